@@ -154,6 +154,7 @@ class KeyValueService:
         """Replace the tables; see `SnapshotService`."""
         await self._tables.load(pieces, position, timestamp_ms)
         self._store.now, self._store.revision = timestamp_ms, position
+        # Made anew: the sessions in memory are those of the tables that were just replaced.
         self._store.sessions = Sessions(self._tables)
 
     # --- the state machine
@@ -161,7 +162,8 @@ class KeyValueService:
     def apply(self, command: Command) -> bytes:
         """Apply a committed command and return the reply; empty if nobody wants it."""
         store = self._store
-        # Never backwards: a new leader's clock may be behind, but expired keys must stay expired.
+        # Never backwards: a new leader's clock may be behind, but expired keys must stay expired,
+        # on all members alike (I-23).
         store.now = max(store.now, command.timestamp_ms)
         store.revision = command.position + command.index + 1  # see `KeyStore`
         store.applying = True
@@ -210,6 +212,8 @@ class KeyValueService:
     def _apply_once(self, command: Command) -> bytes:
         """Apply a command of a session unless it was applied before; see :mod:`.state.sessions`."""
         sessions, session, sequence = self._store.sessions, command.session, command.sequence
+        # Looked up where the log is applied, not at the port: only here all members agree on what
+        # came first (I-33, H13).
         reply = sessions.reply_to(session, sequence, self._store.now)
         if reply is None:
             # Never in parts: the kept reply must be that of the whole command.

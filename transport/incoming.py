@@ -118,11 +118,13 @@ class Reception:
     def know_history(self, history: int) -> None:
         """Note the cluster's history, which is known now; close links of other histories."""
         self._history = history
+        # A list first: `_end_link` changes the dictionary.
         for member in [each for each in self._links if self._is_other(self._histories[each])]:
             self._log(f"closed the link from member {member}: it is of another history")
             self._end_link(member)
 
     def _is_other(self, history: int) -> bool:
+        # 0 says "not known yet". Such a member may still belong to us, so it is let in.
         return bool(history and self._history) and history != self._history
 
     async def handle(self, connection: Connection) -> None:
@@ -146,10 +148,12 @@ class Reception:
         self, connection: Connection
     ) -> tuple[Hello, FrameDecoder, list[Message]] | None:
         """Wait for a hello; None if none comes in time, or if newer connections need the room."""
+        # Without the port, which differs for each connection of one stranger.
         host = connection.peer.rpartition(":")[0]
         if len(self._pending) >= self._limits.pending_hellos:
             self._make_room()
         with trio.CancelScope() as scope:
+            # The scope is the handle by which `_make_room` ends this wait.
             self._pending[scope] = host
             try:
                 return await self._receive_hello(connection)
@@ -162,6 +166,7 @@ class Reception:
     def _make_room(self) -> None:
         """Stop waiting for the oldest connection of the host that has most of them."""
         counts = Counter(self._pending.values())
+        # A flood from one address then costs that address, not a member.
         host = max(counts, key=counts.__getitem__)
         scope = next(one for one, of in self._pending.items() if of == host)
         del self._pending[scope]
@@ -189,6 +194,7 @@ class Reception:
         elif hello.purpose is StreamPurpose.CONSENSUS:
             # The end of the old link is reported before the new one delivers anything.
             self._end_link(hello.member_id)
+            # Before the answer is sent: as soon as the peer has it, it sends.
             self._links[hello.member_id] = connection
             self._histories[hello.member_id] = hello.history
             self._on_dialled(hello.member_id)
@@ -209,15 +215,19 @@ class Reception:
         if hello.cluster != self._cluster:
             reason = f"cluster {hello.cluster!r}, expected {self._cluster!r}"
             return HelloStatus.WRONG_CLUSTER, reason
+        # Two clusters founded with one name, or a cluster founded anew. Their logs must never mix.
         if self._is_other(hello.history):
             reason = f"history {hello.history:016x} of this cluster, expected {self._history:016x}"
             return HelloStatus.WRONG_CLUSTER, reason
         if hello.service and self._service and hello.service != self._service:
             reason = f"a {hello.service}, expected a {self._service}, as this cluster is"
             return HelloStatus.WRONG_CLUSTER, reason
+        # The peer's configuration has our address under another id. Its votes and positions would
+        # count for the wrong member.
         if hello.called_member_id not in {NULL_VALUE, self._member_id}:
             reason = f"called member {hello.called_member_id}, this is member {self._member_id}"
             return HelloStatus.WRONG_MEMBER, reason
+        # Clients and tools have no id. They may read, and never take part in consensus.
         client = hello.member_id == NULL_VALUE and hello.purpose in {
             StreamPurpose.REPLAY,
             StreamPurpose.SNAPSHOT,
@@ -227,6 +237,8 @@ class Reception:
             peers = ", ".join(map(str, sorted(self._peers)))
             reason = f"member {hello.member_id}, expected one of {peers or 'none'}"
             return HelloStatus.WRONG_MEMBER, reason
+        # Each stream reads the log and fills buffers, so one caller must not open as many as it
+        # likes.
         most = self._limits.streams
         if hello.purpose is not StreamPurpose.CONSENSUS and self._streams[hello.member_id] >= most:
             return HelloStatus.BUSY, f"{most} streams are open already"
@@ -246,6 +258,7 @@ class Reception:
         log.info("link from member %d at %s is up", member, connection.peer)
         try:
             while True:
+                # First what came together with the hello, then what is received.
                 self._deliver(member, messages, pending=decoder.pending)
                 try:
                     data = await connection.receive(RECEIVE_BYTES)
@@ -264,6 +277,8 @@ class Reception:
     def _deliver(self, member: int, messages: list[Message], *, pending: int) -> None:
         for message in messages:
             self._handler.on_message(member, message)
+        # A batch of megabytes takes long on a slow network. Without this sign the member would
+        # count as silent.
         if pending:
             self._handler.on_receiving(member)
 
@@ -271,6 +286,8 @@ class Reception:
         async with stream:
             try:
                 await self._handler.on_stream(hello, stream)
+            # A nursery in the handler wraps errors in groups; `except*` takes them with or without
+            # one.
             except* (
                 WireError,
                 trio.BrokenResourceError,
@@ -282,6 +299,7 @@ class Reception:
 
     def _log(self, reason: str) -> None:
         """Log a reason for refusing a connection, once per reason that is remembered."""
+        # A peer dials again for ever. Logged each time, one wrong setting would fill the log.
         if reason not in self._logged and len(self._logged) < REMEMBERED_REASONS:
             self._logged[reason] = None
             log.warning("%s", reason)
@@ -294,6 +312,7 @@ def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list
         trio.BrokenResourceError: the link ended, orderly or not.
         WireError: the bytes are no valid frames, or a hello came again.
     """
+    # Raised, so that both ways in which a link can end take one path.
     if not data:
         raise trio.BrokenResourceError(f"closed, {decoder.pending} bytes into a frame")
     messages = decoder.feed(data)
@@ -305,4 +324,5 @@ def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list
 
 def _clip(text: str) -> str:
     """Shorten a text to what a message can carry."""
+    # Cut as bytes, which may split a character: "ignore" drops the half one.
     return text.encode()[:MAX_STRING_BYTES].decode(errors="ignore")

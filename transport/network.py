@@ -39,6 +39,7 @@ ACCEPT_PAUSE_SECONDS: Final = 0.1
 spin."""
 
 _HIGHEST_PORT: Final = 65535
+# Python has no name for it yet. An older kernel refuses it, and the link works without.
 _TCP_RTO_MAX_MS: Final = 44 if sys.platform == "linux" else None  # since Linux 6.15
 
 
@@ -60,6 +61,7 @@ def parse_address(text: str) -> Address:
     Raises:
         ConfigurationError: the text has another form.
     """
+    # From the right: an IPv6 address has colons of its own.
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -67,6 +69,7 @@ def parse_address(text: str) -> Address:
         raise ConfigurationError(
             f"address {text!r}: expected an IPv6 address in brackets, as in [::1]:9001"
         )
+    # `isdigit` alone accepts digits of other scripts, and `int` would read them.
     if not (colon and host and port.isascii() and port.isdigit()) or int(port) > _HIGHEST_PORT:
         raise ConfigurationError(f"address {text!r}: expected host:port, with a port up to 65535")
     return Address(host, int(port))
@@ -180,6 +183,8 @@ class TcpConnection:
         if self._closed:
             raise trio.ClosedResourceError
         try:
+            # Tried at once, without asking: the kernel's buffer usually has room, and asking is a
+            # system call too.
             return self._sock.send(data)
         except BlockingIOError:
             return 0
@@ -195,12 +200,15 @@ class TcpConnection:
     async def receive(self, max_bytes: int) -> bytes:
         """See `Connection`."""
         while True:
+            # In the loop: this end may have been closed while we waited.
             if self._closed:
                 raise trio.ClosedResourceError
             await trio.lowlevel.wait_readable(self._sock)
             try:
                 return self._sock.recv(max_bytes)
             except BlockingIOError:
+                # Readable does not promise bytes: the kernel may drop a segment with a wrong
+                # checksum after it has woken us.
                 continue
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from error
@@ -209,6 +217,8 @@ class TcpConnection:
         """See `Connection`."""
         if not self._closed:
             self._closed = True
+            # Before the close: it wakes the tasks that wait for this socket. Afterwards its number
+            # may be another socket's.
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
@@ -217,6 +227,8 @@ def _set_options(sock: socket.socket) -> None:
     """Set the options of a link as far as this system has them; a link works without."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options: list[tuple[int | None, int]] = [
+        # Otherwise the kernel holds back a small frame until the one before is acknowledged, and a
+        # commit waits for that.
         (socket.TCP_NODELAY, 1),
         (getattr(socket, "TCP_KEEPIDLE", None), KEEPALIVE_IDLE_SECONDS),
         (getattr(socket, "TCP_KEEPINTVL", None), KEEPALIVE_INTERVAL_SECONDS),
@@ -247,6 +259,7 @@ class TcpNetwork:
                 sock.close()
                 failure = error
             except BaseException:
+                # Cancelled, usually by the timeout of the dial. The socket must not leak.
                 sock.close()
                 raise
             else:
@@ -264,6 +277,8 @@ class TcpNetwork:
         family, kind, protocol, target = (await _resolve(address, socket.AI_PASSIVE))[0]
         with socket.socket(family, kind, protocol) as listener:
             listener.setblocking(False)
+            # After a restart old connections may be in TIME_WAIT, and would keep the address from
+            # being bound.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 listener.bind(target)
@@ -272,6 +287,7 @@ class TcpNetwork:
                 error.filename = str(address)  # the system's message does not name it
                 raise
             async with trio.open_nursery() as nursery:
+                # The port that was bound: the one that was given may be 0.
                 task_status.started(Address(*listener.getsockname()[:2]))
                 while True:
                     connection = await _accept(listener)
@@ -296,9 +312,12 @@ async def _resolve(
 
 async def _connect(sock: socket.socket, target: tuple[object, ...]) -> None:
     code = sock.connect_ex(target)
+    # A local address may connect, or refuse, at once. A loop of dials must still let other tasks
+    # run.
     await trio.lowlevel.checkpoint()
     if code == errno.EINPROGRESS:
         await trio.lowlevel.wait_writable(sock)
+        # Writable means "over", not "connected": the outcome is in SO_ERROR.
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if code:
         raise OSError(code, os.strerror(code))

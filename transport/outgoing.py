@@ -145,6 +145,7 @@ class OutgoingLink:
             rest = memoryview(frame)[taken:]
             self._half_sent = queue if taken else None
             self._filled.set()
+            # A new event for each filling: `flush` waits on the one of its time.
             self._emptied = trio.Event()
         queue.append(rest)
         return True
@@ -160,7 +161,10 @@ class OutgoingLink:
             self._log(reason)
             self._connection.close()
             self._connection = None
+            # The peer's side of this stream ends with the connection. A half-sent frame can't be
+            # continued on a new one.
             self._messages, self._bulk, self._half_sent = Queue(), Queue(), None
+            # Nothing will ever be sent of it, so nobody may go on waiting.
             self._emptied.set()
 
     def nudge(self) -> None:
@@ -183,10 +187,13 @@ class OutgoingLink:
                 self.refused = False
                 up_since = trio.current_time()
                 await self._keep(connection, unasked=bool(rest or decoder.pending))
+                # A link that breaks at once, again and again, must not be dialled without growing
+                # pauses (a peer may accept and then close).
                 if trio.current_time() - up_since > self._limits.backoff_longest:
                     failures = 0
             # Growing pauses with jitter: members that lost each other do not all dial at once.
             failures += 1
+            # A nudge from before this failure says nothing about the peer now.
             self._nudged = trio.Event()
             with trio.move_on_after(self._limits.pause(failures, self._rng)):
                 await self._nudged.wait()
@@ -195,6 +202,7 @@ class OutgoingLink:
     async def _keep(self, connection: Connection, *, unasked: bool) -> None:
         """Use one connection until it ends."""
         self._connection = connection
+        # The queues are empty here: `close` has dropped what waited for the old connection.
         self._filled = trio.Event()
         self._logged = ""
         log.info("link to member %d at %s is up", self.hello.called_member_id, self._address)
@@ -206,6 +214,7 @@ class OutgoingLink:
                     self.close("it sent bytes over a link that only we send on")
                 else:
                     self.close("it closed the link")
+                # The other task may be waiting for frames, and none will come any more.
                 nursery.cancel_scope.cancel()
         finally:
             self.close("the member stops")
@@ -213,6 +222,7 @@ class OutgoingLink:
     async def _sends_more(self, connection: Connection) -> bool:
         """Wait for the connection's end; True if bytes arrive instead."""
         try:
+            # One byte is enough: anything at all breaks the rules of a link.
             return bool(await connection.receive(1))
         except CONNECTION_ERRORS as error:
             self.close(describe(error))
@@ -222,6 +232,8 @@ class OutgoingLink:
         try:
             while True:
                 await self._filled.wait()
+                # Waited for even if there was room a moment ago: `_flush` stops after a bound, and
+                # this lets other tasks run.
                 await connection.wait_writable()
                 self._flush(connection)
         except CONNECTION_ERRORS as error:
@@ -242,6 +254,8 @@ class OutgoingLink:
             sent += taken
             if taken < len(chunk):
                 queue.put_back(memoryview(chunk)[taken:])
+                # If the network took nothing, the frame has not begun, and a message may still go
+                # before bulk.
                 if taken:
                     self._half_sent = queue
                 return

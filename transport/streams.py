@@ -67,6 +67,7 @@ class FrameStream:
     ) -> None:
         self.peer = connection.peer
         self._connection = connection
+        # The decoder of the hello goes on: it may hold the beginning of the next frame.
         self._decoder = decoder or FrameDecoder()
         self._received: deque[Message] = deque(received or [])
         self._closed = False
@@ -88,17 +89,21 @@ class FrameStream:
 
         After a cancelled call nobody knows how many were sent: close the stream.
         """
+        # Encoded one by one as they are sent, so a long catch-up is never in memory as a whole.
         for frames in joined(map(encode, messages)):
             await self.send_frame(frames)
 
     async def send_frame(self, frame: bytes) -> None:
         """Send a message that is already encoded; otherwise like `send`."""
+        # The network may take everything at once. A long transfer must still let other tasks run.
         await trio.lowlevel.checkpoint()
         if self._closed:
             raise trio.ClosedResourceError
         try:
             await send_all(self._connection, frame)
         except BaseException:
+            # Half a frame may be out. Whatever came behind it, the reader would take for the rest
+            # of it.
             self.close()
             raise
 
@@ -110,14 +115,18 @@ class FrameStream:
             trio.BrokenResourceError: the connection is broken.
             trio.ClosedResourceError: this end closed it.
         """
+        # Nothing has to be waited for, but a reader of many small messages must let other tasks
+        # run.
         if self._received:
             await trio.lowlevel.checkpoint()
         if self._closed:
             raise trio.ClosedResourceError
         while not self._received:
             data = await self._connection.receive(STREAM_RECEIVE_BYTES)
+            # For each receive, not each message: a large message may be under way for long.
             self.heard_at = trio.current_time()
             if not data:
+                # The other end died, or lost its way. None would pass for a complete stream.
                 if self._decoder.pending:
                     raise WireError(f"{self.peer} ended the stream inside a frame")
                 return None
@@ -133,10 +142,13 @@ class FrameStream:
         """
         if self._closed:
             raise trio.ClosedResourceError
+        # Only what is decoded already. Reading the socket here would let a caller go on and on
+        # without ever yielding to other tasks.
         return self._next() if self._received else None
 
     def _next(self) -> Message:
         message = self._received.popleft()
+        # It would change the identity of the other end after that was judged.
         if isinstance(message, HELLOS):
             raise second_hello(message, self.peer)
         return message
@@ -174,6 +186,7 @@ def joined(frames: Iterable[bytes]) -> Iterator[bytes]:
 
 async def send_all(connection: Connection, frame: bytes) -> None:
     """Send all of `frame`, waiting as often as needed; raises what the connection raises."""
+    # A view, so that what is left of a large frame is not copied after each partial send.
     rest = memoryview(frame)
     while True:
         rest = rest[connection.send_nowait(rest) :]
@@ -200,11 +213,14 @@ async def first_message(
         WireError: there is no valid frame, or it is too large.
         trio.BrokenResourceError: the connection is broken.
     """
+    # Small: the other end is a stranger yet. A length that it claims must not make us buffer
+    # megabytes.
     decoder = FrameDecoder(HELLO_FRAME_BYTES)
     while True:
         data = await connection.receive(HELLO_FRAME_BYTES)
         if not data:
             return None, decoder, []
+        # The other end may send more at once; its frames must not be lost with this decoder.
         if messages := decoder.feed(data):
             return messages[0], decoder, messages[1:]
 
@@ -217,6 +233,7 @@ async def dial(
     Returns:
         The connection, its decoder, and messages that arrived with the answer.
     """
+    # Two timeouts: the hello has to wait for the peer's event loop, the dial only for its kernel.
     with trio.fail_after(limits.dial_seconds):
         connection = await network.connect(address)
     try:
@@ -225,6 +242,7 @@ async def dial(
             reply, decoder, rest = await first_message(connection)
         _judge_reply(reply, hello, address)
     except BaseException:
+        # Also when cancelled by the timeout: nobody else has the connection yet.
         connection.close()
         raise
     return connection, decoder, rest
@@ -256,8 +274,11 @@ def _judge_reply(reply: Message | None, hello: Hello, address: Address) -> None:
         raise trio.BrokenResourceError(f"{address} closed the connection without an answer")
     if not isinstance(reply, HelloReply):
         raise WireError(f"{address} answered the hello with a {type(reply).__name__}")
+    # Before the id is compared: a refusal says more than "another member".
     if reply.status is not HelloStatus.ACCEPTED:
         raise HandshakeError(f"{address} (member {reply.member_id}) refused us: {reply.reason}")
+    # Another member listens at this address. Taken for the one that was called, it would count
+    # twice.
     if hello.called_member_id not in {NULL_VALUE, reply.member_id}:
         raise HandshakeError(
             f"{address} is member {reply.member_id}, expected member {hello.called_member_id}"

@@ -168,6 +168,7 @@ class Connection:
         """Close at once; a request that was not sent yet is withdrawn."""
         if self.fileno < 0:
             return
+        # First: it withdraws the request that was not sent yet, so that it never takes effect.
         self._conversation.end()
         # Before the descriptor is closed: the kernel may give its number to the next client.
         self._poller.forget(self)

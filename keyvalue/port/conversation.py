@@ -388,6 +388,7 @@ class Conversation:
     def _submit(
         self, kind: RequestKind, payload: bytes, flags: int, count: int, stamp: Stamp = UNSTAMPED
     ) -> None:
+        # Set before `submit`, which may deliver the result at once.
         self._expected = count
         self._request = request = Request(kind, payload, flags, self._on_result)
         request.session, request.sequence = stamp

@@ -128,6 +128,7 @@ class JoinedRequest(Request):
 
     def leave(self, client: object) -> None:
         """A client has disconnected."""
+        # Searched: a client leaves rarely, and an index would have to be kept for each that stays.
         place = next(place for place, each in enumerate(self._clients) if each is client)
         self._clients[place] = None
         # The payload still holds the client's commands. Marked as cancelled, the request is not
@@ -138,6 +139,7 @@ class JoinedRequest(Request):
         """Split: return a request for each client that is still there and has no reply."""
         left = range(self._answered, len(self._clients))
         requests = [self._split_off(place) for place in left if self._clients[place] is not None]
+        # Each client now has a request of its own. A late result of this one must reach nobody.
         self.cancel()
         return requests
 
@@ -169,6 +171,7 @@ class JoinedRequest(Request):
         # One query per client, not one for all: a record on disk then delays only the replies
         # behind it, and the loop can stop when it has taken long enough.
         for place in range(self._answered, len(self._clients)):
+            # A place without a client keeps its turn, so that replies and clients stay aligned.
             gone = self._clients[place] is None
             reply = b"" if gone else query(self._payloads[place], self._flags_of(place))
             replies.append(reply)
@@ -222,6 +225,7 @@ class JoinedRequest(Request):
 
     def _split_off(self, place: int) -> Request:
         """Give a client's commands back to it, as a request of its own."""
+        # None, so that no later reply of this request can reach the client a second time.
         client, self._clients[place] = self._clients[place], None
         assert client is not None
         count = self._counts[place]

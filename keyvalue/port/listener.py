@@ -114,6 +114,7 @@ class ClientPort:
         self._state = PortState(gateway, usual, host, port, redirect_port, redirect)
         self._parser_limits = ParserLimits(request_bytes=self._state.limits.request_bytes)
         self._epoll = select.epoll()
+        # An eventfd among the sockets: a paused conversation starts a turn the way a client does.
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
@@ -156,6 +157,7 @@ class ClientPort:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
                     self._serve()
         finally:
+            # A copy: each `close` calls `forget`, which removes the connection from the dictionary.
             for connection in list(self._connections.values()):
                 connection.close()
             self._epoll.close()
@@ -169,6 +171,8 @@ class ClientPort:
         """
         self._accepting.cancel()
         await trio.lowlevel.checkpoint()
+        # These clients were ready in the last turn: `finish` below would leave their commands
+        # unread.
         while self._unserved:
             self._serve()
         for connection in list(self._connections.values()):
@@ -194,6 +198,8 @@ class ClientPort:
             self._unserved
             or [
                 (connections.get(fileno), events)
+                # Timeout 0: only `wait_readable` may wait. Here the event loop would sleep, with
+                # all its tasks.
                 for fileno, events in self._epoll.poll(0, TURN_EVENTS)
             ]
         )
@@ -262,11 +268,15 @@ class ClientPort:
         while True:
             await trio.lowlevel.wait_readable(listener)
             try:
+                # Several at once, since after an outage all clients come back together; not all,
+                # since other tasks wait.
                 for _ in range(_ACCEPTS_IN_A_ROW):
                     self._admit(*listener.accept(), at_redirect_port=redirecting)
             except BlockingIOError:
                 continue
             except OSError as error:
+                # The client stays in the kernel's queue, so the listener stays readable. Without
+                # the pause this loop would spin.
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     _log.warning("no client can be accepted: %s", error.strerror)
                     await trio.sleep(_RETRY_ACCEPT_S)
@@ -274,6 +284,7 @@ class ClientPort:
     async def _end_lingering(self) -> Never:
         """Close connections that lingered too long, and those whose clients do not read."""
         while True:
+            # One timer for all clients. A timer for each would cost a task for each.
             await trio.sleep(LINGER_SECONDS)
             now = trio.current_time()
             for connection in [one for one, until in self._lingering.items() if until <= now]:
@@ -293,6 +304,8 @@ class ClientPort:
             return
         try:
             sock.setblocking(False)
+            # Replies are small, and with Nagle's algorithm the kernel would hold one back until the
+            # one before is acknowledged.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _keep_alive(sock)
             local = _text(sock.getsockname())
@@ -308,6 +321,8 @@ class ClientPort:
         self._epoll.register(connection.fileno, WAIT_READABLE)
         self._connections[connection.fileno] = connection
         state.clients[client.client_id] = connection
+        # `drain` has begun: no new commands are taken, not even from a client that was being
+        # accepted.
         if self._accepting.cancel_called:
             connection.finish()
 
@@ -317,6 +332,7 @@ class ClientPort:
 
     def forget(self, connection: Connection) -> None:
         """A connection is about to close its socket."""
+        # While the descriptor is open: afterwards its number may be that of another client.
         self._epoll.unregister(connection.fileno)
         del self._connections[connection.fileno]
         del self._state.clients[connection.client.client_id]
@@ -331,6 +347,7 @@ class ClientPort:
 
 def _refuse(sock: socket.socket) -> None:
     sock.setblocking(False)
+    # As far as the socket takes it at once: a refused client is not worth waiting for.
     with contextlib.suppress(OSError):
         sock.send(resp.error("ERR max number of clients reached"))
     sock.close()
@@ -378,6 +395,7 @@ async def _listen(host: str, port: int) -> list[socket.socket]:
         raise
     sockets: list[socket.socket] = []
     for listener in listeners:
+        # Detached, so that trio's object does not close the descriptor when it is collected.
         plain = socket.socket(fileno=listener.socket.detach())
         plain.setblocking(False)
         sockets.append(plain)

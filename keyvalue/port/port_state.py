@@ -172,8 +172,11 @@ class PortState:
         gathered, self.gathered = self.gathered, None
         if gathered:
             for each in self.joining.values():
+                # Only now: until the turn ends, more clients may join.
                 each.close()
             self.joining.clear()
+            # A client that was served early in the turn may have left by now. Its commands are not
+            # sent.
             self.gateway.submit_all([*still_wanted(gathered)])
 
     def join(self, client: JoinedClient, flags: int, payload: bytes, count: int) -> JoinedRequest:
@@ -193,6 +196,7 @@ class PortState:
             key, kind, count = key + 1, QUERY, -count
         request = self.joining.get(key)
         if request is None or not request.add(client, payload, count):
+            # Full. It stays among the gathered requests; clients that come later join the next one.
             if request is not None:
                 request.close()
             request = JoinedRequest(kind, flags, self.run_bytes, self.gateway, self.counters)
@@ -222,7 +226,9 @@ class PortState:
     def close_slowest(self) -> None:
         """Close the client that has read nothing for longest, to bring unread replies down."""
         # One client at a time: closing it frees its replies, and that may be enough.
+        # A walk over all clients: it happens only beyond the budget, so no order has to be kept up.
         waiting = [each for each in self.clients.values() if each.waiting_bytes[1]]
+        # Of several that stopped reading in one turn, the one with the most unread bytes.
         slowest = min(waiting, key=lambda each: (each.read_at, -each.waiting_bytes[1]))
         self.close_slow(slowest, f"{self.unread_bytes} bytes of replies wait for all clients")
 
@@ -246,6 +252,7 @@ class PortState:
         """
         self.unfinished_bytes += more
         most = self.limits.all_input_bytes
+        # Shrinking input must never refuse anybody, not even while the sum is still too large.
         if more <= 0 or self.unfinished_bytes <= most:
             return
         # Refuse the largest holder, not the one that sent last: that would be any small client.

@@ -124,8 +124,10 @@ class CommandScanner:
         count = self._length_untrusted("mbulk", "multibulk")
         if count is None:
             return False
+        # Refused by its header: the arguments are neither waited for nor kept.
         if count > (most := self._limits.array_elements):
             raise WireError(f"Protocol error: invalid multibulk length, {most} is the most")
+        # Redis takes a negative count for an empty array.
         self._left = max(count, 0)
         if not self._left:
             self._start = self._at

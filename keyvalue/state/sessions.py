@@ -111,6 +111,8 @@ class Sessions:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._timers = Timers()
+        # In memory, next to the notes: windows and deadlines are looked at for each command of a
+        # session.
         self._sessions: dict[int, _SessionRecord] = {}
         self._last_id = 0
         # Sorted, the note of a session comes before those of its replies.
@@ -127,9 +129,12 @@ class Sessions:
         elif len(key) == _REPLY.size and _REPLY.unpack(key)[0] in self._sessions:
             session_id, sequence = _REPLY.unpack(key)
             session = self._sessions[session_id]
+            # Keys are big endian, so sequences arrive in ascending order here.
             session.sequences.append(sequence)
             session.kept_bytes += len(row)
         else:
+            # Refused, not skipped: with a reply missing, a repeated command would be applied twice
+            # (I-33).
             raise StorageError(f"a note {key[:64]!r} of {len(row)} bytes is no session's")
 
     def __len__(self) -> int:
@@ -144,9 +149,12 @@ class Sessions:
         Raises:
             CommandError: there are too many already.
         """
+        # Counted with the timed-out ones, which every member has alike: they are removed by log
+        # time.
         if len(self._sessions) >= MAX_SESSIONS:
             raise CommandError(_TOO_MANY)
         self._last_id = session_id = max(revision, self._last_id + 1)  # one entry may open several
+        # Durable with the session. After a restart no id may come twice (I-30).
         self._tables.put_note(LAST_ID, _ID.pack(session_id))
         self._sessions[session_id] = session = _SessionRecord(timeout_ms)
         self._alive(session_id, session, now)
@@ -170,6 +178,7 @@ class Sessions:
             raise CommandError(_AHEAD)
         count = bisect_right(session.sequences, acknowledged)
         self._forget(session_id, session, count)
+        # The client may acknowledge again what it has acknowledged before: the floor never falls.
         session.floor = max(session.floor, acknowledged)
         self._alive(session_id, session, now)
         return count
@@ -180,11 +189,13 @@ class Sessions:
         Raises:
             CommandError: there is no such session.
         """
+        # A session that timed out is gone for the client, whether it is removed or not (I-32).
         self._find(session_id, now)
         return self._end(session_id)
 
     def expire(self, now: int) -> None:
         """Remove some of the sessions that have timed out."""
+        # Bounded: each may have many replies to remove, and a batch has to stay short.
         for timer in self._timers.due(now, MAX_EXPIRED_SESSIONS):
             self._end(*_ID.unpack(timer.timer_id))
 
@@ -205,6 +216,8 @@ class Sessions:
             return no_session(session_id)
         # A repetition renews the deadline as well: it shows that the client is alive.
         self._alive(session_id, session, now)
+        # Its reply is gone, so nobody knows whether it was applied. Applying it could be the second
+        # time (I-33).
         if sequence <= session.floor:
             return _forgotten(session_id, sequence)
         return self._tables.notes.rows.get(_REPLY.pack(session_id, sequence))
@@ -217,6 +230,7 @@ class Sessions:
         # One long reply would push all others out of the window.
         kept = reply if len(reply) <= LONGEST_KEPT_REPLY_BYTES else _too_long(len(reply))
         self._tables.put_note(_REPLY.pack(session_id, sequence), kept)
+        # Sequences may arrive in any order, and the window drops the lowest first.
         insort(session.sequences, sequence)
         session.kept_bytes += len(kept)
         # The oldest replies make room; the floor rises, so their commands are never applied again.

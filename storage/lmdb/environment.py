@@ -107,11 +107,16 @@ class Environment:
         """
         with contextlib.ExitStack() as held, translating_errors(directory):
             make_directory(directory)
+            # The lock before anything else: two members that start at once must not both make the
+            # store.
             held.enter_context(only_writer(directory, FILE_MODE))
             for place in (directory, *(directory / name for name in _FILES)):
+                # Before LMDB opens the file: earlier versions made it readable for everybody.
                 make_private(place)
             if not (directory / DATA_FILE).exists():
                 _make(directory, max_dbs, initialise, map_bytes)
+            # Before LMDB maps the file: it believes what it reads, and a short file ends the
+            # process (SIGBUS).
             check_file(directory)
             raw = lmdb.open(
                 str(directory),
@@ -122,6 +127,8 @@ class Environment:
                 mode=FILE_MODE,
             )
             held.callback(raw.close)
+            # The exit stack goes to the object: until here an error releases everything, from here
+            # on `close` does.
             return cls(directory, raw, held.pop_all())
 
     @classmethod
@@ -152,16 +159,20 @@ class Environment:
             self.close()
             raise StoreMismatchError(f"{self.directory}: {error}") from error
         except BaseException:
+            # LMDB allows one handle per process: one that is left open would make every later try
+            # fail as busy.
             self.close()
             raise
 
     def read(self, fn: Callable[[Transaction], T]) -> T:
         """Return what `fn` returns for one consistent view. Keep `fn` short."""
+        # The lock first: `write` must not change the map while a transaction of ours reads from it.
         with self._using_map, translating_errors(self.directory), self._reading():
             try:
                 with self.begin_reading() as txn:
                     return fn(txn)
             except lmdb.MapResizedError:  # the member, in another process, has grown it
+                # Size 0 takes over the size that the other process has set.
                 self.raw.set_mapsize(0)
                 with self.begin_reading() as txn:
                     return fn(txn)
@@ -171,11 +182,14 @@ class Environment:
         try:
             return self.raw.begin()
         except lmdb.ReadersFullError:
+            # A process that was killed keeps its slot until somebody frees it.
             self._readers.free_dead()
             return self.raw.begin()
 
     def begin_writing(self) -> Transaction:
         """Begin a write transaction. It may reuse all pages that no living reader holds back."""
+        # Before each write: a dead reader's slot would keep pages from being reused, and the file
+        # would grow.
         self._readers.look(self.used_bytes())
         return self.raw.begin(write=True)
 
@@ -194,6 +208,8 @@ class Environment:
                     with self.begin_writing() as txn:
                         fn(txn)
                 except lmdb.MapFullError:
+                    # The transaction was aborted, so `fn` begins from scratch. That is why it must
+                    # change nothing else.
                     with self._using_map:
                         self.raw.set_mapsize(2 * self.raw.info()["map_size"])
                 else:
@@ -239,6 +255,7 @@ def translating_errors(directory: Path) -> Generator[None]:
             raise StoreFullError(text) from error
         if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.NotFoundError):
             raise StoreMismatchError(f"{text}; expected a store of quorate") from error
+        # py-lmdb has no class and no code for this error, only its text.
         if "already open in this process" in str(error):
             raise StoreBusyError(text) from error
         if error.code in _REFUSED:
@@ -270,6 +287,7 @@ def free_bytes(directory: Path) -> int:
 
 def _free(place: Path) -> int:
     system = os.statvfs(place)
+    # What is left for users, not `f_bfree`: the file system keeps the rest for root.
     return system.f_bavail * system.f_frsize
 
 
@@ -277,6 +295,7 @@ def _little_room(directory: Path) -> bool:
     """Whether the file system, or this process's limit, leaves hardly any room."""
     if free_bytes(directory) < _LITTLE_ROOM_BYTES:
         return True
+    # The process may have a limit of its own, at which a write is cut short as on a full disk.
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = (directory / DATA_FILE).stat().st_size
     return limit != resource.RLIM_INFINITY and size + _LITTLE_ROOM_BYTES > limit
@@ -290,6 +309,7 @@ def make_directory(directory: Path) -> None:
         StoreAccessError: the system refuses to make it.
     """
     if not directory.is_dir():
+        # Most likely its volume is not mounted. `mkdir` would only say that the file exists.
         if directory.is_symlink():
             raise StorageError(
                 f"{directory}: a link to {directory.readlink()}, where there is no directory; "
@@ -303,6 +323,8 @@ def make_directory(directory: Path) -> None:
                 raise
             text = f"{directory}: can't be made: {error.strerror}"
             raise StoreAccessError(text) from error
+        # A name is durable once the directory that holds it is synced, not the new directory
+        # itself.
         sync_directory(directory.parent)
 
 
@@ -325,6 +347,7 @@ def _make(
     lock.unlink(missing_ok=True)
     # A lock table may be left from an environment that was removed and that a tool still reads.
     (directory / LOCK_TABLE).unlink(missing_ok=True)
+    # The name comes last: what has it is whole, and durable (see "Durability").
     new.rename(directory / DATA_FILE)
     sync_directory(directory)
 
@@ -338,6 +361,7 @@ def remove_environment(directory: Path) -> None:
         StoreBusyError: a handle has it open.
     """
     with translating_errors(directory), only_writer(directory, FILE_MODE):
+        # The data file first: after a crash in between, what is left counts as no environment.
         for name in (DATA_FILE, LOCK_TABLE, _NEW_FILE, f"{_NEW_FILE}-lock"):
             (directory / name).unlink(missing_ok=True)
         sync_directory(directory)

@@ -79,6 +79,7 @@ _HEADER: Final = struct.Struct("<4sIHHIqqqqI12s")
 _DESCRIPTOR: Final = struct.Struct("<BBHIIIQQ")
 _LOCATION: Final = struct.Struct("<2xHIII16x")  # a descriptor's place and reserved bytes
 _RESERVED: Final = bytes(12)
+# A position is a signed 64-bit field of the header, so the end of a batch has to fit one too.
 _MAX_POSITION: Final = (1 << 63) - 1
 # crc32c takes only bytes objects, so a part has to be copied; copies of this size stay in the
 # cache.
@@ -154,6 +155,7 @@ def encode_batch(
     assert position % BATCH_ALIGNMENT == 0, f"position {position} is not aligned"
     count = len(entries)
     offset = HEADER_BYTES + DESCRIPTOR_BYTES * count
+    # A local name: this loop runs once for each command of the cluster.
     pack = _DESCRIPTOR.pack
     pieces: list[bytes] = []
     payloads: list[bytes] = []
@@ -165,6 +167,7 @@ def encode_batch(
         )
         payloads.append(payload)
         offset += size
+    # Payloads go behind all descriptors, so a reader finds entry i without the payloads before it.
     pieces += payloads
     padding = _PADDING[offset % BATCH_ALIGNMENT]
     pieces.append(padding)
@@ -176,6 +179,7 @@ def encode_batch(
     crc = crc32c(rest)
     for start in range(0, len(pieces), _CRC_PIECES):  # joined piecewise: one large copy, not two
         crc = extend_crc32c(crc, b"".join(pieces[start : start + _CRC_PIECES]))
+    # These bytes go unchanged into every log and over every link.
     return b"".join((_PREFIX.pack(_MAGIC, crc), rest, *pieces))
 
 
@@ -195,12 +199,16 @@ def decode_header_untrusted(data: bytes) -> BatchHeader:
             f"batch header: magic {magic!r} version {version}, "
             f"expected {_MAGIC!r} version {FORMAT_VERSION}"
         )
+    # Refused, not ignored: a later version may give these bytes a meaning that this one would miss.
     if flags or reserved != _RESERVED:
         raise WireError("batch header: flags or reserved bytes are set")
+    # Checked before anybody reserves memory or reads for this length: the bytes may be hostile.
     if not HEADER_BYTES + DESCRIPTOR_BYTES * count <= length <= MAX_BATCH_BYTES:
         raise WireError(f"batch header: length {length} with {count} entries")
     if (length | position) % BATCH_ALIGNMENT:
         raise WireError(f"batch header: position {position}, length {length} not aligned")
+    # The sign bit of the disjunction is set if any of the four is negative: one comparison, not
+    # four.
     if term | position | commit | timestamp < 0 or position + length > _MAX_POSITION:
         raise WireError(
             f"batch header: term {term}, position {position}, commit position {commit}, "
@@ -247,6 +255,8 @@ def check_received_untrusted(data: bytes) -> BatchHeader:
         WireError: this is not exactly one intact batch, or a number is one that no leader writes.
     """
     header = check_batch_untrusted(data)
+    # A leader encodes a batch before it can be committed. A batch that says it is committed itself
+    # would make a follower apply what no quorum holds.
     if not header.commit_position <= header.position <= MAX_NUMBER:
         raise WireError(
             f"batch: it begins at {header.position}, and says that {header.commit_position} is "
@@ -267,6 +277,7 @@ def decode_entries_untrusted(data: bytes) -> list[Entry]:
     if len(data) != header.length:
         raise WireError(f"batch: {len(data)} bytes, its header says {header.length}")
     _check_descriptors_untrusted(data, header)
+    # A copy of the descriptors alone, so that one `iter_unpack` walks all of them.
     table = data[HEADER_BYTES : HEADER_BYTES + DESCRIPTOR_BYTES * header.count]
     return [
         Entry(_KINDS[kind], data[offset : offset + size], flags, session, sequence)
@@ -285,6 +296,7 @@ class CheckedEntries(Sequence[Entry]):
 
     __slots__ = ("_count", "batch")
 
+    # Only the count is kept: `check_batch_untrusted` has proven that each entry lies inside.
     def __init__(self, batch: bytes, header: BatchHeader) -> None:
         self.batch = batch
         self._count = header.count
@@ -303,6 +315,7 @@ class CheckedEntries(Sequence[Entry]):
         """Decode an entry, or a slice of them."""
         if isinstance(index, slice):
             return [self[place] for place in range(self._count)[index]]
+        # Through `range`: it resolves negative indices, and raises IndexError as a sequence must.
         at = HEADER_BYTES + DESCRIPTOR_BYTES * range(self._count)[index]
         kind, flags, _, size, offset, _, session, sequence = _DESCRIPTOR.unpack_from(self.batch, at)
         return Entry(_KINDS[kind], self.batch[offset : offset + size], flags, session, sequence)
@@ -316,10 +329,13 @@ def _check_descriptors_untrusted(data: bytes, header: BatchHeader) -> None:
     if table[::DESCRIPTOR_BYTES].translate(None, _KIND_BYTES):
         raise WireError("batch: an entry of unknown kind")
     for reserved, size, offset, more_reserved in _LOCATION.iter_unpack(table):
+        # Each payload must begin where the one before ended. So no two entries share bytes, and no
+        # bytes of a batch belong to none.
         if offset != at or reserved or more_reserved:
             raise WireError(
                 "batch: an entry does not lie where it should, or reserved bytes are set"
             )
         at += size
+    # Sizes are unsigned, so `at` only rises: one comparison at the end bounds every entry.
     if at > len(data) or data[at:] != _PADDING[at % BATCH_ALIGNMENT]:
         raise WireError("batch: the entries do not end where it does")

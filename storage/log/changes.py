@@ -66,6 +66,7 @@ class Change:
 
 def nothing(_dbs: Databases, old: Recorded) -> Change:
     """Change nothing. Durable once everything before it is."""
+    # No record, so the group takes the way of LMDB, and the journal's batches go there first.
     return Change(old, lambda _txn: None)
 
 
@@ -76,6 +77,8 @@ def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> 
     # the next start.
     assert header.length == len(batch), f"{header} of {len(batch)} bytes"
     assert position == old.append_position, f"{header}: the log ends elsewhere"
+    # The term's row comes with the term's first batch, in one change (F7): without the row, a crash
+    # would leave a log that claims an older term (H4).
     terms = with_row_of(old.terms, header)
     row = row_of(terms, term)
     assert row is not None, f"{header}: its term is not in the table of terms"
@@ -128,7 +131,7 @@ def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRo
 
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
     """Replace the table of terms. A term that is new must begin at the end of the log."""
-    # A term that began inside the log would claim batches that another leader wrote.
+    # A term that began inside the log would claim batches that another leader wrote (I-12, I-16).
     if len(terms) > len(old.terms):
         assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"
     return Change(attrs.evolve(old, terms=terms), lambda txn: put_terms(txn, dbs, old.terms, terms))
@@ -136,7 +139,8 @@ def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Chan
 
 def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
     """Replace the vote."""
-    # The last line of defence of the protocol: two votes in one term elect two leaders.
+    # The last line of defence of the protocol: two votes in one term elect two leaders (I-2), and
+    # promises only rise (I-3).
     assert old.node_state.may_become(state), f"{old.node_state} can't become {state}"
     row = encode_node_state(state)
 
@@ -166,6 +170,7 @@ def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
 
 def set_service(dbs: Databases, old: Recorded, kind: str) -> Change:
     """Note the kind of service that the log belongs to; it never changes."""
+    # Another service would read the same payloads as other commands.
     assert old.service in {"", kind}, f"{old.service} can't become {kind}"
 
     def apply(txn: Transaction) -> None:
@@ -188,6 +193,8 @@ def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
 
 def set_voting_status(dbs: Databases, old: Recorded, status: VotingStatus) -> Change:
     """Replace the voting status; a store that has a vote keeps it."""
+    # A vote is for good: taken back, it could leave a committed entry without the quorum that it
+    # counted on.
     assert old.voting_status.kind is not VotingRight.VOTER, (
         f"{old.voting_status} can't become {status}"
     )
@@ -201,6 +208,7 @@ def set_voting_status(dbs: Databases, old: Recorded, status: VotingStatus) -> Ch
 def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:
     """Add a snapshot, or replace the one of the same position and term."""
     key, value = encode_snapshot(added)
+    # By the key that LMDB uses: a snapshot that is taken or fetched again replaces its row.
     rows = {(row.position, row.term): row for row in (*old.snapshots, added)}
 
     def apply(txn: Transaction) -> None:
@@ -237,8 +245,10 @@ def install(
 
     def apply(txn: Transaction) -> None:
         # One transaction: a crash leaves the old log, or the snapshot with an empty one.
+        # Emptied, not deleted: the handles of the tables stay valid for the readers.
         for table in (dbs.log, dbs.terms, dbs.snapshots):
             txn.drop(table, delete=False)
+        # Against no rows at all: every row has just been dropped.
         put_terms(txn, dbs, (), terms)
         txn.put(key, value, db=dbs.snapshots)
         txn.put(ORIGIN_KEY, origin, db=dbs.meta)
@@ -253,6 +263,7 @@ def install(
         append_position=snapshot.position,
         terms=terms,
         snapshots=(snapshot,),
+        # A snapshot has only what was committed, so its position is a lower bound.
         last_commit_position=snapshot.position,
         last_timestamp_ms=snapshot.timestamp_ms,
         suspended=suspended,
@@ -284,6 +295,8 @@ def truncate(
     # At the end of the log no term covers `position`, and there is no batch to drop.
     row = term_at(old.terms, position)
     key = END_KEY if row is None else KEY.pack(row.term, position)
+    # Rows and batches go in one transaction: a row that outlives its batches would make the log
+    # look longer than it is (I-12).
     terms = cut_at(old.terms, position, last_term)
 
     def apply(txn: Transaction) -> None:
@@ -324,6 +337,7 @@ def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms
             delete_before(cursor, key)
         txn.put(ORIGIN_KEY, origin, db=dbs.meta)
 
+    # Terms and snapshots stay: a row is needed for as long as anybody compares logs by it.
     after = attrs.evolve(old, start_position=position)
     if position == old.append_position:
         after = attrs.evolve(
@@ -343,6 +357,7 @@ def put_terms(
         if after is None:
             txn.delete(encode_term(before)[0], db=dbs.terms)
         elif before != after:
+            # A table changes at its end only, so rows at one index are of one term.
             assert before is None or before.term == after.term, f"{after} in the place of {before}"
             key, value = encode_term(after)
             txn.put(key, value, db=dbs.terms)

@@ -169,7 +169,8 @@ class Recorder:
         tail = self._tail
 
         def apply(txn: Transaction) -> None:
-            # LMDB may call this again with a larger map, so it must not change the recorder.
+            # `Environment.write` calls this again with a larger map, so it must not change the
+            # recorder.
             for record in tail:  # older than the group, so they come first
                 put_record(txn, self.dbs, record)
             for write in group:
@@ -262,6 +263,7 @@ def carry_over(
                 member_id, "what else it has lost", lambda: load_lost(txn, dbs)
             )
             txn.put(LOST_KEY, encode_lost(max(before, tail.lost)), db=dbs.meta)
+        # The new generation voids the journal in the transaction that takes its batches (I-40).
         save_row(txn, dbs, empty)
 
     environment.write(apply)

@@ -32,6 +32,8 @@ class Databases:
 
     def __init__(self, raw: lmdb.Environment, *, create: bool = False) -> None:
         self.service = ""
+        # Opened once, up front: `open_db` begins a transaction of its own, so it must never be
+        # called inside another one.
         self.log = raw.open_db(LOG_TABLE.encode(), create=create)
         self.terms = raw.open_db(b"terms", create=create)
         self.snapshots = raw.open_db(b"snapshots", create=create)

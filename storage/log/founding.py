@@ -52,6 +52,8 @@ def make_store(directory: Path, identity: Identity, status: VotingStatus) -> Vot
         known = environment.read(lambda txn: load_identity(txn, dbs))
         check_identity(known, cluster=identity.cluster, member_id=identity.member_id)
         there = environment.read(lambda txn: load_voting_status(txn, dbs))
+        # Only this step is allowed here. A store with a vote keeps it, and RECOVERING ends by an
+        # admission alone.
         if (there.kind, status.kind) == (VotingRight.NEW, VotingRight.RECOVERING):
             row = encode_voting_status(status)
             environment.write(lambda txn: _put(txn, dbs, row))
@@ -81,6 +83,7 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
         StorageError: the store has no vote, so acknowledged entries may be missing; or it is
         damaged.
     """
+    # Looked at before it is opened for writing, so that a refused store stays exactly as it was.
     with open_readonly(directory) as store:  # raises if there is none
         check_has_vote(directory, store.voting_status)
     environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=nothing_to_make)
@@ -93,8 +96,10 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
         recorded = environment.read(lambda txn: load(txn, dbs, identity.member_id))
         term = recorded.terms[-1].term if recorded.terms else -1
         row = ForcedRow(recorded.append_position, term, timestamp_ms, identity.instance_id)
+        # A history is a fingerprint of the founders' instance ids, so a new id makes a new history.
         anew = attrs.evolve(identity, instance_id=instance_id)
 
+        # All in one transaction: a store with only some of these rows belongs to neither history.
         def write(txn: Transaction) -> None:
             key, value = encode_forced(row)
             txn.put(key, value, db=dbs.meta)

@@ -79,6 +79,7 @@ def decode_identity_untrusted(value: bytes | None) -> Identity:
         (version,) = _VERSION.unpack_from(body)
     except (StorageError, struct.error) as error:
         raise StoreMismatchError(f"{error}, expected a store of quorate") from error
+    # The version before the other fields: another format may have them in other places.
     if version != FORMAT_VERSION:
         raise StoreMismatchError(f"store of format {version}, expected {FORMAT_VERSION}")
     try:
@@ -100,6 +101,8 @@ def service_untrusted(value: bytes | None) -> str:
     Raises:
         StorageError: the row is damaged.
     """
+    # A name that can't be decoded matches no service: the store is refused as one of another
+    # service.
     return "" if value is None else unseal_untrusted(SERVICE_KEY, value).decode(errors="replace")
 
 
@@ -109,6 +112,8 @@ def check_identity(there: Identity, *, cluster: str, member_id: int) -> None:
     Raises:
         StoreMismatchError: it is one.
     """
+    # A vote is a promise of one member of one cluster. Used by another member, it could be given
+    # twice in a term (I-2).
     if (there.cluster, there.member_id) != (cluster, member_id):
         raise StoreMismatchError(
             f"store of cluster {there.cluster!r}, member {there.member_id}; "

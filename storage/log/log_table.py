@@ -54,6 +54,7 @@ def decode_key_untrusted(member_id: int, key: bytes) -> tuple[int, int]:
     Raises:
         DamagedRecordError: the key has another length.
     """
+    # LMDB has no checksum of its keys, so a damaged one may have any length.
     if len(key) != KEY.size:
         raise DamagedRecordError(
             member_id=member_id, term=-1, position=-1, reason=f"key {key.hex()} in the log"
@@ -73,6 +74,7 @@ def check_record_untrusted(member_id: int, record: Record) -> BatchHeader:
     except WireError as error:
         reason = str(error)
     else:
+        # A whole batch under another key is damage as well: it is no batch of this place (I-43).
         if (header.term, header.position) == (record.term, record.position):
             return header
         reason = f"its header says term {header.term}, position {header.position}"
@@ -88,6 +90,8 @@ def last_record(cursor: Cursor, member_id: int) -> Record | None:
 
 def record_at(cursor: Cursor, member_id: int, term: int, position: int) -> Record | None:
     """Return the record with exactly this key, unchecked; the cursor stays there."""
+    # Exactly this key: `set_range` would skip a missing batch, and nobody would notice the hole
+    # (I-41).
     return _current(cursor, member_id) if cursor.set_key(KEY.pack(term, position)) else None
 
 
@@ -98,12 +102,16 @@ def next_record(cursor: Cursor, member_id: int) -> Record | None:
 
 def record_before(cursor: Cursor, member_id: int, key: bytes) -> Record | None:
     """Return the last record below `key`, unchecked."""
+    # `set_range` stops at the first key at or above `key`. Without one, the last record is the one
+    # before.
     there = cursor.prev() if cursor.set_range(key) else cursor.last()
     return _current(cursor, member_id) if there else None
 
 
 def _current(cursor: Cursor, member_id: int) -> Record:
     term, position = decode_key_untrusted(member_id, cursor.key())
+    # A copy: LMDB's own memory is valid only until the transaction ends, and batches are checked
+    # after that.
     return Record(term, position, cursor.value())
 
 

@@ -90,8 +90,12 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
         DamagedRecordError: a row of the table of terms can't be rebuilt, or the place of a damaged
             batch is not certain.
     """
+    # Snapshots first, the end of the log last: its batches are compared with the table of terms,
+    # which must be mended by then.
     snapshots = environment.read(lambda txn: _damaged_snapshots(txn, dbs, member_id))
     for key, damage in snapshots:
+        # Durable before it is logged, as each mend: a line about a mend that a crash undid would
+        # mislead.
         environment.write(functools.partial(_delete, dbs, key))
         log.error("%s: the row is removed, and its file is not used", damage)
     rows = environment.read(lambda txn: _mended_rows(txn, dbs, member_id))
@@ -156,6 +160,8 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
             try:
                 rows[term] = decode_term_untrusted(member_id, key, value)
             except DamagedRecordError as error:
+                # The checksum covers key and row, so the damage may be in the key. Then the term
+                # itself is not certain.
                 if len(key) != len(encode_term(TermRow(0, 0, None, 0))[0]) or _is_of_another_term(
                     member_id, term, value
                 ):
@@ -168,11 +174,14 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
     if last is not None:
         try:
             end = check_record_untrusted(member_id, last).end
+            # A log with a batch of this term needs its row, even if that row has vanished.
             rows.setdefault(last.term, None)
         except DamagedRecordError:
             end = None  # and its key may be damaged too
+    # The usual case: no row is damaged. Of the log, only the last batch was read for this.
     if _meet(rows):
         return []
+    # There is a gap. Only now is the log searched for terms whose rows have vanished.
     for term in _terms_of_log(txn, dbs, member_id, above=min(rows)):
         rows.setdefault(term, None)
     if _meet(rows):
@@ -210,6 +219,8 @@ def _terms_of_log(txn: Transaction, dbs: Databases, member_id: int, *, above: in
                 more = cursor.next()  # its key may be damaged, too
             else:
                 terms.append(term)
+                # One batch is enough to prove a term, so the rest of it is skipped: the log may
+                # have gigabytes.
                 more = cursor.set_range(KEY.pack(term + 1, 0))
     return terms
 
@@ -251,6 +262,7 @@ class TermTableRepair:
         made: list[TermRow] = []
         before: TermRow | None = None
         ordered = sorted(self.rows)
+        # Ascending: a rebuilt row is the neighbour by which the next one is rebuilt.
         for index, term in enumerate(ordered):
             row = self.rows[term]
             if row is None:
@@ -261,8 +273,10 @@ class TermTableRepair:
 
     def _made(self, term: int, behind: list[int], before: TermRow | None) -> TermRow:
         base = 0 if term == 0 else None if before is None else before.end
+        # The row before is open or missing, so what lies behind has to say where this one begins.
         if base is None:
             base = self._base_of([term, *behind])
+        # Without a term behind it this row is the open one.
         until = self._base_of(behind) if behind else None
         first = self.first_of(term)
         time = first[1] if first else before.timestamp_ms if before else 0
@@ -278,6 +292,8 @@ class TermTableRepair:
         base = row.base if row is not None else self.end if first is None else first[0]
         if base is None:
             raise StorageError("the last batch of the log is damaged, too")
+        # The asked term may have begun among the pruned batches. What is left would then give too
+        # late a beginning.
         if 0 < self.start >= base and (row is None or term > asked):
             raise StorageError(f"the batches of term {asked} before {self.start} are pruned")
         return base
@@ -294,6 +310,7 @@ def _first_of(txn: Transaction, dbs: Databases, term: int) -> tuple[int, int] | 
         try:
             return position, check_sum_untrusted(cursor.value()).timestamp_ms
         except WireError:
+            # The key alone proves where the term begins. The time is lost with the batch.
             return position, 0
 
 
@@ -321,6 +338,8 @@ def _damaged_tail(txn: Transaction, dbs: Databases, member_id: int) -> list[Reco
             try:
                 header = check_record_untrusted(member_id, record)
             except DamagedRecordError as error:
+                # The error of the last batch is the one to raise: it names where the log would have
+                # ended.
                 damage = damage or error
             else:
                 term, position = header.term, header.end
@@ -330,6 +349,8 @@ def _damaged_tail(txn: Transaction, dbs: Databases, member_id: int) -> list[Reco
     rows = load_terms(txn, dbs, member_id) if tail else ()
     for record in tail:
         row = row_of(rows, record.term)
+        # A batch begins its term's row, or goes on in the term of the batch before. A damaged key
+        # rarely satisfies that and the position as well.
         begins = row is not None and (row.base == position or record.term == term)
         if record.position != position or not begins:
             assert damage is not None
@@ -343,8 +364,11 @@ def _cut(txn: Transaction, dbs: Databases, member_id: int, tail: list[Record]) -
     for record in tail:
         txn.delete(KEY.pack(record.term, record.position), db=dbs.log)
     rows = load_terms(txn, dbs, member_id)
+    # As a truncation would: a row behind the new end would claim a log that is not there (I-12).
     put_terms(txn, dbs, rows, cut_at(rows, tail[0].position))
     # An older note may reach further; keep the later end.
     before = irreplaceable_row(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
+    # In the transaction of the cut: without the note, this member would vote as if it had never
+    # acknowledged these batches.
     lost = max(before, LogEnd(tail[-1].term, tail[-1].position + 1))
     txn.put(LOST_KEY, encode_lost(lost), db=dbs.meta)

@@ -126,6 +126,8 @@ def load_last_admission(txn: Transaction, dbs: Databases) -> LogEnd:
     Raises:
         StorageError: the row is damaged.
     """
+    # Written with the first admission, so a store without the row has had none. Damage is another
+    # matter: it must not pass for "none".
     value = txn.get(ADMISSION_KEY, db=dbs.meta)
     if value is None:
         return EMPTY_LOG
@@ -144,6 +146,8 @@ def load_lost(txn: Transaction, dbs: Databases) -> LogEnd:
     Raises:
         StorageError: the row is damaged.
     """
+    # Missing means that nothing was lost, so a damaged row has to raise: the member would vote too
+    # freely.
     value = txn.get(LOST_KEY, db=dbs.meta)
     if value is None:
         return EMPTY_LOG
@@ -162,6 +166,8 @@ def load_voting_status(txn: Transaction, dbs: Databases) -> VotingStatus:
     Raises:
         StorageError: the row is missing or damaged.
     """
+    # Without a default: `initialise` wrote the row, so a missing one is damage. The same holds for
+    # the vote.
     return decode_voting_status_untrusted(txn.get(VOTING_STATUS_KEY, db=dbs.meta))
 
 
@@ -182,6 +188,7 @@ def load_forced(txn: Transaction, dbs: Databases) -> tuple[ForcedRow, ...]:
     """
     rows: list[ForcedRow] = []
     with txn.cursor(dbs.meta) as cursor:
+        # Keys end with the time, big endian, so the order of the keys is that of time.
         more = cursor.set_range(FORCED_PREFIX)
         while more and cursor.key().startswith(FORCED_PREFIX):
             rows.append(decode_forced_untrusted(*cursor.item()))
@@ -196,4 +203,5 @@ def load_terms(txn: Transaction, dbs: Databases, member_id: int) -> tuple[TermRo
         DamagedRecordError: a row is damaged.
     """
     with txn.cursor(dbs.terms) as cursor:
+        # The cursor goes in the order of the keys, which is that of terms: they are big endian.
         return tuple(decode_term_untrusted(member_id, key, row) for key, row in cursor)

@@ -100,6 +100,8 @@ class LogReader:
             record = record_at(cursor, self.member_id, term, position)
             while record is not None and record.position < stop:
                 limit_bytes -= len(record.batch)
+                # The first batch is taken whatever its size: no reader could ever get past it
+                # otherwise.
                 if records and limit_bytes < 0:
                     break
                 records.append(record)
@@ -123,6 +125,7 @@ class LogReader:
         row = term_at(recorded.terms, position)
         key = END_KEY if row is None else KEY.pack(row.term, position)
         before = self._before(key)
+        # A caller's mistake, not damage: it must not start a repair.
         if before is not None and position < before.end:
             return StorageError(
                 f"member {self.member_id}: position {position} is inside the batch "
@@ -135,6 +138,7 @@ class LogReader:
 
         def look(txn: Transaction) -> int | None:
             with txn.cursor(self.dbs.log) as cursor:
+                # The next key, whatever its term: the batch itself may be the one that is missing.
                 if not cursor.set_range(KEY.pack(header.term, header.position + 1)):
                     return None
                 return decode_key_untrusted(self.member_id, cursor.key())[1]
@@ -146,6 +150,8 @@ class LogReader:
         held = self.tail()
 
         def look(txn: Transaction) -> Record | None:
+            # The journal's batches are behind all of LMDB's, so they are searched first, from the
+            # end.
             if load_row(txn, self.dbs).generation == held.generation:
                 for record in reversed(held.records):
                     if KEY.pack(record.term, record.position) < key:
@@ -160,6 +166,7 @@ class LogReader:
         if position >= recorded.append_position:
             return recorded.append_position
         row = term_at(recorded.terms, position)
+        # One behind `position`: a batch that begins there covers it.
         key = END_KEY if row is None else KEY.pack(row.term, position + 1)
         record = self._before(key)
         return recorded.start_position if record is None else record.position
@@ -174,6 +181,7 @@ class LogReader:
         row = term_at(recorded.terms, position)
         key = END_KEY if row is None else KEY.pack(row.term, position)
         record = self._before(key)
+        # All batches before are pruned; the row about the origin has kept the time of the last one.
         if record is None and position == recorded.start_position:
             return self.environment.read(lambda txn: load_origin(txn, self.dbs))
         if record is None or record.end != position or row is None:
@@ -198,6 +206,8 @@ class LogReader:
     ) -> tuple[bytes, int, int] | None:
         kept, start, count, term = b"", recorded.start_position, 0, 0
         with txn.cursor(self.dbs.log) as cursor:
+            # Without values: a batch may have megabytes, and only its place is asked for. One key
+            # more than `step`: the last one is kept, and those before it go.
             for key in itertools.islice(cursor.iternext(values=False), step + 1):
                 term, begin = decode_key_untrusted(self.member_id, key)
                 if begin > position:
@@ -211,6 +221,8 @@ class LogReader:
                     kept = KEY.pack(term, start)
             if start == recorded.start_position:
                 return None
+            # Its time becomes that of the origin, which log time has to go on from if the log gets
+            # empty.
             dropped = record_before(cursor, self.member_id, kept)
         assert dropped is not None
         return kept, start, check_record_untrusted(self.member_id, dropped).timestamp_ms
@@ -230,6 +242,8 @@ class LogReader:
         """
         self.check_range(recorded, position)
         stop = recorded.append_position if stop is None else min(stop, recorded.append_position)
+        # A transaction per chunk: one for the whole scan would keep LMDB from reusing pages, and
+        # the file would grow.
         while position < stop:
             batches = self.chunk(recorded.terms, position, stop, CHUNK_BYTES)
             if batches is None:
@@ -245,6 +259,7 @@ def _add_tail(
     end = records[-1].end if records else position
     room = limit_bytes - (end - position)
     for record in tail:
+        # Older batches of the journal may be in front of `position`, and are passed over.
         if record.position == end < stop:
             room -= len(record.batch)
             if records and room < 0:

@@ -44,6 +44,7 @@ class ReadOnlyStore(StateView):
         self.environment = environment
         self.dbs = dbs
         self.tail = HeldRecords()
+        # By a function: `refresh` replaces the tail, and the reader has to see the new one.
         self._reader = LogReader(environment, dbs, identity.member_id, lambda: self.tail)
         super().__init__(self._load())
 
@@ -58,10 +59,13 @@ class ReadOnlyStore(StateView):
     def _load(self) -> Recorded:
         member_id = self.identity.member_id
         scan = read_journal(self.environment.directory)  # before LMDB, see `JournalScan`
+        # State and row in one transaction: with the row of a later one, batches that were carried
+        # over in between would be missed.
         recorded, row = self.environment.read(
             lambda txn: (load(txn, self.dbs, member_id, lenient=True), load_row(txn, self.dbs))
         )
         tail = scan.tail(member_id, row, LogEnd(-1, recorded.append_position))
+        # With LMDB's generation: a later read then notices that the member has carried these over.
         self.tail = HeldRecords(row.generation, tail.records)
         for record in tail.records:
             recorded = _with_batch(member_id, recorded, record)
@@ -108,6 +112,7 @@ def open_readonly(directory: Path) -> ReadOnlyStore:
         StoreBusyError: this process has it open.
         StorageError: its tables are damaged.
     """
+    # Nothing is mended or carried over: the member may be running, and owns every change.
     environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
     with environment.opening():
         dbs = environment.databases(Databases)
@@ -123,6 +128,7 @@ def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
     """
     header = decode_header_untrusted(record.batch)
     row = row_of(recorded.terms, header.term)
+    # The journal has no rows of terms: a batch gets there only if its term has a row in LMDB.
     if row is None or header.position < row.base or (row.end is not None and header.end > row.end):
         raise DamagedRecordError(
             member_id=member_id,

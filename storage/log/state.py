@@ -145,6 +145,8 @@ def initialise(
 ) -> None:
     """Fill a new environment; its voting status is NEW unless given."""
     dbs = Databases(raw, create=True)
+    # Every row from the start. A row that is missing later is damage, never a store from before its
+    # first vote.
     with raw.begin(write=True) as txn:
         txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
         txn.put(NODE_STATE_KEY, encode_node_state(NodeState()), db=dbs.meta)
@@ -161,6 +163,8 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     Raises:
         StorageError: something is damaged (DamagedRecordError if its place in the log is known).
     """
+    # Rows that only this store has. A guess in place of one could give a second vote in a term
+    # (I-2), so damage stops the member.
     kept = functools.partial(irreplaceable_row, member_id)
     start, timestamp_ms = kept("where its log begins", lambda: load_origin(txn, dbs))
     with txn.cursor(dbs.snapshots) as cursor:
@@ -189,9 +193,14 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     try:
         recorded = _with_last_batch(txn, dbs, member_id, recorded)
     except DamagedRecordError:
+        # A member must not go on with a shortened log: it may have acknowledged what is missing
+        # (I-25).
         if not lenient:
             raise
+        # The row about commits is left out: it may speak of batches behind the damage.
         return _with_last_whole_batch(txn, dbs, member_id, recorded)
+    # Cutting off a damaged end leaves this row as it is. It must not claim more than the log has
+    # (I-18).
     committed = min(load_committed(txn, dbs), recorded.append_position)
     known = max(committed, recorded.last_commit_position)
     return attrs.evolve(recorded, last_commit_position=known)
@@ -202,6 +211,7 @@ def ending_with(recorded: Recorded, header: BatchHeader) -> Recorded:
     return attrs.evolve(
         recorded,
         append_position=header.end,
+        # A backup may know of more than the batch says; see `load_committed`.
         last_commit_position=max(recorded.last_commit_position, header.commit_position),
         last_timestamp_ms=header.timestamp_ms,
     )
@@ -230,10 +240,15 @@ def _with_last_batch(
     """Return the state with what the last batch says; check that the tables agree with it."""
     with txn.cursor(dbs.log) as cursor:
         last = last_record(cursor, member_id)
+    # An empty log, perhaps behind a snapshot. The row about the origin has its position and time.
     if last is None:
         return recorded
+    # Only the last batch is checked at a start; the others are checked whenever they are read
+    # (I-43).
     header = check_record_untrusted(member_id, last)
     row = row_of(recorded.terms, header.term)
+    # A term's row is written with its first batch (F7). So a batch without a row is damage, never
+    # the trace of a crash.
     if row is None or header.position < max(row.base, recorded.start_position):
         raise DamagedRecordError(
             member_id=member_id,

@@ -236,6 +236,8 @@ class Store(StateView):
 
     async def save_node_state(self, state: NodeState) -> None:
         """Make a vote durable. Within a term it never changes, and its term never decreases."""
+        # Awaited by the caller before the vote is sent (I-2, I-3): a vote that a crash forgets can
+        # be given twice (H7).
         await self._durably(lambda dbs, old: changes.set_node_state(dbs, old, state))
 
     async def ensure_coherent(
@@ -298,7 +300,7 @@ class Store(StateView):
             StorageError: the snapshot is older than what is known to be committed here.
         """
         await self.settled()
-        # An older snapshot would take back entries whose commit clients have seen.
+        # An older snapshot would take back entries whose commit clients have seen (I-14).
         if snapshot.position < (known := self.submitted.last_commit_position):
             raise StorageError(f"{snapshot} is older than the commit position {known}")
         await self._durably(
@@ -402,6 +404,7 @@ class Store(StateView):
     async def boundary(self, position: int) -> int:
         """Return where the durable batch that covers `position` begins; behind all, the end."""
         recorded = self.recorded  # one value for the whole read, however the log goes on
+        # On the lane for reads: a disk that stands still must not hold up the event loop.
         return await self.executor.read(lambda: self._reader.boundary(recorded, position))
 
     async def last_batch(self) -> bytes | None:

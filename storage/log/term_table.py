@@ -44,6 +44,7 @@ _TERM_KEY: Final = struct.Struct(">Q")
 _TERM: Final = struct.Struct("<qqq")
 _SNAPSHOT_KEY: Final = struct.Struct(">QQ")
 _SNAPSHOT: Final = struct.Struct("<q")
+# In the place of a position, of which none is negative: each row has the same length.
 _OPEN: Final = -1
 _term_of = operator.attrgetter("term")
 FORCED_PREFIX: Final = b"forced:"
@@ -109,14 +110,18 @@ def with_term(rows: tuple[TermRow, ...], added: TermRow) -> tuple[TermRow, ...]:
     """
     assert added.term >= 0
     assert added.end is None or added.end >= added.base, f"{added} ends before it begins"
+    # A term that is there already, or was skipped: it can get an end, never another base.
     if rows and added.term <= rows[-1].term:
         return rows if added.end is None else with_end(rows, added.term, added.end)
     if rows:
         last = rows[-1]
+        # The new term begins behind the last batch, so no batch of the old one can follow (I-12).
         if last.end is None:
             last = attrs.evolve(last, end=added.base)
+        # A gap would be positions of no term, an overlap positions of two (I-12).
         assert last.end == added.base >= last.base, f"{added} does not begin at the end of {last}"
         rows = (*rows[:-1], last)
+    # A new tuple: the one before may still be the durable state, which readers hold.
     return (*rows, added)
 
 
@@ -127,13 +132,17 @@ def with_end(rows: tuple[TermRow, ...], term: int, end: int) -> tuple[TermRow, .
     """
     assert rows, f"there is no term {term} to close"
     assert term <= rows[-1].term, f"there is no term {term} to close"
+    # Found by its term, never used as an index: skipped terms have no row. Aeron's validation of
+    # the table mixes up two indices (H12).
     index = _index_of(rows, term)
     row = rows[index]
+    # Aeron gives a skipped term an empty row. Here it has none, so there is nothing to close.
     if row.term != term:
         return rows
     if row.end is None:
         assert end >= row.base, f"{row} can't end at {end}"
         return (*rows[:index], attrs.evolve(row, end=end))
+    # Two ends of one term would be two histories of it (I-10).
     assert row.end == end, f"{row} can't end at {end}"
     return rows
 
@@ -147,6 +156,8 @@ def cut_at(
     leader that caused the cut may have more of that term.
     """
     kept = [row for row in rows if row.base <= position]
+    # The leader's table has no such terms. Kept, they would make this log look newer than the
+    # leader's.
     while kept and last_term is not None and kept[-1].term > last_term:
         row = kept.pop()
         assert row.base == position, f"{row} begins before the cut at {position}"
@@ -157,10 +168,12 @@ def cut_at(
 
 def term_at(rows: tuple[TermRow, ...], position: int) -> TermRow | None:
     """Return the row that covers `position`, None without one."""
+    # To the right: of several terms with this base, all but the last are empty.
     index = bisect.bisect_right(rows, position, key=lambda row: row.base) - 1
     if index < 0:
         return None
     row = rows[index]
+    # Behind the last term, if that is closed, no term covers a position.
     return row if row.end is None or position < row.end else None
 
 
@@ -184,6 +197,7 @@ def incoherences(rows: tuple[TermRow, ...]) -> Iterator[tuple[int, str]]:
             yield row.term, f"it follows term {before.term}"
         if before.end != row.base:
             yield row.term, f"it begins at {row.base}, term {before.term} ends at {before.end}"
+    # Each row for itself: pairs say nothing about a table with one row.
     for row in rows:
         if row.base < 0 or (row.end is not None and row.end < row.base):
             yield row.term, f"it covers {row.base} to {row.end}"
@@ -202,6 +216,7 @@ def decode_term_untrusted(member_id: int, key: bytes, value: bytes) -> TermRow:
     Raises:
         DamagedRecordError: it is damaged; with position -1, since that is unknown.
     """
+    # Without a check: the error must name some term, even of a damaged key.
     term = int.from_bytes(key[:8])
     try:
         base, end, timestamp_ms = unpack_untrusted(_TERM, key, unseal_untrusted(key, value))
@@ -215,6 +230,7 @@ def decode_term_untrusted(member_id: int, key: bytes, value: bytes) -> TermRow:
 
 def encode_forced(row: ForcedRow) -> tuple[bytes, bytes]:
     """Return key and value of the row about a forced quorum."""
+    # The time is in the key, so a second forcing adds a row: none may hide an earlier one.
     key = FORCED_PREFIX + _FORCED_KEY.pack(row.timestamp_ms)
     return key, seal(key, _FORCED.pack(row.position, row.term, row.instance_id))
 

@@ -45,6 +45,7 @@ class NodeState:
         if after.candidate_term == self.candidate_term:
             # A vote already given in this term stays as it is.
             return self.voted_for in {-1, after.voted_for}
+        # Promises only rise (I-3): a lower one would let a stale leader back in (H1).
         return after.candidate_term > self.candidate_term
 
 

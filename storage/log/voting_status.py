@@ -93,6 +93,7 @@ def decode_voting_status_untrusted(value: bytes | None) -> VotingStatus:
     body = unseal_untrusted(VOTING_STATUS_KEY, value)
     kind, term, position = unpack_untrusted(_HEAD, VOTING_STATUS_KEY, body[: _HEAD.size])
     rest = body[_HEAD.size :]
+    # A number that is no kind must not pass: any guess could give the store a vote.
     if kind not in {*VotingRight} or len(rest) % _FOUNDER.size:
         raise StorageError(f"row {VOTING_STATUS_KEY!r} is damaged: kind {kind}, {len(body)} bytes")
     founders = tuple((member, instance) for member, instance in _FOUNDER.iter_unpack(rest))

@@ -91,11 +91,14 @@ class TablesDisk:
 
         def initialise(raw: lmdb.Environment) -> None:
             dbs = TablesDatabases(raw, create=True)
+            # No instance id: tables are derived from the log, and nobody votes by them.
             identity = Identity(cluster, member_id, instance_id=0)
             with raw.begin(write=True) as txn:
                 txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
                 _put_applied(txn, dbs, 0, 0)
 
+        # Every error in here is sorted: damage leads to new tables, anything else must not delete
+        # them.
         with classifying_damage(directory):
             return cls._open(directory, initialise, Identity(cluster, member_id, 0), map_bytes)
 
@@ -116,12 +119,14 @@ class TablesDisk:
             identity = decode_identity_untrusted(row)
             check_identity(identity, cluster=expected.cluster, member_id=expected.member_id)
             disk = cls(environment, dbs)
+            # A crash interrupted a load. What is there is neither the old state nor the new one.
             if disk.position == _INCOMPLETE:
                 disk._empty()
             return disk
 
     def close(self) -> None:
         """Close them; idempotent."""
+        # Views and the open transaction first: LMDB must not be closed under a reader.
         self._end_views()
         self._view.abort()
         self._environment.close()
@@ -142,13 +147,17 @@ class TablesDisk:
 
     def has(self, key: bytes) -> bool:
         """Say whether there is a record; does not read it."""
+        # By a cursor, which copies no value, unlike `get`. It stays open, since this runs once per
+        # new key.
         return self._cursor.set_key(stored_key(key))
 
     def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
         """Return up to `limit` stored keys above `after`, ascending, and the last one if cut."""
         cursor = self._view.cursor(self._dbs.records)
+        # The least key above `after`: LMDB sorts keys as bytes.
         if not cursor.set_range(after + b"\0"):
             return [], None
+        # Without values: a walk over keys needs none of these bytes.
         keys = list(islice(cursor.iternext(keys=True, values=False), limit))
         return keys, keys[-1] if len(keys) == limit else None
 
@@ -193,6 +202,7 @@ class TablesDisk:
 
     def refresh(self) -> None:
         """See what was flushed since the last call."""
+        # An open transaction keeps its view for ever, and keeps LMDB from reusing the pages of it.
         self._view.abort()
         self._see()
         self._load()
@@ -210,6 +220,7 @@ class TablesDisk:
         # LMDB forbids it while a transaction of this process is open.
         self._end_views()
         self._view.abort()
+        # Doubled at least, so that a growing file needs few of these moments.
         raw.set_mapsize(max(wanted, 2 * held))
         self._see()
 
@@ -219,8 +230,11 @@ class TablesDisk:
         The map first gets room enough that it should not have to grow while the view is open.
         """
         raw = self._environment.raw
+        # While a view is open, freed pages can't be reused: a flush that rewrites every page needs
+        # as much room again.
         self.make_room(raw.info()["last_pgno"] * raw.stat()["psize"] + _SPARE_BYTES)
         report = functools.partial(report_damage, self._environment.directory)
+        # A transaction of its own: the event loop renews its own one after each flush.
         view = TablesView(self._environment.begin_reading(), self._dbs.streamed, left_out, report)
         self._views = [view]  # only one snapshot is taken at a time
         return view
@@ -242,6 +256,7 @@ class TablesDisk:
     def _load(self) -> None:
         body = unseal_untrusted(_APPLIED_KEY, self._view.get(_APPLIED_KEY, None, self._dbs.meta))
         self.position, self.timestamp_ms = unpack_untrusted(_APPLIED, _APPLIED_KEY, body)
+        # LMDB counts its rows itself, so this reads no row.
         self.count = self._view.stat(self._dbs.records)["entries"]
 
     # --- the writer's side
@@ -276,6 +291,8 @@ class TablesDisk:
 
         def put(txn: Transaction) -> None:
             for database, some in zip(self._dbs.streamed, rows, strict=True):
+                # MDB_APPEND: rows come in the order of their keys, so LMDB fills one page after the
+                # other without searching the tree.
                 txn.cursor(database).putmulti(some, append=True)
             if applied is not None:
                 _put_applied(txn, self._dbs, *applied)
@@ -288,6 +305,8 @@ class TablesDisk:
                 with self._environment.begin_writing() as txn:
                     change(txn)
             except lmdb.MapFullError:
+                # The transaction has been aborted. This thread must not change the map: the event
+                # loop's transaction is open.
                 return False
             except DAMAGED_PAGES as error:
                 raise report_damage(self._environment.directory, error) from error
@@ -299,10 +318,12 @@ class TablesDisk:
         _put_applied(txn, self._dbs, position, 0)
 
     def _write(self, txn: Transaction, cut: Cut) -> None:
+        # In the transaction of the new rows, so no crash shows empty tables at an old position.
         if cut.layer.cleared:
             txn.drop(self._dbs.records, delete=False)
             txn.drop(self._dbs.deadlines, delete=False)
         write_changes(txn, self._dbs, cut)
+        # Position and rows in one transaction: a restart replays the log from exactly here (H19).
         _put_applied(txn, self._dbs, cut.position, cut.timestamp_ms)
 
 
@@ -326,6 +347,7 @@ def tables_position(directory: Path) -> int:
         row = environment.read(lambda txn: txn.get(_APPLIED_KEY, db=dbs.meta))
     environment.close()
     body = unseal_untrusted(_APPLIED_KEY, row)
+    # Tables whose load was interrupted say -1: they are complete up to nowhere.
     return max(unpack_untrusted(_APPLIED, _APPLIED_KEY, body)[0], 0)
 
 

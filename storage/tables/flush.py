@@ -53,14 +53,19 @@ def _write_records(txn: Transaction, database: lmdb._Database, layer: Layer) -> 
     for stored in heapq.merge(*layer.runs()):
         record = records[key := layer.hashed.get(stored, stored)]
         if record is None:
+            # There may be no such row: `delete` never looked below, since that costs a read. LMDB
+            # ignores that.
             txn.delete(stored, db=database)
         else:
+            # Encoded here, on the writer's thread: applying a command stays one store into a
+            # dictionary.
             cursor.put(stored, encode_record(key, record))
 
 
 def _write_deadlines(
     txn: Transaction, database: lmdb._Database, deadlines: dict[bytes, int]
 ) -> None:
+    # A table of its own: a start reads all deadlines, and must not read all records for that.
     for key, deadline in deadlines.items():
         stored = stored_key(key)
         if deadline:

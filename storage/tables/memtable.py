@@ -41,6 +41,8 @@ ENTRY_BYTES: Final = 320
 figure the memtable takes more memory than it is allowed; with a larger one it flushes too soon."""
 
 _PREFIX_BYTES: Final = HASHED_BYTES - 32
+# Fewer: more runs, and each page of a scan looks into all of them. More: a sort in one batch takes
+# longer.
 _RUN_KEYS: Final = 1024
 _MAX_RUN_KEYS: Final = 16 * _RUN_KEYS
 _PART_KEYS: Final = 16
@@ -58,8 +60,11 @@ ABSENT: Final = Absent.ABSENT
 
 def stored_key(key: bytes) -> bytes:
     """Return the key under which LMDB holds `key`."""
+    # A plain key is shorter than a hashed one, so the length alone says which it is.
     if 0 < len(key) <= MAX_PLAIN_BYTES:
         return key
+    # The beginning of the key stays, so long keys are sorted among the others by it. The hash
+    # distinguishes keys with the same beginning.
     return key[:_PREFIX_BYTES].ljust(_PREFIX_BYTES, b"\0") + hashlib.sha256(key).digest()
 
 
@@ -102,6 +107,7 @@ class Layer:
 
     def settle(self) -> None:
         """Sort the fresh keys once they are enough for a run."""
+        # Not key by key: sorting a thousand at once is cheaper than keeping a list in order.
         if len(self.fresh) >= _RUN_KEYS:
             self._seal()
 
@@ -113,11 +119,14 @@ class Layer:
 
     def _seal(self) -> None:
         fresh, self.fresh = self.fresh, []
+        # Hashed here, not in `put`: a key that is set again and again is hashed once.
         run = [key if 0 < len(key) <= MAX_PLAIN_BYTES else self._hash(key) for key in fresh]
         run.sort()
         runs = self._runs
+        # Only runs of similar size: each key then takes part in few merges, and no sort gets long.
         while runs and len(runs[-1]) <= len(run) <= _MAX_RUN_KEYS - len(runs[-1]):
             run += runs.pop()
+            # Python's sort finds the two sorted halves, and merges them in linear time.
             run.sort()
         runs.append(run)
 
@@ -135,6 +144,7 @@ class Layer:
                 only its share.
         """
         runs = self.runs()
+        # Each run gives its share, so that many runs do not make a page many times as long.
         share = min(max(limit // max(len(runs), 1), _PART_KEYS), limit)
         keys: list[bytes] = []
         cut: bytes | None = None
@@ -160,5 +170,8 @@ class Layer:
         records = self.records
         while records:
             for _ in range(min(_DISPOSE_KEYS, len(records))):
+                # From the end: taking the first key each time would walk over all places that are
+                # empty by then.
                 records.popitem()
+            # After each step the caller lets other tasks run.
             yield

@@ -121,6 +121,7 @@ class Tables(LayeredTables):
         self.patient = False
         self._fits = True  # whether the last write fitted the map
         self._cut_wanted = False
+        # Two counters: a cut is taken here, and is durable only when the writer has reported it.
         self._cuts = 0
         self._durable_cuts = 0
         self._flushes = trio.lowlevel.ParkingLot()
@@ -190,6 +191,8 @@ class Tables(LayeredTables):
         self.clear()
         for key in list(self.notes.rows):
             self.delete_note(key)
+        # Position 0 goes to the disk with the empty tables, so a crash leaves the old state or this
+        # one.
         self.advance(0, 0)
 
     def advance(self, position: int, timestamp_ms: int) -> None:
@@ -243,8 +246,11 @@ class Tables(LayeredTables):
             StorageError: writing has ended; or, from the pieces, the file had to grow, or the
                 tables were closed.
         """
+        # One flush at a time, and the cut of a snapshot is a flush.
         while self._frozen is not None:
             await self._flushed()
+        # Within a batch the tables are those of no log position, so two members' snapshots would
+        # differ (I-24).
         assert self._settled, "amidst a batch"
         # Expired records are left out: members delete them at different times, and their snapshots
         # of one position have to be equal.
@@ -253,6 +259,8 @@ class Tables(LayeredTables):
         if deadlines.count_due(now):
             due = frozenset(stored_key(key) for key, at in deadlines.by_key.items() if at <= now)
         self._freeze()
+        # Before anything is awaited: `_written` opens the view at the moment at which this cut is
+        # on disk.
         cut, self._view_wanted = self._cuts, due
         task_status.started()
         while self._durable_cuts < cut:
@@ -268,19 +276,25 @@ class Tables(LayeredTables):
             StorageError: the pieces are damaged, or the disk failed. The tables are incomplete
                 then, and empty when they are opened again.
         """
+        # The writer may still put older changes on disk, which would end up above the loaded
+        # content.
         while self._frozen is not None:
             await self._flushed()
         self._settled = False  # so that no flush writes old content over the new
         loader = TablesLoader(self._disk, pieces, position, timestamp_ms)
         while True:
             began = trio.current_time()
+            # Off the event loop: one step writes and syncs megabytes, and heartbeats have to go on.
             step = await self._executor.read(loader.step)
             if step is Step.DONE:
                 break
+            # Here, on the event loop's thread: its own read transaction has to end first, or LMDB
+            # refuses.
             if step is Step.FULL:
                 self._disk.grow()
             if self.patient:
                 await trio.sleep(REST * (trio.current_time() - began))
+        # The transaction that was open until now still shows the old content.
         self._disk.refresh()
         self._unused += [self._layer, self.deadlines]
         self._layer, self.deadlines = Layer(), Deadlines(self._disk.deadlines())
@@ -290,6 +304,7 @@ class Tables(LayeredTables):
         self._settled, self._counted = True, False
 
     async def _flushed(self) -> None:
+        # Checked before parking: `run` wakes everybody once, and nobody would wake a later one.
         if self._ended:
             raise StorageError("the tables are not being written any more")
         await self._flushes.park()
@@ -312,14 +327,19 @@ class Tables(LayeredTables):
                 try:
                     await self._flush_for_ever()
                 finally:
+                    # Only at a batch boundary: in the middle of a batch the rows would belong to no
+                    # log position.
                     if self._settled and self._frozen is None:
                         self._freeze()
                     writing.cancel()  # ends it once everything submitted is written
         finally:
+            # Without this, a call of `flush` that waits when the member stops would wait for ever.
             self._flushes.unpark_all()
 
     async def _flush_for_ever(self) -> Never:
         while True:
+            # A snapshot may cut while this waits. Then there is nothing old to flush, and the time
+            # starts anew.
             cuts = self._cuts
             await self._changed.wait()
             if cuts == self._cuts:
@@ -342,8 +362,10 @@ class Tables(LayeredTables):
     def _freeze(self) -> None:
         """Take a cut: from here on changes go into an empty memtable; the full one is written."""
         assert self._frozen is None, "one flush at a time"
+        # Exchanged, not copied: a cut takes the same time for any number of keys.
         self._frozen, self._layer = self._layer, Layer()
         self._cut_wanted = False
+        # If nobody has asked since the last cut, batches stop looking up their keys.
         self._counted, self._asked = self._asked, False
         self._cuts += 1
         for event in (self._changed, self._full):
@@ -351,6 +373,7 @@ class Tables(LayeredTables):
         self._changed = trio.Event()
         self._full = trio.Event()
         self._frozen.runs()  # sorts; the writer's thread must find it unchangeable
+        # At the same moment as the layer: all three have to be of one log position.
         changes = self.deadlines.take_changes(), self.notes.take_changes()
         self._submit(Cut(self._frozen, *changes, *self._applied))
 
@@ -360,6 +383,8 @@ class Tables(LayeredTables):
     def _write(self, group: Sequence[FlushJob]) -> None:
         """Write (on the writer's thread)."""
         for job in group:  # only ever one
+            # The result goes by an attribute: `done` is called without arguments, on the other
+            # thread.
             self._fits = self._disk.write(job.cut)
 
     def _written(self, cut: Cut) -> None:

@@ -55,6 +55,8 @@ class TablesView:
         self._txn: Transaction | None = txn
         self._databases = databases
         self._left_out = left_out
+        # Two threads use the transaction: the one that reads the stream, and the event loop in
+        # `close`.
         self._reading = Lock()
 
     def close(self) -> None:
@@ -77,18 +79,26 @@ class TablesView:
         """
         try:
             for table, database in zip(TABLES, self._databases, strict=True):
+                # Notes have keys of their own, which might be equal to a stored key.
                 left_out = self._left_out if table in (RECORDS, DEADLINES) else frozenset[bytes]()
                 rows: Rows = self._read(database, b"", left_out)
                 while rows:
+                    # Checked before it leaves: a damaged row in a snapshot would spread to other
+                    # members.
                     self._check(table, rows)
                     yield from pieces_of(table, rows)
+                    # By the last key, not by a cursor that stays: the event loop may end the view
+                    # between two steps.
                     rows = self._read(database, rows[-1][0], left_out)
         finally:
+            # Also if the reader gives up early: as long as the view is open, LMDB reuses none of
+            # its pages.
             self.close()
 
     def _read(self, database: lmdb._Database, after: bytes, left_out: frozenset[bytes]) -> Rows:
         rows: Rows = []
         size = 0
+        # Held for one block only. `close` waits for it on the event loop's thread.
         with self._reading:
             if self._txn is None:
                 raise StorageError("the view of the tables was ended, since their file had to grow")
@@ -105,6 +115,7 @@ class TablesView:
         return rows
 
     def _check(self, table: int, rows: Rows) -> None:
+        # Outside the lock, for which the event loop may be waiting in `close`.
         check = _CHECKS[table]
         try:
             for stored, data in rows:

@@ -38,6 +38,7 @@ T = TypeVar("T")
 class Executor(Protocol[J]):
     """Ordered writes in groups, and reads that never wait for them."""
 
+    # Not a coroutine: a leader submits a batch without a task switch.
     def submit(self, job: J) -> None:
         """Queue a job; returns at once. May be called before `run` has begun."""
         ...
@@ -67,6 +68,7 @@ class Executor(Protocol[J]):
         ...
 
 
+# A factory, since a store knows what `write` is only once it is open.
 class ExecutorFactory(Protocol[F]):
     """Makes the executor of a store: `ThreadExecutor`, or `InlineExecutor` for virtual time."""
 

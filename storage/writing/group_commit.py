@@ -84,6 +84,7 @@ class GroupCommit(Generic[J]):
 
     def submit(self, job: J) -> None:
         """Queue a job; returns at once."""
+        # Dropped: `run` is over, so nobody would write the job or report it.
         if self._ended:
             return
         self._quiet = False
@@ -101,6 +102,7 @@ class GroupCommit(Generic[J]):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
         """Run the threads, and report what they have written; see `Executor`."""
+        # One eventfd for both paths: it can be written without the interpreter's lock.
         wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread.start(wake)
         try:
@@ -118,6 +120,8 @@ class GroupCommit(Generic[J]):
                 self._report()
             finally:
                 self._ended = True
+                # Before `wake` is closed: the thread writes to it, and the kernel may give its
+                # number to the next file.
                 self._thread.join()
                 if self._journal is not None:
                     self._journal.close()
@@ -128,18 +132,23 @@ class GroupCommit(Generic[J]):
         journal = self._journal
         while journal is not None and (journal.waiting or journal.busy):
             await self._woken(wake)
+        # Only after the journal is idle: a last rest carries its batches over, so none may be under
+        # way.
         self._thread.end()
         while not self._thread.ended:
             await self._woken(wake)
 
     async def _woken(self, wake: int) -> None:
         await trio.lowlevel.wait_readable(wake)
+        # One read takes all wake-ups so far, so `_report` looks at both paths each time.
         os.eventfd_read(wake)
         self._report()
 
     def _begin_next(self) -> None:
         """Begin to write what waits, unless a path is at work."""
         journal = self._journal
+        # Until the other path is reported: its group is older, and LMDB must never have a change
+        # without the changes before it.
         if journal is None or not journal.waiting or self._thread.busy or journal.busy:
             return
         if journal.begin():
@@ -163,6 +172,7 @@ class GroupCommit(Generic[J]):
         try:
             self._thread.raise_failure()
         except BaseException:
+            # Nothing behind a failed write may be written, and `_drain` must not wait for it.
             if self._journal is not None:
                 self._journal.waiting.clear()
             raise
@@ -173,6 +183,7 @@ class GroupCommit(Generic[J]):
         try:
             group = journal.finished()
         except BaseException:
+            # A rest would put batches into LMDB behind the failed write.
             self._thread.skip_last_rest()
             raise
         if group:
@@ -181,12 +192,16 @@ class GroupCommit(Generic[J]):
 
     def _grant_rest(self) -> None:
         """Let the thread rest if nothing was submitted since it last asked."""
+        # The thread asks after a second without jobs of its own. Jobs of the journal path never
+        # pass by it, so one request is not enough: nothing may have come until the next.
         at_work = self._thread.busy or (self._journal is not None and self._journal.busy)
         if self._quiet and not at_work:
             self._thread.rest()
         self._quiet = True
 
     def _call_back(self, group: Sequence[J]) -> None:
+        # In the order of `submit`: each `done` sets the state that is durable, which must never go
+        # back.
         for job in group:
             job.done()
         self._delivered()

@@ -48,6 +48,8 @@ class JournalPath(Generic[J]):
     def begin(self) -> bool:
         """Begin to write the first group that waits; False if it needs the LMDB path."""
         group = self.waiting[:MAX_GROUP_JOBS]
+        # Still in `waiting`: if the group needs LMDB, all that waits goes to the writer thread in
+        # order.
         span = self._begin(group)
         if span is None:
             return False
@@ -65,6 +67,8 @@ class JournalPath(Generic[J]):
         error = self._writer.outcome()
         if error is None:
             return ()
+        # Before `_end`, which raises for a failed write: `_drain` waits until this path is no
+        # longer busy.
         group, self._group = self._group, ()
         if error:
             # Nothing behind a failed write may be written: it would be durable without it.

@@ -58,12 +58,15 @@ def open_synced(path: Path, begin: bytes) -> int:
     try:
         return _open_synced(path, os.O_DIRECT, begin)
     except OSError as error:
+        # A file system refuses O_DIRECT when the file is opened, or at the first write if its
+        # blocks are longer than ours.
         if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
             raise
     return _open_synced(path, 0, begin)
 
 
 def _open_synced(path: Path, how: int, begin: bytes) -> int:
+    # O_DSYNC: a write returns once its bytes are on the disk, so no second call has to sync them.
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DSYNC | how)
     if error := write_span(Span(file, 0, begin)):
         os.close(file)
@@ -75,6 +78,7 @@ def write_span(span: Span) -> int:
     """Write a span; return an errno, 0 if it is durable."""
     length, at = len(span.data), 0
     try:
+        # O_DIRECT wants memory at a page boundary. Python's bytes are not; a mapping is.
         with mmap.mmap(-1, max(length, 1)) as aligned:
             aligned[:length] = span.data
             while at < length:  # a part only, when the disk is full
@@ -97,6 +101,7 @@ class PythonWriter:
 
     def __init__(self, wake: int) -> None:
         self._wake = wake
+        # A forked child gets this object without its thread: a write of the child would never end.
         self._owner = os.getpid()
         self._asked: queue.SimpleQueue[Span | None] = queue.SimpleQueue()
         self._running, self._at_work = True, False
@@ -114,10 +119,13 @@ class PythonWriter:
             RuntimeError: the outcome of the write before was not asked for, or the writer is
                 closed, or belongs to another process.
         """
+        # As the compiled class, which reads the bytes without the interpreter's lock: nobody may
+        # change them.
         if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"data: expected bytes, found {type(data).__name__}")
         if self._owner != os.getpid():
             raise RuntimeError(f"the writer belongs to process {self._owner}")
+        # One at a time: groups are durable in order only if each one waits for the one before.
         if self._at_work or not self._running:
             raise RuntimeError(f"the writer is {'at work' if self._running else 'closed'}")
         self._at_work = True
@@ -144,6 +152,7 @@ class PythonWriter:
 
     def _work(self) -> None:
         while (span := self._asked.get()) is not None:
+            # Before the wake-up: the event loop looks for the outcome as soon as it is woken.
             self._error = write_span(span)
             with contextlib.suppress(OSError):  # closed by the owner: then nobody waits
                 os.eventfd_write(self._wake, 1)
@@ -159,6 +168,7 @@ else:
     try:
         from . import _journal_writer as _compiled
 
+        # A compiled file of another version may have stayed next to newer sources.
         NATIVE = _compiled.ABI == _ABI
     except ImportError:
         NATIVE = False

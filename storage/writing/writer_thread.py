@@ -55,6 +55,7 @@ class WriterThread(Generic[J]):
         self._write = write
         self._idle = idle
         self._queue: queue.SimpleQueue[J | _Signal] = queue.SimpleQueue()
+        # A deque: both threads use it, and its appends and pops need no lock.
         self._groups: collections.deque[Sequence[J]] = collections.deque()  # durable; empty: a rest
         self._pending = 0  # jobs and rests that were handed over and are not reported
         self._failure: BaseException | None = None
@@ -103,6 +104,8 @@ class WriterThread(Generic[J]):
 
     def join(self) -> None:
         """Wait for the thread; `end` may not have been reached."""
+        # Once more, since after an error `end` was perhaps never called. A second signal does no
+        # harm.
         self._queue.put(_Signal.END)
         self._thread.join()
 
@@ -110,12 +113,15 @@ class WriterThread(Generic[J]):
         """Yield the groups that became durable, in order; an empty one is a rest."""
         while self._groups:
             group = self._groups.popleft()
+            # A rest counts as one: `busy` must hold during it, because it writes to LMDB.
             self._pending -= len(group) or 1
             yield group
 
     def raise_failure(self) -> None:
         """Raise what `write` or `idle` raised, once."""
         if self._failure is not None:
+            # Once: while `run` ends it looks here again, and must not raise the same error a second
+            # time.
             failure, self._failure = self._failure, None
             raise failure
 
@@ -138,12 +144,17 @@ class WriterThread(Generic[J]):
                 else:
                     self._idle()
                     self._rested = True
+                # First the group, then the wake-up: woken too soon, the event loop would find
+                # nothing.
                 self._groups.append(group)
                 os.eventfd_write(wake, 1)
+            # So that an orderly end leaves nothing in the journal, where damage and a torn write
+            # look alike.
             if not self._skip_last_rest:
                 self._idle()
         except BaseException as failure:  # noqa: BLE001 - handed to the trio task, which raises it
             self._failure = failure
+        # Last: the event loop asks for the failure once it sees this.
         self.ended = True
         os.eventfd_write(wake, 1)
 
@@ -153,6 +164,7 @@ class WriterThread(Generic[J]):
         job = self._next_job(wake)
         while not isinstance(job, _Signal):
             group.append(job)
+            # Nothing more has gathered. Waiting for more would make the first job late.
             if len(group) == MAX_GROUP_JOBS or self._queue.empty():
                 return group
             job = self._queue.get_nowait()  # never empty: only this thread takes
