@@ -19,8 +19,8 @@ A program that embeds a member replaces 1 to 5 by `embedded/client.py`. `native/
 
 Read first: `service.py`, `commands/strings.py`, `port/conversation.py`.
 
-Imports run one way: limits < native < protocol < state < commands < service < embedded, port
-(`tests/keyvalue/test_wings.py` holds that).
+Imports run one way: limits < native < protocol < state < commands < service < retry < embedded,
+port (`pyproject.toml` and `tests/keyvalue/test_wings.py` hold that).
 
 To add a command on keys (say, ``SWAPCASE key``):
 

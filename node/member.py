@@ -352,7 +352,8 @@ class Member:
         with self._tables:
             return self.applier.service.query(payload, flags)
 
-    # These two are no coroutine functions: each frame of one costs its callers twice a call.
+    # These two return a coroutine and are none themselves: one more frame of a coroutine would cost
+    # each call twice, when it begins and when it resumes.
 
     def command(
         self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED

@@ -127,7 +127,7 @@ class Voter:
         terms: tuple[TermSpan, ...] = ()
         if request.even_if_behind and decision.vote:
             # A winner that is behind fetches the longest log among its voters. So it has to know
-            # where that log and its own part.
+            # up to where that log and its own are the same.
             store, asked = self._store, request.log_leadership_term_id
             terms = log_matching.spans_of(store.terms, asked, store.append_position)
         return Vote(

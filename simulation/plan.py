@@ -109,7 +109,7 @@ def simulate(plan: Plan, trace_file: TextIOBase | None = None) -> Outcome:
 
     Args:
         plan: the plan.
-        trace_file: a file for all events, see :mod:`.trace`.
+        trace_file: a file for all events, see :mod:`.watching.trace`.
 
     Raises:
         ConfigurationError: the scenario or the service does not exist.

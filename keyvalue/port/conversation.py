@@ -23,8 +23,8 @@ Fairness
     congested, because replies that nobody reads take memory.
 
 Redirection
-    A *cluster-aware* client (:class:`.ClientState`) is redirected to the leader. During an election
-    the gateway parks its request, as it always does for other clients.
+    A *cluster-aware* client (:class:`~.client_state.ClientState`) is redirected to the leader.
+    During an election the gateway parks its request, as it always does for other clients.
 """
 
 import logging
@@ -283,26 +283,26 @@ class Conversation:
     def _step(self) -> bool:
         """Execute the next command, or the run that begins with it; True if a request was made."""
         at, client, gateway = self._next, self.client, self._port.gateway
-        stale = client.cluster_aware and not gateway.topology.is_leader
+        elsewhere = client.cluster_aware and not gateway.topology.is_leader
         # CLIENT REPLY SKIP is for one command, so that one must not be in a run.
         alone = client.quiet and client.skips()
-        if client.transaction is None and not alone and (not stale or client.read_only):
+        if client.transaction is None and not alone and (not elsewhere or client.read_only):
             end, payload, kind = len(self._commands), self._whole, None
             # Commands that name an absent watched key ask about it as well: they go alone.
             apart = client.watched.absent
             # A chunk is usually one run: then its bytes are the payload, and nothing is encoded.
             if at == 0 and len(payload) <= self._port.run_bytes and not apart:
                 kind = uniform_kind(self._commands)
-            # A stale client's commands are not cut into runs: each write among them gets its own
-            # redirection.
-            if kind is None and not stale:
+            # If the leader is elsewhere, mixed commands are not cut into runs: each write among
+            # them gets its own redirection.
+            if kind is None and not elsewhere:
                 encoded, kind = run_of(self._commands, at, self._port.run_bytes, apart)
                 end, payload = at + len(encoded), b"".join(encoded)
-            if kind is not None and (not stale or kind is RequestKind.QUERY):
+            if kind is not None and (not elsewhere or kind is RequestKind.QUERY):
                 client.last_command = self._commands[end - 1][0]
                 self._next = end
                 flags = client.flags | IN_PARTS if end - at > 1 else client.flags
-                if stale:
+                if elsewhere:
                     # READONLY on a follower: answered from its own state, without the leader
                     self._take_replies(gateway.stale_query(payload, flags), payload, end - at)
                     return False

@@ -2,8 +2,8 @@
 
 Input is unfinished while it waits: half a command, the commands between MULTI and EXEC, input that
 was read ahead, and the chunk that is being executed. Each of these is bounded for one client, but
-thousands of clients may hold that much at the same time. :class:`.PortState` adds up the estimates
-and keeps the sum within `all_input_bytes`.
+thousands of clients may hold that much at the same time. :class:`~.port_state.PortState` adds up
+the estimates and keeps the sum within `all_input_bytes`.
 
 Small pieces take several times their bytes in memory, so each piece counts as more. The figures are
 approximately CPython's, rounded up: 33 bytes for the head of a bytes object, 56 for that of a list,

@@ -173,7 +173,7 @@ class ElectionContext:
         return Next(State.INIT, words)
 
     def reopen(self, ended: Ended) -> Next:
-        """Go back to INIT because our role has ended; in a new election if this one was over."""
+        """Go back to INIT because our role has ended; from CLOSED, that begins a new election."""
         if self.current is State.CLOSED:
             self._begin(ended)
         else:

@@ -12,20 +12,21 @@ share a member; so no two members win one term, and a winner has every committed
 
 The happy path
 ==============
-1. INIT: our disk settles.
+1. INIT: we wait until our disk has settled and has room.
 2. CANVASS: we report how far our log goes, and listen. We stand once every member would vote for
    us, or after a while a quorum.
 3. NOMINATE: we wait for a random moment, so that not all stand at once. Then we ask in a pre-vote
    whether we would win. Only if so do we raise our term, and vote for ourselves.
-4. CANDIDATE_BALLOT: we ask for votes. All of them win at once; when the time is over a majority is
-   enough. Members that have voted wait in FOLLOWER_BALLOT for the winner to announce its term.
+4. CANDIDATE_BALLOT: we ask for votes. If all members vote for us we win at once; when the time is
+   over a majority is enough. Members that have voted wait in FOLLOWER_BALLOT for the winner to
+   announce its term.
 5. The winner goes through its four LEADER states: a quorum gets its whole log, and the number of
    its term. The other members go through FOLLOWER states, until they copy the log live.
 6. CLOSED: the election is over.
 
 The four ways to join
 =====================
-Where a follower's log and the leader's part decides what a follower has to do:
+What a follower has to do depends on where its log and the leader's begin to differ:
 
 1. Nothing is missing: it asks for the live log (FOLLOWER_LOG_INIT, FOLLOWER_LOG_AWAIT).
 2. A part of the leader's own term is missing. The leader replays it, while new entries wait in
@@ -39,12 +40,13 @@ The machine
 ===========
 Each state is an async function that returns a :class:`~.transition.Next`: the state that comes
 next, the reason, and the data that the next state needs. A state's body shows what it waits for and
-how long; what it decides by is in :mod:`.protocol`, as pure functions. A timeout is a value that
-:meth:`Inbox.receive` returns, so a message is never cut in the middle of its handling. Failures
+how long; the rules by which it decides are pure functions in :mod:`..protocol`. When the time is
+over :meth:`Inbox.receive` returns None, so the handling of a message is never cut short. Failures
 lead back to INIT, and a failure that repeats itself makes INIT wait.
 
-Two states begin a role that lasts longer than they do: :class:`~.leader.leadership.Leadership` and
-:class:`~.follower.following.Following`. A role runs its own tasks and goes through its further
+Three states begin a role that lasts longer than they do. LEADER_LOG_REPLICATION begins a
+:class:`~..leader.leadership.Leadership`; FOLLOWER_LOG_REPLICATION and FOLLOWER_REPLAY begin a
+:class:`~..follower.following.Following`. A role runs its own tasks and goes through its further
 states by itself (:mod:`.leader_states`, :mod:`.follower_states`). CLOSED is a state like the
 others; it lasts until the role ends, and then the next election begins.
 
@@ -203,7 +205,7 @@ async def nominate(ctx: ElectionContext) -> Next:
 
 
 async def candidate_ballot(ctx: ElectionContext, candidacy: Candidacy) -> Next:
-    """Ask for votes: all of them win at once, a majority when the time is over."""
+    """Ask for votes: with all of them we win at once, with a majority when the time is over."""
     state, term = ctx.state, candidacy.term
     deadline = trio.current_time() + state.timeouts.election_timeout
     again = trio.current_time()

@@ -11,7 +11,7 @@ leader's when this role began, so it stays one. While a catch-up is under way, l
 ahead wait in memory until the catch-up has reached them (Aeron: replay merge).
 
 A log that a snapshot is to replace was not compared with the leader's (`compared` is False).
-Nothing of it is committed, reported or added to.
+Nothing of it is committed or reported, and nothing is added to it.
 
 The end
 =======
@@ -104,7 +104,7 @@ class Following(Role):
         session_id: of the leader's log publication.
         recorded_term: of the batches that we record; an earlier one while we copy that.
         timestamp_ms: the leader's log time when it was adopted.
-        lease_ms: for how long we promise to help nobody else to lead (:mod:`.protocol.promise`).
+        lease_ms: for how long we promise to help nobody else to lead (:mod:`..protocol.promise`).
         flags: what our reports say about us.
         live_position: where the next live batch begins, None before the live log was joined.
         join_position: where the live log began.
@@ -181,8 +181,8 @@ class Following(Role):
             case LogBatch() if sender == self.leader_id:
                 self._on_leader(message)  # by far the most frequent one
             case RequestVote() | Scout() | CanvassPosition() if sender == self.leader_id:
-                # It came behind all that the leader sent as a leader, so the leader knows that it
-                # leads no more. It has answered, then, what was forwarded to it, or will.
+                # Links keep the order: it sent this after all that it sent as our leader. So it
+                # knows that it leads no more, and answers what was forwarded to it.
                 words = f"leader {sender} has given up"
                 self._finish(Ended(words, (sender, message), in_order=True))
             case RequestVote() | Scout():
@@ -282,7 +282,7 @@ class Following(Role):
     @property
     def leader_answers(self) -> bool:
         """Whether the leader will answer what we forwarded, though we follow it no more."""
-        # It will if it knows that it leads no more; and if it still leads, and the failure is ours.
+        # It does so in two cases: it stepped down knowingly, or it still leads and we have failed.
         if self.ended is not None and (self.ended.in_order or self.ended.message is not None):
             return self.ended.in_order
         return self.leader_alive

@@ -1,4 +1,4 @@
-"""The follower's side of an orderly termination (:mod:`.leader.termination`)."""
+"""The follower's side of an orderly termination (:mod:`..leader.termination`)."""
 
 from __future__ import annotations
 

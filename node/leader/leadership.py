@@ -10,8 +10,8 @@ parts do the work, and each knows only the parts that it is given:
 - `handover` gives the leadership to another member, and `operator` does what an operator asks for.
 
 A command's way: `submit` puts it into the window; `flush` makes a batch of all that wait. Then our
-own recorder (`on_durable`) and each follower (`AppendPosition`) report a position. Each report has
-the quorum's position computed anew, and what it passes is applied and answered.
+own store (`on_durable`) and each follower (`AppendPosition`) report how far they are durable. After
+each report the quorum's position is computed anew, and what it has passed is applied and answered.
 
 Rules that make this safe, with the file that keeps them:
 
@@ -129,7 +129,7 @@ class Leadership(Role):
         self._clocks = clocks
         self._voter = voter
         self._work = Signal()
-        self._ruled = 0  # where we last had a snapshot taken by rule
+        self._ruled = 0  # where the log has the last snapshot that we ordered by the policy
         self.followers = Followers(state)
         self.reads = Reads(state, applier, self.followers)
         self._clock = LogClock(clocks.now_ms, store.last_timestamp_ms)

@@ -2,7 +2,7 @@
 
 The hot path is short and synchronous. Commands gather in the window while the event loop turns. At
 the end of a client port's turn `flush` makes a batch of all of them, encodes it once, sends the
-same bytes to every follower, and gives them to our own recorder.
+same bytes to every follower, and gives them to our own store.
 
 Commit positions travel the same way: in the header of the next batch, or, if there is none, in a
 message (`announce_commit`). So this file owns all that followers are sent in order.

@@ -136,7 +136,7 @@ def consider(
         # We are between two states; the candidate asks again.
         return BallotDecision(False, VoteReason.BUSY)
     # A store that was lost has voted, too. Its votes count for no log that does not have the entry
-    # that admits the store in its place (:mod:`.membership.admission`).
+    # that admits the store in its place (:mod:`..membership.admission`).
     may_be_behind = request.even_if_behind and log_end(request) >= voter.admission
     if voter.own > log_end(request) and not may_be_behind:
         # Aeron: Election.onRequestVote raises its own candidate term here, so that the member

@@ -1,8 +1,8 @@
 """The role of a member: what receives its messages at a moment.
 
 There is exactly one: the election's inbox while a leader is being found,
-:class:`~.follower.following.Following` from the adoption of a leader on, and
-:class:`~.leader.leadership.Leadership` from a won ballot on. A role ends once, with a reason, and
+:class:`~..follower.following.Following` from the adoption of a leader on, and
+:class:`~..leader.leadership.Leadership` from a won ballot on. A role ends once, with a reason, and
 the election begins anew.
 """
 

@@ -15,7 +15,7 @@ that we first make durable: to use up all terms takes years.
 Leaders
 =======
 A leader whose tables contradict each other or our log is not followed. The caller is
-:mod:`.follower.log_guard`, which also refuses to drop committed entries.
+:mod:`..follower.log_guard`, which also refuses to drop committed entries.
 """
 
 from __future__ import annotations

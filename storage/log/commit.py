@@ -157,13 +157,14 @@ class Recorder:
             StorageError: the disk failed.
         """
         records = self._appended(group)
-        # On the writer thread: where there is no compiled writer, appends come here too.
+        # Appends come here too: those that waited together with a change for LMDB, and all of them
+        # where no journal writer runs.
         span = self._begin(records)
         if span is not None:
             self.end(write_span(span))
             return
-        # From here on LMDB. A group of appends only comes here if the journal is full, or is to be
-        # begun: then the journal starts a generation, with the file made sure of.
+        # From here on LMDB. If the group would fit into the journal, LMDB knows of none yet: it is
+        # the first append since the start, so the file is made now.
         fits = bool(records)
         row = self._journal.made() if fits else self._journal.emptied()
         tail = self._tail

@@ -59,8 +59,8 @@ Everything else is damage:
 What we do not do
 -----------------
 We can't detect a copy of the journal taken within the current generation: it begins as it should.
-We do not keep batches here for long. In LMDB damage and a torn write look different; in the last
-group does not, so an idle member carries its batches over.
+We do not keep batches here for long. In LMDB damage can be told from a torn write, in the last
+group of the journal it can't. So an idle member carries its batches over.
 """
 
 from __future__ import annotations
@@ -361,9 +361,8 @@ def read_journal(directory: Path) -> JournalScan:
         if not path.exists():
             return JournalScan()
         with path.open("rb") as file:
-            size = min(
-                os.fstat(file.fileno()).st_size, MAX_JOURNAL_BYTES + 1
-            )  # one more: "too long"
+            # One byte more than allowed is enough: the size is then not that of LMDB's row.
+            size = min(os.fstat(file.fileno()).st_size, MAX_JOURNAL_BYTES + 1)
             return JournalScan(file.read(size))
 
 

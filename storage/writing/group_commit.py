@@ -15,9 +15,10 @@ Two paths
                            +--> WriterThread   a Python thread: one LMDB transaction
     <-- done, delivered ---+
 
-`begin` of `by_spans` says which one a group takes. Only one path is ever at work, since the order
-of the jobs has to be the order of the disk. So nothing begins on either path until the group before
-is reported. A journal write never waits for the interpreter's lock; LMDB needs it anyway.
+The function `begin` that `by_spans` was given decides which path a group takes: it returns the span
+to write to the journal, or None for LMDB. Only one path is ever at work, since the order of the
+jobs has to be the order of the disk. So nothing begins on either path until the group before is
+reported. A journal write never waits for the interpreter's lock; LMDB needs it anyway.
 
 The naive way, and why it fails
 -------------------------------
@@ -64,7 +65,8 @@ class GroupCommit(Generic[J]):
     Args:
         write: makes a group durable; called on the writer thread.
         delivered: called on the trio thread after the `done` of each group.
-        idle: called on the writer thread when there is nothing to write, and at an orderly end.
+        idle: called on the writer thread when there is nothing to write, and at an orderly end. The
+            code calls that a *rest* (:mod:`.writer_thread`).
     """
 
     def __init__(

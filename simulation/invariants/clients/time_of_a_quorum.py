@@ -19,7 +19,7 @@ class TimeOfAQuorum(Invariant):
     that is years ahead, even the leader's.
     """
 
-    source = "node/leader/clocks.py: the time reached"
+    source = "node/clocks.py: the time reached"
     hears: ClassVar[tuple[type[Fact], ...]] = (Timed,)
 
     def hear(self, fact: Fact) -> None:
