@@ -236,7 +236,7 @@ def on_top(stacks: str) -> Counter[str]:
 
 
 def module_of(frame: str) -> str:
-    """Return folder and file of a frame such as ``flush (quorate/node/leader/leadership.py:130)``."""
+    """Return folder and file of a frame such as ``flush (node/leader/leadership.py:130)``."""
     path = Path(frame.partition("(")[2].partition(":")[0])
     if "quorate" in path.parts:
         at = len(path.parts) - 1 - path.parts[::-1].index("quorate")

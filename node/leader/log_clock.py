@@ -94,7 +94,7 @@ class TimerEntries:
         self._replication = replication
         self._changed = Signal()
         self._due_ms: float = math.inf
-        self._resting = False  # nothing is due before something is committed
+        self._resting = False  # the log is not known to grow: a commit must wake us
         self._own_end = -1  # where our last entry ends: what is below is known to be committed
         self._log_end, self._idle_at = -1, math.inf  # the end of the log, and when it is idle
 
@@ -114,7 +114,6 @@ class TimerEntries:
             now = trio.current_time()
             until = self._due_at(now)
             if until > now:
-                self._resting = until == math.inf
                 await self._changed.wait(until)
             else:
                 # A batch under way advances log time itself, when it is applied.
@@ -130,11 +129,15 @@ class TimerEntries:
         due, self._due_ms = self._applier.service.next_deadline_ms(), math.inf
         # A hand-over or a termination waits for a log that does not grow.
         if not self._replication.accepting:
+            self._resting = True
             return math.inf
         if self._replication.end != self._log_end:
             self._log_end, self._idle_at = self._replication.end, now + IDLE_SECONDS
         # An entry for our own entry would keep an idle cluster writing for ever.
         idle_at = math.inf if self._log_end == self._own_end else self._idle_at
+        # Not "nothing is due": a timer of the service may be days away, and a log that grows and
+        # falls idle before that needs its entry, too.
+        self._resting = idle_at == math.inf
         if due is None:
             return idle_at
         self._due_ms = due

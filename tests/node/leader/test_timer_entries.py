@@ -77,6 +77,22 @@ async def test_an_idle_cluster_records_once_and_rests(
         assert kinds(world, leader, end) == 2 * three
 
 
+async def test_an_idle_log_gets_its_entry_although_a_timer_is_due_much_later(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        applier, service = world.hosts[leader].running.applier, world.hosts[leader].service
+        day_ms = 86_400_000
+        service.next_deadline_ms = lambda: applier.timestamp_ms + day_ms  # type: ignore[method-assign]
+        await world.command(leader, b"x")
+        await trio.sleep(SOON)
+        assert await world.command(leader, b"y") == b"2"
+        await trio.sleep(SOON)
+        assert all(committed(world, i) >= end_of_commands(world, leader) for i in world.hosts)
+
+
 async def test_what_could_not_be_committed_is_recorded_when_it_is(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

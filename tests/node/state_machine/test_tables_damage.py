@@ -1,4 +1,4 @@
-"""Damaged tables are thrown away, and made anew: from the log, a snapshot, or another member's."""
+"""Damaged tables are thrown away, and rebuilt: from the log, a snapshot, or another member's."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_tables_that_cannot_be_opened_are_made_anew_from_the_log(
         victim, folder = await stopped_with_tables(world)
         spoil(folder)
         await back(world, victim)
-        assert "they are thrown away, and made anew" in caplog.text
+        assert "they are thrown away, and rebuilt" in caplog.text
         assert not folder.with_name("service.damaged").exists()
 
 

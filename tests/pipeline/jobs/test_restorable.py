@@ -150,5 +150,5 @@ def test_sessions_are_counted_where_they_were(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_out_of_order_are_refused() -> None:
-    with pytest.raises(StorageError, match="does not come behind"):
+    with pytest.raises(StorageError, match="is not behind"):
         list(encode_tables([[(b"a", b"1"), (b"b", b"2"), (b"b", b"3")], [], []]))
