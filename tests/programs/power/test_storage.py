@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT: Final = Path(__file__).parents[3]
-WRITERS: Final = ROOT / "tests" / "storage"
 LOG_REPORT: Final = struct.Struct("<cqq")
 TABLES_REPORT: Final = struct.Struct("<q")
 POINTS: Final = 24
@@ -70,7 +69,7 @@ def run(
         "FORGETFUL_JOURNAL": str(journal),
         "FORGETFUL_MARK_FD": "1",
     }
-    command = [sys.executable, str(WRITERS / writer), str(store), str(seed)]
+    command = [sys.executable, "-m", f"tests.storage.{writer}", str(store), str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:
         assert child.stdout is not None
         child.stdout.read(reports * report_bytes)
@@ -103,7 +102,7 @@ def without(file: bytes, writes: Sequence[Record]) -> bytes:
 
 def test_the_journal_holds_everything_that_is_done(tmp_path: Path, library: Path) -> None:
     """All of it, kept, is the directory as it is; but for LMDB's lock file, which is mapped."""
-    done = run(library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size)
+    done = run(library, tmp_path, "log.appender", reports=60, report_bytes=LOG_REPORT.size)
     count = len(done.records)
     everything = done.until(count, Chance(Random(0), 1.0, 1.0))
     unsynced = PowerLoss(done.before, done.records, Chance(Random(0), 0.0, 0.0)).unsynced()
@@ -123,7 +122,7 @@ def test_the_log_loses_nothing_that_it_reported(tmp_path: Path, library: Path, s
     rng = Random(seed)
     for _ in range(2):  # the second run goes on with what the first one left
         done = run(
-            library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size, seed=seed
+            library, tmp_path, "log.appender", reports=60, report_bytes=LOG_REPORT.size, seed=seed
         )
         for count in done.points(rng):
             left = put(tmp_path / "left", done.until(count, Chance.of(rng)))
@@ -135,7 +134,9 @@ def test_the_log_loses_nothing_that_it_reported(tmp_path: Path, library: Path, s
 
 def test_the_tables_lose_nothing_that_was_flushed(tmp_path: Path, library: Path) -> None:
     rng = Random(1)
-    done = run(library, tmp_path, "tables_writer.py", reports=8, report_bytes=TABLES_REPORT.size)
+    done = run(
+        library, tmp_path, "tables.tables_writer", reports=8, report_bytes=TABLES_REPORT.size
+    )
     for count in done.points(rng):
         left = put(tmp_path / "left", done.until(count, Chance.of(rng)))
         reported = done.reported(count)[-TABLES_REPORT.size :]
@@ -171,7 +172,7 @@ def caught(directory: Path, done: Run, counts: Sequence[int], chance: Chance, he
 def test_a_disk_that_lies_is_found_out(
     tmp_path: Path, library: Path, heeded: str, sector: float, name: float
 ) -> None:
-    done = run(library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size)
+    done = run(library, tmp_path, "log.appender", reports=60, report_bytes=LOG_REPORT.size)
     told = [one.number + 1 for one in done.records if one.kind == "M"]
     chance = Chance(Random(1), sector, name)
     assert caught(tmp_path, done, told[-4:], chance, heeded) is (heeded != "SY")
@@ -182,7 +183,7 @@ def test_synchronous_writes_of_one_file_that_lie_are_found_out(
     tmp_path: Path, library: Path, file: str
 ) -> None:
     """LMDB's last page is written so, and the journal, by the names by which they are made."""
-    done = run(library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size)
+    done = run(library, tmp_path, "log.appender", reports=60, report_bytes=LOG_REPORT.size)
     made = [one for one in done.records if one.kind == "C" and one.paths == [file]]
     lazy = [
         attrs.evolve(one, kind="-") if one.kind == "Y" and one.inode == made[-1].inode else one
@@ -194,7 +195,7 @@ def test_synchronous_writes_of_one_file_that_lie_are_found_out(
 
 
 def test_a_name_that_was_not_synced_is_a_store_that_is_gone(tmp_path: Path, library: Path) -> None:
-    done = run(library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size)
+    done = run(library, tmp_path, "log.appender", reports=60, report_bytes=LOG_REPORT.size)
     inode = done.before.inodes["."]
     lazy = [
         attrs.evolve(one, kind="-") if one.kind == "S" and one.inode == inode else one
