@@ -153,7 +153,12 @@ class Requests:
             self._leadership.submit_all(self._admitted(requests))
 
     def _admitted(self, requests: list[Request]) -> list[Request]:
-        """Set deadlines, and refuse requests that are too large; return the rest."""
+        """Set deadlines, and refuse requests that can never be taken; return the rest."""
+        if self._state.terminated.is_set():
+            # The leader appends nothing any more, so they would wait for as long as it runs.
+            for request in requests:
+                request.done(NoLeaderError("the cluster has been stopped; nothing was done"))
+            return []
         limits = self._state.config.limits
         deadline, most = self._now() + limits.park_seconds, limits.max_request_bytes
         admitted: list[Request] = []

@@ -101,6 +101,9 @@ async def test_the_verbs_of_an_operator(tmp_path: Path) -> None:
             for node in nodes:
                 nursery.start_soon(node.wait)
             await nodes[leader].shutdown()
+        for node in nodes:
+            with trio.fail_after(5), pytest.raises(quorate.NoLeaderError, match="been stopped"):
+                await node.command(b"+1")
 
 
 async def test_a_node_says_what_it_is(tmp_path: Path) -> None:

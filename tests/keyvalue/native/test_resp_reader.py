@@ -91,7 +91,7 @@ def test_a_connection_gets_the_same_commands_and_errors(data: bytes, places: lis
         assert taken(chunks) == compiled
 
 
-@pytest.mark.parametrize("split", [split_untrusted, split_in_python])
+@pytest.mark.parametrize("split", [split_untrusted, split_in_python], ids=["compiled", "python"])
 def test_a_claim_in_a_header_allocates_nothing(split: object) -> None:
     assert callable(split)
     tracemalloc.start()

@@ -106,7 +106,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("writer", [Writer, PythonWriter])
+@pytest.mark.parametrize("writer", [Writer, PythonWriter], ids=["compiled", "python"])
 @given(steps=STEPS, early=st.integers(0, 5))
 def test_the_order_is_that_of_the_calls_whoever_writes(
     tmp_path_factory: pytest.TempPathFactory,
