@@ -17,7 +17,7 @@ timeout is waited for, and a test does the same in each run::
         quorate_world(script, Counter)
 
 `quorate_cluster` runs real members on 127.0.0.1, in the process of the test. It needs trio, but no
-plugin for it; with pytest-trio a test reads::
+plugin for it; with pytest-trio and its setting ``trio_mode = true`` a test reads::
 
     async def test_a_cluster(quorate_cluster):
         async with quorate_cluster(3) as nodes:

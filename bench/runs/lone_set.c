@@ -1,4 +1,4 @@
-/* Records when a process sends and receives, submits a write to its disk, and learns of its end.
+/* Records when a process sends and receives, writes to its disk, and learns of the end of a write.
  * Preloaded (LD_PRELOAD) into members by lone_set.py, which reads the records.
  *
  * Each process writes its own file in the folder that QUORATE_NOTES names. A record has four
@@ -8,20 +8,19 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define ROOM (1 << 20)
 
-enum { SENT = 1, RECEIVED, SUBMITTED, HEARD };
+enum { SENT = 1, RECEIVED, WRITTEN, HEARD };
 
 typedef struct {
     int64_t began, ended, call, size;
@@ -85,22 +84,28 @@ ssize_t recv(int socket, void *data, size_t length, int flags)
     return noted(began, RECEIVED, next(socket, data, length, flags));
 }
 
-long syscall(long number, ...)
+/* The journal's writer calls this on a thread of its own; the file has O_DSYNC. */
+ssize_t pwrite64(int file, const void *data, size_t length, off64_t offset)
 {
-    static long (*next)(long, ...);
-    va_list given;
-    long at[6];
-    va_start(given, number);
-    for (int i = 0; i < 6; i++)
-        at[i] = va_arg(given, long);
-    va_end(given);
+    static ssize_t (*next)(int, const void *, size_t, off64_t);
     if (next == NULL)
-        next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+        next = (ssize_t(*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
     int64_t began = now_ns();
-    long result = next(number, at[0], at[1], at[2], at[3], at[4], at[5]);
-    if (number == SYS_io_submit)
-        noted(began, SUBMITTED, result);
-    else if (number == SYS_io_getevents)
-        noted(began, HEARD, result);
-    return result;
+    return noted(began, WRITTEN, next(file, data, length, offset));
+}
+
+ssize_t pwrite(int file, const void *data, size_t length, off_t offset)
+{
+    return pwrite64(file, data, length, offset);
+}
+
+int eventfd_read(int file, eventfd_t *value)
+{
+    static int (*next)(int, eventfd_t *);
+    if (next == NULL)
+        next = (int (*)(int, eventfd_t *))dlsym(RTLD_NEXT, "eventfd_read");
+    int64_t began = now_ns();
+    int failed = next(file, value);
+    noted(began, HEARD, failed ? -1 : 1);
+    return failed;
 }

@@ -34,7 +34,7 @@ from quorate.transport import AppendFlags, AppendPosition, encode
 
 SENT: Final = 1
 RECEIVED: Final = 2
-SUBMITTED: Final = 3
+WRITTEN: Final = 3
 HEARD: Final = 4
 """Calls, as `lone_set.c` numbers them."""
 
@@ -53,9 +53,9 @@ STEPS: Final = (
     ("the leader has received it", "leader"),
     ("the leader sends it on", "leader"),
     ("a follower has received it", "follower"),
-    ("the follower has checked and framed it", "follower"),
-    ("the kernel has taken it for the disk", "follower"),
-    ("the disk has it, and the follower has heard", "disk"),
+    ("the follower has checked and framed it, and its writer begins", "follower"),
+    ("the disk has it", "disk"),
+    ("the follower has heard of it", "follower"),
     ("the follower reports", "follower"),
     ("the leader has heard of that, and of its own disk", "leader"),
     ("the leader has committed and applied it", "leader"),
@@ -118,10 +118,10 @@ def one_way(
 
 
 def through(follower: Notes, sent: int, until: int) -> tuple[int, ...] | None:
-    """Return when a follower received a batch, submitted it, had it durable, and reported."""
+    """Return when a follower received a batch, wrote it, learned that it is durable, and reported."""
     try:
         batch = follower.first(sent, until, RECEIVED, COMMAND + 1)
-        given = follower.first(batch.ended, until, SUBMITTED)
+        given = follower.first(batch.ended, until, WRITTEN)
         heard = follower.first(given.ended, until, HEARD)
         report = follower.first(heard.ended, until, SENT, REPORT, REPORT)
     except LookupError:

@@ -19,7 +19,7 @@ from bench.runs.lone_set import (
     REPORT,
     SENT,
     STEPS,
-    SUBMITTED,
+    WRITTEN,
     Note,
     Notes,
     one_way,
@@ -32,14 +32,14 @@ LEADER = [
     (11, 12, RECEIVED, COMMAND),
     (20, 22, SENT, BATCH),
     (23, 24, SENT, BATCH),
-    (30, 33, SUBMITTED, 1),
+    (30, 33, WRITTEN, 1),
     (50, 51, HEARD, 1),
     (70, 71, RECEIVED, REPORT),
     (80, 85, SENT, REPLY),
 ]
 FIRST = [
     (25, 26, RECEIVED, BATCH),
-    (35, 37, SUBMITTED, 1),
+    (35, 37, WRITTEN, 1),
     (40, 41, HEARD, 0),
     (55, 56, HEARD, 1),
     (60, 62, SENT, REPORT),
@@ -95,12 +95,15 @@ def test_a_process_notes_what_it_sends_and_receives(tmp_path: Path) -> None:
     assert done.stdout == "EAGAIN\n"
     (file,) = folder.iterdir()
     notes = [Note(*each) for each in NOTE.iter_unpack(file.read_bytes()) if each[0]]
-    assert [(each.call, each.size) for each in notes] == [(SENT, 7), (RECEIVED, 7), (RECEIVED, -1)]
+    assert [(each.call, each.size) for each in notes] == [
+        *[(SENT, 7), (RECEIVED, 7), (RECEIVED, -1)],
+        *[(WRITTEN, 3), (HEARD, 1)],
+    ]
     assert all(each.began <= each.ended for each in notes)
 
 
 TALK = """
-import errno, socket
+import errno, os, socket, tempfile
 one, two = socket.socketpair()
 one.send(b"1234567")
 two.recv(100)
@@ -109,4 +112,7 @@ try:
     two.recv(100)
 except OSError as error:
     print(errno.errorcode[error.errno])
+with tempfile.TemporaryFile() as file:
+    os.pwrite(file.fileno(), b"abc", 0)
+os.eventfd_read(os.eventfd(1))
 """
