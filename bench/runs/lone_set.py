@@ -118,7 +118,7 @@ def one_way(
 
 
 def through(follower: Notes, sent: int, until: int) -> tuple[int, ...] | None:
-    """Return when a follower received a batch, wrote it, learned that it is durable, and reported."""
+    """Return when a follower received a batch, wrote it, learned of that, and reported."""
     try:
         batch = follower.first(sent, until, RECEIVED, COMMAND + 1)
         given = follower.first(batch.ended, until, WRITTEN)
