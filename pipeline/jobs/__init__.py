@@ -2,6 +2,7 @@
 
 - ``audit`` compares members' logs; ``invariants`` and ``double_apply`` are its queries.
 - ``versions`` lists every version of every key; ``replay`` and ``version_tasks`` do the work.
+- ``once`` finds commands of sessions that the members did not apply.
 - ``export`` keeps tables in a folder up to date; ``restorable`` writes a snapshot to restore from.
 - ``report`` and ``page`` describe a cluster's past; ``check`` and ``picture`` judge histories.
 

@@ -2,7 +2,6 @@
 
 - ``decoding`` is the usual decoder, one payload at a time.
 - ``plain`` decodes the common commands with numpy, many at once.
-- ``once`` finds commands of sessions that the members did not apply.
 - ``bounded`` gathers rows into batches of bounded size.
 
 Nothing here needs Spark. Whether a command succeeded is not in its payload: see ``jobs/replay.py``.
