@@ -43,7 +43,7 @@ def test_an_older_result_is_found_also_in_the_root_of_a_volume(tmp_path: Path) -
 def test_a_folder_with_anything_else_is_refused(tmp_path: Path, name: str) -> None:
     part(tmp_path, COLUMNS)
     (tmp_path / name).touch()
-    with pytest.raises(ConfigurationError, match=f"{name} is there.*expected a new folder"):
+    with pytest.raises(ConfigurationError, match=f"{name} is not part of.*expected a new folder"):
         older_result(COLUMNS, tmp_path)
 
 
