@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -138,8 +139,13 @@ def test_a_walk_through_a_store_is_ended_in_order(tmp_path: Path) -> None:
         "try: time.sleep(60)\n"
         f"finally: pathlib.Path({str(ended)!r}).touch()\n"
     )
-    with pytest.raises(KeyboardInterrupt):
-        getattr(file_check, "_run")([sys.executable, "-c", work])  # noqa: B009 - a part of `unreadable`
+    # A shell ignores SIGINT in its background jobs, and Python then leaves that as it is.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            getattr(file_check, "_run")([sys.executable, "-c", work])  # noqa: B009 - of `unreadable`
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended.exists()
 
 
