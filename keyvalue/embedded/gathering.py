@@ -68,7 +68,6 @@ class Gathered(Request):
             if task is None:
                 self.payloads[place] = b""
         self.payload = b"".join(self.payloads)
-        self.commands = len(self.payloads)
         return (self,) if self.payload else ()
 
 

@@ -392,7 +392,6 @@ class Conversation:
         self._expected = count
         self._request = request = Request(kind, payload, flags, self._on_result)
         request.session, request.sequence = stamp
-        request.commands = count
         self._port.submit(request)
 
     def _on_result(self, result: bytes | RequestError) -> None:

@@ -74,6 +74,7 @@ class JoinedRequest(Request):
     __slots__ = (
         "_answered",
         "_clients",
+        "_commands",
         "_counters",
         "_counts",
         "_gateway",
@@ -100,30 +101,30 @@ class JoinedRequest(Request):
         self._payloads: list[bytes] = []
         self._counts: list[int] = []
         self._room = min(AT_ONCE_BYTES, limit_bytes)
-        self._size = self.commands = 0
+        self._size = self._commands = 0
         self._answered = 0  # clients before this place have their replies
 
     def add(self, client: JoinedClient, payload: bytes, count: int) -> bool:
         """Take the `count` commands of a client; False if there is no room for them."""
         size = self._size + len(payload)
-        commands = self.commands + count
+        commands = self._commands + count
         # The first client is always taken: its commands alone may be longer than the room.
         if (size > self._room or commands > RUN_COMMANDS) and self._clients:
             return False
         self._clients.append(client)
         self._payloads.append(payload)
         self._counts.append(count)
-        self._size, self.commands = size, commands
+        self._size, self._commands = size, commands
         return True
 
     def close(self) -> None:
         """Take no more clients and become a request."""
         # Joined once, at the end: bytes that grow with each client would be copied each time.
         self.payload = b"".join(self._payloads)
-        self._counters.commands += self.commands
+        self._counters.commands += self._commands
         self._counters.input_bytes += self._size
         # Many clients' commands may be too much work for one entry; `_take_in_part` can resume.
-        if self.commands > 1:
+        if self._commands > 1:
             self.flags |= IN_PARTS
 
     def leave(self, client: object) -> None:
@@ -187,8 +188,8 @@ class JoinedRequest(Request):
             if not isinstance(result, bytes):
                 self._fail(result)
                 return
-            done, replies = part(result, self.commands)
-            if done < self.commands:
+            done, replies = part(result, self._commands)
+            if done < self._commands:
                 self._take_in_part(done, replies)
             elif (own := cut_replies_untrusted(replies, self._counts)) is None:
                 # A bug, or a member of another version: nobody may get another client's reply.
@@ -232,7 +233,6 @@ class JoinedRequest(Request):
         request = client.take_over(self.kind, self._payloads[place], self._flags_of(place), count)
         # It has waited as long as the joined request: its time to find a leader goes on.
         request.deadline, request.losses = self.deadline, self.losses
-        request.commands = count
         return request
 
     def _flags_of(self, place: int) -> int:

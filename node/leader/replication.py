@@ -35,10 +35,6 @@ MAX_IN_FLIGHT_BYTES: Final = 32 << 20
 """Bytes of log in flight, after which no batch is added. If smaller, large values wait for each
 other. If larger, these bytes and one more request of the largest size overflow a link's queue."""
 
-ENOUGH_COMMANDS: Final = 100
-"""From this many commands on, per-command cost exceeds the fixed cost of a batch. If smaller, a
-busy leader makes more batches than it needs. If larger, commands wait longer for more of them."""
-
 
 class Window:
     """The commands of a leadership that are in no batch yet, and its batches in flight.
@@ -49,15 +45,14 @@ class Window:
 
     Attributes:
         waiting: commands that are in no batch yet, in the order of their arrival.
-        in_flight: for each uncommitted batch, where it ends and how many commands it has.
+        in_flight: where each uncommitted batch ends.
     """
 
     def __init__(self, state: MemberState, applier: Applier) -> None:
         self._state = state
         self._applier = applier
         self.waiting: list[Request] = []
-        self.in_flight: deque[tuple[int, int]] = deque()
-        self._commands = 0  # of all batches in flight
+        self.in_flight: deque[int] = deque()
 
     def withdraw(self) -> list[Request]:
         """Remove and return the commands that are in no batch."""
@@ -100,24 +95,17 @@ class Window:
             return False
         if not self.in_flight:
             return True
-        size = self.in_flight[-1][0] - applier.commit_position
-        if len(self.in_flight) >= most or size >= MAX_IN_FLIGHT_BYTES:
-            return False
-        # Clients that were answered together send their next commands one after the other. A batch
-        # of the first few would cost every member as much as a batch of all. So while many are in
-        # flight, few commands wait for more, at most until those in flight are committed.
-        least = min(self._commands // (most - 1), ENOUGH_COMMANDS)
-        return sum(request.commands for request in self.waiting) >= least
+        size = self.in_flight[-1] - applier.commit_position
+        return len(self.in_flight) < most and size < MAX_IN_FLIGHT_BYTES
 
-    def sent(self, end: int, commands: int) -> None:
-        """Note that a batch of `commands` commands, which ends at `end`, is in flight."""
-        self.in_flight.append((end, commands))
-        self._commands += commands
+    def sent(self, end: int) -> None:
+        """Note that a batch, which ends at `end`, is in flight."""
+        self.in_flight.append(end)
 
     def committed(self, position: int) -> None:
         """Note that everything below `position` is committed."""
-        while self.in_flight and self.in_flight[0][0] <= position:
-            self._commands -= self.in_flight.popleft()[1]
+        while self.in_flight and self.in_flight[0] <= position:
+            self.in_flight.popleft()
 
 
 class Replication:
@@ -222,7 +210,7 @@ class Replication:
                 follower.live = self._links.send_frame(follower.member_id, frame)
         size, count = len(batch), len(entries)
         self.end += size
-        self.window.sent(self.end, sum(r.commands for r in requests or ()))
+        self.window.sent(self.end)
         header = BatchHeader(self._term, position, size, count, now_ms, self.announced)
         # Offered first, so that the batch is in memory whenever it is committed.
         self._applier.offer(PendingBatch(header, None, entries, requests or [None] * count))

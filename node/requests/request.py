@@ -58,13 +58,11 @@ class Request:
         losses: how often it was lost on its way to a leader.
         session: client session that a command belongs to, 0 for none.
         sequence: its number within the session. Both are recorded with it; the service uses them.
-        commands: about how many commands of clients it contains.
         cancelled: nobody waits for it any more.
     """
 
     __slots__ = (
         "cancelled",
-        "commands",
         "deadline",
         "done",
         "flags",
@@ -91,7 +89,6 @@ class Request:
         self.losses = 0
         self.session = 0
         self.sequence = 0
-        self.commands = 1
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
         """Answer a query with the result of `query(payload, flags)`; do nothing if it is cancelled.

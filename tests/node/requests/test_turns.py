@@ -11,7 +11,6 @@ import trio
 from quorate.errors import OversizedRequestError, RequestError
 from quorate.node import State
 from quorate.node.leader.leadership import Leadership
-from quorate.node.leader.replication import ENOUGH_COMMANDS
 from quorate.node.requests.forwarding import ForwardStatus
 from quorate.node.requests.request import Request, RequestKind
 from quorate.simulation import Ledger, Setting, open_world
@@ -124,43 +123,6 @@ async def test_a_leader_takes_what_it_can_and_the_rest_when_there_is_room(
         late = [b"%d" % n for n in range(most, most + 3)]
         alone = [[payload] for payload in numbered(most)]
         assert batches(member.store, start) == [*alone, late]
-
-
-async def test_few_commands_beside_many_that_are_under_way_wait_for_more(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
-        member, role = await leader_of(world)
-        start, turn = role.publication_position, Turn()
-        all_of_them = [*numbered(14)]
-        eight, two = all_of_them[:8], all_of_them[8:10]
-        three, one = all_of_them[10:13], all_of_them[13:]
-        member.submit_all(turn.commands(*eight))
-        member.submit_all(turn.commands(*two))
-        assert len(role.replication.window.waiting) == 2
-        member.submit_all(turn.commands(*three))
-        assert not role.replication.window.waiting
-        member.submit_all(turn.commands(*one))
-        assert role.replication.window.waiting
-        await world.until(lambda: len(turn.results) == 14)
-        assert batches(member.store, start) == [eight, [*two, *three], one]
-
-
-async def test_a_command_does_not_wait_for_few_or_for_enough(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
-        member, role = await leader_of(world)
-        turn = Turn()
-        member.submit_all(turn.commands(b"large" * 10_000))
-        member.submit_all(turn.commands(b"small"))
-        assert not role.replication.window.waiting
-        await world.until(lambda: len(turn.results) == 2)
-        many = [*numbered(5 * ENOUGH_COMMANDS)]
-        member.submit_all(turn.commands(*many[: 4 * ENOUGH_COMMANDS]))
-        member.submit_all(turn.commands(*many[4 * ENOUGH_COMMANDS :]))
-        assert not role.replication.window.waiting
-        await world.until(lambda: len(turn.results) == 2 + len(many))
 
 
 async def test_a_request_that_was_withdrawn_is_not_in_the_batch(
