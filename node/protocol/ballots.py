@@ -15,12 +15,12 @@ import attrs
 
 from ...storage import EMPTY_LOG, LogEnd, NodeState
 from ...transport import NULL_VALUE, RequestVote, VoteReason
-from .quorum import quorum
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from ...transport import Scout, Vote
+    from .quorum import Quorums, Voter
 
 VETO_ROUNDS = 2
 """Failed ballots in a row after which one negative vote no longer vetoes a majority. Smaller: a
@@ -42,30 +42,34 @@ def would_vote_for(member: LogEnd | None, candidate: LogEnd) -> bool:
 
 
 def is_unanimous_candidate(
-    own: LogEnd, others: Mapping[int, LogEnd | None], absent: Collection[int]
+    own: LogEnd,
+    candidate: Voter,
+    others: Mapping[Voter, LogEnd | None],
+    quorums: Quorums,
+    absent: Collection[Voter],
 ) -> bool:
-    """Say whether every other member would vote for us, and they make a quorum with us.
+    """Say whether every voter would vote for us, and they are enough.
 
     Args:
         own: where our log ends.
-        others: where the log of each other member ends, None if it has not canvassed.
+        candidate: we ourselves.
+        others: where the log of each other member ends; None, or missing, if it has not canvassed.
+        quorums: of the voters.
         absent: members that nobody waits for, since they are known to be gone: a leader that has
             closed, a process whose port refuses (Aeron: ClusterMember.isUnanimousCandidate).
     """
-    willing = 1
-    for member, end in others.items():
-        if member in absent:
-            continue
-        if not would_vote_for(end, own):
-            return False
-        willing += 1
-    return willing >= quorum(len(others) + 1)
+    # Of two sets the union is asked: any of its members may have the longest log.
+    asked = quorums.voters.difference(absent, {candidate})
+    willing = all(would_vote_for(others.get(member), own) for member in asked)
+    return willing and quorums.agree({candidate, *asked})
 
 
-def is_quorum_candidate(own: LogEnd, others: Mapping[int, LogEnd | None]) -> bool:
-    """Say whether a quorum, we included, would vote for us."""
-    willing = 1 + sum(would_vote_for(end, own) for end in others.values())
-    return willing >= quorum(len(others) + 1)
+def is_quorum_candidate(
+    own: LogEnd, candidate: Voter, others: Mapping[Voter, LogEnd | None], quorums: Quorums
+) -> bool:
+    """Say whether enough voters, we included, would vote for us."""
+    willing = {member for member, end in others.items() if would_vote_for(end, own)}
+    return quorums.agree({candidate, *willing})
 
 
 # --- who gets a vote ------------------------------------------------------------------------------
@@ -178,50 +182,58 @@ def gives_way(own: LogEnd, member_id: int, scout: Scout) -> bool:
 
 
 def is_supported(
-    answers: Mapping[int, VoteReason], others: Collection[int], absent: Collection[int]
+    answers: Mapping[Voter, VoteReason],
+    candidate: Voter,
+    quorums: Quorums,
+    absent: Collection[Voter],
 ) -> bool | None:
     """Say what the answers to a pre-vote mean.
 
     Args:
         answers: so far.
-        others: all other members that have a vote.
+        candidate: we ourselves.
+        quorums: of the voters.
         absent: those that nobody waits for; once the round is over, all that have not answered.
 
     Returns:
-        True if a quorum would vote for us, False if it would not, None to wait.
+        True if enough would vote for us, False if not, None to wait.
     """
-    yes = 1 + sum(reason is VoteReason.GRANTED for reason in answers.values())
-    open_answers = [member for member in others if member not in answers and member not in absent]
-    if yes >= quorum(len(others) + 1):
+    yes = {candidate, *(each for each in answers if answers[each] is VoteReason.GRANTED)}
+    open_answers = quorums.voters.difference(answers, absent, {candidate})
+    if quorums.agree(yes):
         # Sure of a quorum we still wait, so that the ballot knows which members are silent.
         return True if not open_answers else None
-    return None if yes + len(open_answers) >= quorum(len(others) + 1) else False
+    return None if quorums.agree(yes | open_answers) else False
 
 
 def is_unanimous_leader(
-    votes: Mapping[int, bool], others: Collection[int], absent: Collection[int]
+    votes: Mapping[Voter, bool], candidate: Voter, quorums: Quorums, absent: Collection[Voter]
 ) -> bool:
-    """Say whether all members that are not absent voted for us, and they are a quorum with us."""
-    if any(not votes.get(member, False) for member in others if member not in absent):
-        return False
-    return has_majority(votes, len(others) + 1)
+    """Say whether all voters that are not absent voted for us, and they are enough."""
+    asked = quorums.voters.difference(absent, {candidate})
+    return all(votes.get(member, False) for member in asked) and has_quorum(
+        votes, candidate, quorums
+    )
 
 
-def is_quorum_leader(votes: Mapping[int, bool], members: int, failed_rounds: int) -> bool:
-    """Say at the end of a ballot whether a majority is enough to win.
+def is_quorum_leader(
+    votes: Mapping[Voter, bool], candidate: Voter, quorums: Quorums, failed_rounds: int
+) -> bool:
+    """Say at the end of a ballot whether a quorum is enough to win.
 
     Args:
         votes: of the other members; some may be missing.
-        members: that have a vote, we included.
+        candidate: we ourselves.
+        quorums: of the voters.
         failed_rounds: ballots that we have lost in a row.
     """
     # In the first rounds one refusal is a veto, so that the longest log is preferred. After these,
     # one member must not be able to veto for ever.
     if failed_rounds < VETO_ROUNDS and not all(votes.values()):
         return False
-    return has_majority(votes, members)
+    return has_quorum(votes, candidate, quorums)
 
 
-def has_majority(votes: Mapping[int, bool], members: int) -> bool:
-    """Say whether our own vote and those of others are a quorum."""
-    return 1 + sum(votes.values()) >= quorum(members)
+def has_quorum(votes: Mapping[Voter, bool], candidate: Voter, quorums: Quorums) -> bool:
+    """Say whether our own vote and those of others are enough."""
+    return quorums.agree({candidate, *(voter for voter in votes if votes[voter])})

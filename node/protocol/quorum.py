@@ -1,51 +1,90 @@
-"""How many members a decision needs, and what that many have reached.
+"""Whose agreement a decision needs, and what that many voters have reached.
 
-Pure functions on numbers. Only members with a vote are counted; the caller leaves all other members
-out.
+A decision needs a majority of one set of voters; of each of two sets while the voters change (a
+joint configuration: Raft dissertation, section 4.3). Each decision of the protocol that counts
+members goes through :class:`Quorums`: pre-vote, ballot, READY, commit, reads, lease, and whether a
+leader is heard by enough.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping, Set
+from typing import Self, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+import attrs
 
 T = TypeVar("T", int, float)
 
+Voter: TypeAlias = int
+"""Names a voter: its member id."""
+
 
 def quorum(members: int) -> int:
-    """Return how many of `members` a decision needs."""
+    """Return how many of `members` are a majority."""
     return members // 2 + 1
 
 
-def quorum_position(positions: Iterable[int], members: int) -> int:
-    """Return the highest position that a quorum has reached.
+def _sets(sets: Iterable[Iterable[Voter]]) -> tuple[frozenset[Voter], ...]:
+    return tuple(frozenset(each) for each in sets)
+
+
+@attrs.frozen
+class Quorums:
+    """The sets of voters by which every decision is made: a majority of each set is needed.
+
+    A member that is in no set has no weight, whatever it says. That includes the member that
+    counts: it must name itself, and is counted only in the sets that it is in.
 
     Args:
-        positions: how far each member's log is durable; members that are inactive or unknown may
-            be left out or count 0.
-        members: of the cluster.
+        sets: one set of voters, or two while the voters change; none of them empty.
+
+    Attributes:
+        voters: all members that are in a set.
     """
-    return _of_quorum(positions, members, nobody=0)
+
+    sets: tuple[frozenset[Voter], ...] = attrs.field(converter=_sets)
+    voters: frozenset[Voter] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        # A majority of no voters would be none at all, and so would be there always.
+        if not self.sets or not all(self.sets):
+            raise ValueError(f"sets of voters {self.sets}: expected one or two that are not empty")
+        object.__setattr__(self, "voters", frozenset[Voter]().union(*self.sets))
+
+    @classmethod
+    def of(cls, *sets: Iterable[Voter]) -> Self:
+        """Make it of one or two collections of voters."""
+        return cls(sets)
+
+    def agree(self, voters: Set[Voter]) -> bool:
+        """Say whether these members are enough for a decision."""
+        # Set by set. The majority of the union may be a minority of one set: two such decisions
+        # need not have a voter in common.
+        return all(len(each & voters) >= quorum(len(each)) for each in self.sets)
+
+    def position(self, reached: Mapping[Voter, int]) -> int:
+        """Return the highest position that enough voters have reached; 0 without them.
+
+        Args:
+            reached: how far each member's log is durable; members that are inactive or unknown may
+                be left out or count 0.
+        """
+        return min(_reached_by_majority(each, reached, nobody=0) for each in self.sets)
+
+    def time(self, at: Mapping[Voter, float]) -> float:
+        """Return the latest time since which enough voters were heard; -inf without them.
+
+        Args:
+            at: when each member was heard, or promised, and the like; some may be left out.
+        """
+        return min(_reached_by_majority(each, at, nobody=-math.inf) for each in self.sets)
 
 
-def quorum_time(times: Iterable[float], members: int) -> float:
-    """Return the latest time since which a quorum was heard, or the like; -inf without a quorum.
-
-    Args:
-        times: of each member; some may be left out.
-        members: of the cluster.
-    """
-    return _of_quorum(times, members, nobody=-math.inf)
-
-
-def _of_quorum(values: Iterable[T], members: int, *, nobody: T) -> T:
-    """Return the highest value that a quorum has at least, `nobody` without a quorum."""
-    ranked = sorted(values, reverse=True)
-    needed = quorum(members)
-    return ranked[needed - 1] if len(ranked) >= needed else nobody
+def _reached_by_majority(voters: frozenset[Voter], values: Mapping[Voter, T], *, nobody: T) -> T:
+    """Return the highest value that a majority has at least; `nobody` counts for the missing."""
+    ranked = sorted([values.get(voter, nobody) for voter in voters], reverse=True)
+    return ranked[quorum(len(voters)) - 1]
 
 
 def may_commit(reached: int, *, base: int) -> bool:
