@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from .protocol import quorum
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
+
+    from .protocol.quorum import Quorums
 
 log = logging.getLogger("quorate.node")
 
@@ -56,13 +56,16 @@ class Clocks:
 
     Args:
         wall_ms: our clock, milliseconds since the epoch.
-        voters: the other members that have a vote.
+        member_id: of this member.
+        quorums: returns the voters, whose clocks count, as they are now.
     """
 
-    def __init__(self, wall_ms: Callable[[], int], voters: Collection[int]) -> None:
+    def __init__(
+        self, wall_ms: Callable[[], int], member_id: int, quorums: Callable[[], Quorums]
+    ) -> None:
         self._wall_ms = wall_ms
-        self._voters = voters
-        self._size = 1 + len(voters)
+        self._member_id = member_id
+        self._quorums = quorums
         self._now = trio.lowlevel.current_clock().current_time  # each batch and each report asks
         self._offset = wall_ms() - self._now() * 1000  # of our clock from the monotonic one
         self._jump = 0.0  # by which a reading was off that we do not believe yet, 0 without one
@@ -77,7 +80,7 @@ class Clocks:
 
     def heard(self, member: int, timestamp_ms: int) -> None:
         """Note what the clock of another member shows, if it has a vote and says so."""
-        if member in self._voters and 0 <= timestamp_ms <= MAX_MS:
+        if member in self._quorums().voters and 0 <= timestamp_ms <= MAX_MS:
             self._others[member] = timestamp_ms - self._now() * 1000
 
     def heard_leader(self, timestamp_ms: int) -> None:
@@ -117,7 +120,9 @@ class Clocks:
         if not self._others:
             return own
         at = self._now() * 1000
-        reached = quorum.quorum_time([own - at, *self._others.values()], self._size)
+        # A standby believes the voters, and its own clock only where those have no quorum.
+        offsets = {**self._others, self._member_id: own - at}
+        reached = self._quorums().time(offsets)
         skew = own - at - reached
         far = skew != math.inf and abs(skew) > MAX_SKEW_MS
         if far != self._far:

@@ -116,7 +116,7 @@ class Member:
         self.incarnation = rng.getrandbits(64)
         links = self.links = self._links(network, rng, kind_of(service))
         state = self.state = MemberState(config, store)
-        self.clocks = Clocks(clock_ms, state.voters)
+        self.clocks = Clocks(clock_ms, state.member_id, lambda: state.quorums)
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
         lane = executor(_write_nothing, delivered=nothing)  # not the log's thread: see H17

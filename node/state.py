@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from ..storage import LogEnd, VotingRight
-from .protocol.quorum import quorum
+from .protocol.quorum import Quorums
 from .protocol.role import Role
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class MemberState:
         member_id: of this member.
         standby: it follows, and neither votes, nor stands, nor counts.
         peers: the other members, ascending.
-        voters: those of the peers that are no standbys: they are asked, and may be counted.
-        size: number of members that quorums are made of: all except the standbys.
+        quorums: the voters, and how many of them a decision needs.
+        voters: those of the peers that have a vote: they are asked, and may be counted.
         role: receives the messages of other members now.
         leadership_term: the term that the member lives in; at the start that of its log, or -1.
         leader_id: the last leader known.
@@ -64,8 +64,8 @@ class MemberState:
         self.member_id = config.member_id
         self.standby = config.own.standby
         self.peers = tuple(peer.member_id for peer in config.peers)
-        self.voters = tuple(each for each in config.voters if each != config.member_id)
-        self.size = len(config.voters)
+        self.quorums = Quorums.of(config.voters)
+        self.voters = tuple(sorted(self.quorums.voters - {self.member_id}))
         self.role = Role()
         self.leadership_term = store.log_term
         self.leader_id: int | None = None
@@ -84,9 +84,9 @@ class MemberState:
         return self.config.timeouts
 
     @property
-    def quorum(self) -> int:
-        """Number of voters that a decision needs."""
-        return quorum(self.size)
+    def alone(self) -> bool:
+        """Whether our own agreement is enough for every decision."""
+        return self.quorums.agree({self.member_id})
 
     @property
     def votes(self) -> bool:

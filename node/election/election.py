@@ -145,7 +145,7 @@ async def init(ctx: ElectionContext) -> Next:
     # a state to begin with; see `Member._elections`.
     for holds in ctx.preconditions:
         await holds()
-    if state.size == 1 and not state.standby:
+    if state.alone:
         # There is nobody to ask, but the term rises durably as in any other election.
         term = ctx.next_term
         await ctx.voter.promise(NodeState(term, state.member_id))
@@ -174,13 +174,13 @@ async def canvass(ctx: ElectionContext) -> Next:
         may_stand = now >= ctx.hold_back.until and ctx.may_stand
         # A promise to a leader outlives the leader: until it ends nobody else can be elected.
         if may_stand and not ctx.voter.lease_promise.binds:
-            heard = {voter: ctx.log_ends[voter] for voter in state.voters}
-            if ballots.is_unanimous_candidate(state.log_end, heard, ctx.absent):
+            own, end, quorums = state.member_id, state.log_end, state.quorums
+            if ballots.is_unanimous_candidate(end, own, ctx.log_ends, quorums, ctx.absent):
                 return Next(State.NOMINATE, "unanimous candidate")
             # A quorum is enough only after a while: a member that starts later than the others may
             # have the longest log.
             over = now >= ctx.canvass_deadline
-            if over and ballots.is_quorum_candidate(state.log_end, heard):
+            if over and ballots.is_quorum_candidate(end, own, ctx.log_ends, quorums):
                 return Next(State.NOMINATE, "quorum candidate")
         # Time may make us a candidate as well as a message does, so we look at least as often as we
         # canvass.
@@ -250,16 +250,17 @@ def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) 
 
 def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next | None:
     """Say what the votes mean so far, or in the end; None is nothing yet."""
-    votes, state = candidacy.votes, ctx.state
+    votes, own, quorums = candidacy.votes, ctx.state.member_id, ctx.state.quorums
     won = State.LEADER_LOG_REPLICATION
-    if candidacy.mandate is not None and ballots.has_majority(votes, state.size):
+    if candidacy.mandate is not None and ballots.has_quorum(votes, own, quorums):
         # The leader chose us: no better candidate is waited for.
         return Next(won, "quorum leader", candidacy)
-    if ballots.is_unanimous_leader(votes, state.voters, [*ctx.absent, *candidacy.silent]):
+    not_waited_for = [*ctx.absent, *candidacy.silent]
+    if ballots.is_unanimous_leader(votes, own, quorums, not_waited_for):
         return Next(won, "unanimous leader", candidacy)
     if not over:
         return None  # a member with a longer log may still refuse
-    if ballots.is_quorum_leader(votes, state.size, ctx.failed_ballots):
+    if ballots.is_quorum_leader(votes, own, quorums, ctx.failed_ballots):
         return Next(won, "quorum leader", candidacy)
     # H8: after two lost ballots one refusal vetoes nothing any more.
     ctx.failed_ballots += 1

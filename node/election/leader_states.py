@@ -104,7 +104,7 @@ async def leader_log_replication(ctx: ElectionContext, role: Leadership) -> Next
     # That commits nothing: entries of earlier terms may still be replaced (Raft, figure 8).
     # F4: no timeout here, because the role itself ends after two heartbeat timeouts without a
     # quorum. A lone member has nobody whose report would end the wait.
-    while role.commit.replication_position < role.base and ctx.state.size > 1:
+    while role.commit.replication_position < role.base and not ctx.state.alone:
         await role.changed.wait()
     return Next(State.LEADER_REPLAY, f"a quorum has the log to {role.base}")
 
@@ -129,11 +129,12 @@ async def leader_ready(ctx: ElectionContext, role: Leadership) -> Next:
     """Wait until a quorum has our term in its table of terms; then open the term in the log."""
     # A follower with our term's row can prove where its log agrees with ours; with a quorum of
     # them, the next leader knows that our term was, and where it began.
-    while role.ready_members() < ctx.state.quorum:
+    while not ctx.state.quorums.agree(role.ready_members()):
         await role.changed.wait()
     seconds = trio.current_time() - ctx.began
     role.open_term(reason=ctx.cause, election_seconds=seconds)
-    return Next(State.CLOSED, f"{role.ready_members()} of {ctx.state.size} members are ready")
+    ready, voters = len(role.ready_members()), len(ctx.state.quorums.voters)
+    return Next(State.CLOSED, f"{ready} of {voters} members are ready")
 
 
 LEADER_FUNCTIONS: dict[State, Callable[[ElectionContext, Leadership], Awaitable[Next]]] = {

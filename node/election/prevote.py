@@ -156,7 +156,8 @@ class Questions:
         # Before the end silence may still turn into an answer; after it, it is none.
         over = trio.current_time() >= self._ends_at
         absent = self._silent if over else self._ctx.absent
-        return ballots.is_supported(self._answers, self._ctx.state.voters, absent)
+        state = self._ctx.state
+        return ballots.is_supported(self._answers, state.member_id, state.quorums, absent)
 
     def ask(self) -> None:
         """Send the question, if it is due, to those that have not answered."""
@@ -185,7 +186,8 @@ class Questions:
         self._answers[sender] = reply.reason
         # A voter that has promised more would refuse us for ever, unless we ask above its term.
         ctx.highest_term_heard = max(ctx.highest_term_heard, reply.candidate_term_id)
-        if ballots.is_supported(self._answers, ctx.state.voters, absent=ctx.state.voters):
+        own, quorums = ctx.state.member_id, ctx.state.quorums
+        if ballots.is_supported(self._answers, own, quorums, absent=quorums.voters):
             # A quorum is enough: the members that are still silent are not waited for long.
             patience = trio.current_time() + ctx.state.timeouts.canvass_interval
             self._ends_at = min(self._ends_at, patience)

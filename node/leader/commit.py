@@ -20,12 +20,14 @@ import trio
 
 from ..protocol import quorum
 from ..protocol.signal import Signal
+from .follower_progress import MATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...storage import Store
     from ..protocol.role import Role
+    from ..state import MemberState
     from ..state_machine.applier import Applier
     from .follower_progress import Followers
     from .replication import Replication
@@ -45,7 +47,7 @@ class Commit:
     Args:
         role: the leader's; its `changed` is notified when a quorum has more.
         base: where the term begins.
-        size: number of members that quorums are made of.
+        state: of the member; has the voters.
         store: our own log.
         applier: applies what is committed.
         followers: the other members, with their positions.
@@ -61,7 +63,7 @@ class Commit:
         role: Role,
         *,
         base: int,
-        size: int,
+        state: MemberState,
         store: Store,
         applier: Applier,
         followers: Followers,
@@ -71,7 +73,7 @@ class Commit:
         self.replication_position = 0
         self._role = role
         self._base = base
-        self._size = size
+        self._state = state
         self._store = store
         self._applier = applier
         self._followers = followers
@@ -88,10 +90,10 @@ class Commit:
         # lost by a power cut.
         durable = self._store.recorded.append_position
         # F2: `match` is a prefix that both logs have; a position of another term is not in it (H2).
-        matches = [durable, *[each.match for each in self._followers.voters]]
+        matches = self._followers.by_voter(durable, MATCH)
         # Not beyond our own durable log, even if a quorum without us has more: what does not stay
         # in memory is read back from there to be applied.
-        reached = min(quorum.quorum_position(matches, self._size), durable)
+        reached = min(self._state.quorums.position(matches), durable)
         # Not assigned as it is: a follower that canvasses anew lowers its position, and the result
         # must only rise (I-17).
         if reached > self.replication_position:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
 from ..protocol.heartbeats import Heartbeats
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...transport import AdmissionRequest
     from ..state import MemberState
+
+T = TypeVar("T", int, float)
 
 
 @attrs.define(eq=False)
@@ -77,6 +82,12 @@ class Follower:
         return self.pulse.heard_at
 
 
+MATCH: Final[Callable[[Follower], int]] = attrgetter("match")
+CONFIRM_ID: Final[Callable[[Follower], int]] = attrgetter("confirm_id")
+HEARD_AT: Final[Callable[[Follower], float]] = attrgetter("heard_at")
+PROMISED_AT: Final[Callable[[Follower], float]] = attrgetter("promised_at")
+
+
 class Followers(dict[int, Follower]):
     """All other members, by their ids.
 
@@ -90,9 +101,22 @@ class Followers(dict[int, Follower]):
             (peer, Follower(peer, Heartbeats(interval), standby=peer not in state.voters))
             for peer in state.peers
         )
+        self._own_id = state.member_id
 
     @property
     def voters(self) -> list[Follower]:
         """The followers that count for a quorum: those that have a vote."""
         # Asked anew each time: a store may be admitted within the term.
         return [each for each in self.values() if each.votes]
+
+    def by_voter(self, own: T, of: Callable[[Follower], T]) -> dict[int, T]:
+        """Return a figure of each member that counts for a quorum.
+
+        Args:
+            own: our own figure.
+            of: reads the figure of a follower.
+        """
+        figures = {each.member_id: of(each) for each in self.voters}
+        # Whether our own counts is for the sets of voters to say.
+        figures[self._own_id] = own
+        return figures

@@ -47,7 +47,7 @@ from ...transport import (
     TerminationAck,
 )
 from ..membership.admission import encode_admission
-from ..protocol import ballots, log_matching, quorum
+from ..protocol import ballots, log_matching
 from ..protocol.role import Ended, Role
 from ..protocol.signal import Signal, look_again, overdue
 from ..requests.request import COMMAND, QUERY, Request
@@ -55,7 +55,7 @@ from ..state_machine.actions import SNAPSHOT
 from .catchup_sender import CatchupSender
 from .commit import Commit
 from .disk_watch import DiskWatch
-from .follower_progress import Follower, Followers
+from .follower_progress import HEARD_AT, Follower, Followers
 from .handover import Handover
 from .log_clock import LogClock, TimerEntries
 from .operator import Operator
@@ -173,7 +173,7 @@ class Leadership(Role):
         return Commit(
             self,
             base=self.base,
-            size=self._state.size,
+            state=self._state,
             store=self._store,
             applier=self._applier,
             followers=self.followers,
@@ -294,7 +294,7 @@ class Leadership(Role):
             app_version=APP_VERSION,
             reason=reason[:MAX_REASON_CHARACTERS],
             election_ms=round(election_seconds * 1000),
-            ready_members=self.ready_members(),
+            ready_members=len(self.ready_members()),
             forced=forced_at(self._store.recorded.forced, self.base),
         )
         self.replication.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, encode_term_event(event))])
@@ -348,7 +348,7 @@ class Leadership(Role):
         self.commit.advance()
         # After the commit: a round may wait for what was just applied.
         under_way = self.reads.rounds or self.reads.waiting
-        if under_way and self.reads.answer([each.confirm_id for each in self.followers.voters]):
+        if under_way and self.reads.answer():
             self._work.notify()
 
     def _on_commit(self) -> None:
@@ -360,14 +360,15 @@ class Leadership(Role):
     def quorum_heard_at(self) -> float:
         """When a quorum last followed us: the quorum-th most recent report, we included."""
         # Voters only: a standby, or a store without a vote, must not keep us in the lead (H18).
-        heard = [trio.current_time(), *(each.heard_at for each in self.followers.voters)]
+        heard = self.followers.by_voter(trio.current_time(), HEARD_AT)
         # At first nobody has reported for our term; that is no silence yet.
-        return max(quorum.quorum_time(heard, self._state.size), self._since)
+        return max(self._state.quorums.time(heard), self._since)
 
-    def ready_members(self) -> int:
-        """How many members, we included, have our term durably in their recording log."""
+    def ready_members(self) -> set[int]:
+        """Which voters, we included, have our term durably in their recording log."""
         # LEADER_INIT makes our own row durable before anybody asks for this (I-28).
-        return 1 + sum(follower.ready for follower in self.followers.voters)
+        ready = (each.member_id for each in self.followers.voters if each.ready)
+        return {self._state.member_id, *ready}
 
     # --- messages ---------------------------------------------------------------------------------
 

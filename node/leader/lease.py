@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..protocol import quorum
+from .follower_progress import PROMISED_AT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .follower_progress import Follower
+    from ..protocol.quorum import Quorums
+    from .follower_progress import Follower, Followers
 
 HELD_SHARE: Final = 0.9
 """The share of a lease that the leader uses. If larger, a leader whose clock is slower than a
@@ -37,12 +38,10 @@ class Lease:
 
     Args:
         seconds: for how long each is given, 0 for never.
-        members: number of members of the cluster that have a vote, the leader included.
     """
 
-    def __init__(self, seconds: float, members: int) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._members = members
         self._made: dict[int, float] = {}
 
     def make(self, confirm_id: int) -> None:
@@ -66,14 +65,14 @@ class Lease:
         for follower in followers:
             follower.promised_at = -math.inf
 
-    def left(self, followers: Iterable[Follower]) -> float:
+    def left(self, followers: Followers, quorums: Quorums) -> float:
         """Return for how many seconds from now on no other member can lead, 0 without a lease."""
         if not self.seconds:
             return 0.0
         now = trio.current_time()
         # A store without a vote promises nothing of worth: it elects nobody anyway.
-        voters = (each.promised_at for each in followers if each.votes)
+        promised = followers.by_voter(now, PROMISED_AT)
         # The quorum-th newest: any quorum that could elect another leader has one of these members
         # in it.
-        promised_at = quorum.quorum_time([now, *voters], self._members)
+        promised_at = quorums.time(promised)
         return max(promised_at + HELD_SHARE * self.seconds - now, 0.0)

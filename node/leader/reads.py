@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING, Never
 import attrs
 import trio
 
-from ..protocol import quorum
 from ..protocol.signal import Signal
 from ..requests.request import still_wanted
 from ..state_machine.applier import SLICE_SECONDS
+from .follower_progress import CONFIRM_ID
 from .lease import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..requests.request import Request
     from ..state import MemberState
     from ..state_machine.applier import Applier
-    from .follower_progress import Follower
+    from .follower_progress import Follower, Followers
 
 MAX_ROUNDS = 2
 """Rounds under way at once. If 1, reads wait for the round before theirs. If larger, rounds are
@@ -66,11 +64,9 @@ class Reads:
         rounds: rounds that wait for a quorum.
     """
 
-    def __init__(
-        self, state: MemberState, applier: Applier, followers: dict[int, Follower]
-    ) -> None:
+    def __init__(self, state: MemberState, applier: Applier, followers: Followers) -> None:
         self.confirm_id = 0
-        self.lease = Lease(state.timeouts.leader_lease, state.size)
+        self.lease = Lease(state.timeouts.leader_lease)
         self._state = state
         self._applier = applier
         self._followers = followers
@@ -104,14 +100,14 @@ class Reads:
         reads = [*still_wanted(self.waiting)]
         self.waiting = []
         # Asked once: a lease that ends between two looks would leave a round without a number.
-        certain = self._state.size == 1 or self.lease_left > 0
+        certain = self._state.alone or self.lease_left > 0
         # Made after the reads came: an older echo does not prove that we led when they came (H14).
         number = 0 if certain else self.make_number()
         # I-37: every write that was acknowledged before these reads is below the commit position of
         # now.
         self.rounds.append(ReadRound(number, self._applier.commit_position, reads))
         if certain:
-            self.answer(())
+            self.answer()
             # The caller may be the very task that would be woken for these.
             if self.waiting:
                 self._asked_on = True
@@ -121,7 +117,7 @@ class Reads:
     @property
     def lease_left(self) -> float:
         """For how many seconds from now on no number is needed, 0 without a lease."""
-        return self.lease.left(self._followers.values())
+        return self.lease.left(self._followers, self._state.quorums)
 
     def make_number(self) -> int:
         """Make a number for the followers to echo, and return it."""
@@ -143,11 +139,8 @@ class Reads:
         if self.lease.seconds and follower.ready:
             self.lease.echoed(follower, confirm_id)
 
-    def answer(self, echoed: Iterable[int]) -> bool:
+    def answer(self) -> bool:
         """Answer the rounds that a quorum has echoed, for one slice of time.
-
-        Args:
-            echoed: the highest number that each voting follower has echoed.
 
         Returns:
             Whether more reads wait for a round.
@@ -155,7 +148,8 @@ class Reads:
         if not self.rounds:
             return bool(self.waiting)
         # Our own echo is implied: we have not been deposed.
-        confirmed = quorum.quorum_position([self.confirm_id, *echoed], self._state.size)
+        echoed = self._followers.by_voter(self.confirm_id, CONFIRM_ID)
+        confirmed = self._state.quorums.position(echoed)
         applied = self._applier.applied_position
         busy = bool(self._confirmed)
         while self.rounds and self.rounds[0].confirm_id <= confirmed:

@@ -117,7 +117,8 @@ class Founders:
         missing = self.missing
         # Without a quorum of the configuration nothing could ever be committed, so it is no way
         # out.
-        if not missing or self._state.size - len(missing) < self._state.quorum:
+        quorums = self._state.quorums
+        if not missing or not quorums.agree(quorums.voters.difference(missing)):
             return ""
         named, own = ",".join(map(str, missing)), self._state.config.own
         return (
@@ -157,14 +158,15 @@ class Founders:
         """
         words = rest.decode("ascii", "replace").split()
         known = {str(member): member for member in self._state.voters}
-        most = self._state.size - self._state.quorum
         named = {known[word] for word in words if word in known}
+        quorums = self._state.quorums
+        enough_left = quorums.agree(quorums.voters - named)
         # All words or none: a member that is left out by a typing error has to be admitted later.
-        if not words or not {*words} <= {*known} or len(named) > most:
+        if not words or not {*words} <= {*known} or not enough_left:
             others = ", ".join(known)
             raise RefusedError(
-                f"found without {' '.join(words)!r}: expected at most {most} of the other voters "
-                f"{others}, so that a quorum of {self._state.quorum} is left"
+                f"found without {' '.join(words)!r}: expected some of the other voters {others}, "
+                f"so few that a majority of all {len(quorums.voters)} is left"
             )
         return tuple(sorted(named))
 

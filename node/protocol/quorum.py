@@ -9,10 +9,13 @@ leader is heard by enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Set
-from typing import Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
 T = TypeVar("T", int, float)
 
@@ -23,10 +26,6 @@ Voter: TypeAlias = int
 def quorum(members: int) -> int:
     """Return how many of `members` are a majority."""
     return members // 2 + 1
-
-
-def _sets(sets: Iterable[Iterable[Voter]]) -> tuple[frozenset[Voter], ...]:
-    return tuple(frozenset(each) for each in sets)
 
 
 @attrs.frozen
@@ -43,7 +42,7 @@ class Quorums:
         voters: all members that are in a set.
     """
 
-    sets: tuple[frozenset[Voter], ...] = attrs.field(converter=_sets)
+    sets: tuple[frozenset[Voter], ...]
     voters: frozenset[Voter] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -55,9 +54,9 @@ class Quorums:
     @classmethod
     def of(cls, *sets: Iterable[Voter]) -> Self:
         """Make it of one or two collections of voters."""
-        return cls(sets)
+        return cls(tuple(map(frozenset, sets)))
 
-    def agree(self, voters: Set[Voter]) -> bool:
+    def agree(self, voters: AbstractSet[Voter]) -> bool:
         """Say whether these members are enough for a decision."""
         # Set by set. The majority of the union may be a minority of one set: two such decisions
         # need not have a voter in common.

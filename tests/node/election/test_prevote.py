@@ -10,6 +10,7 @@ import trio
 
 from quorate.node import State
 from quorate.node.protocol.ballots import gives_way, is_supported
+from quorate.node.protocol.quorum import Quorums
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import LogEnd, NodeState
@@ -47,7 +48,7 @@ def test_a_quorum_of_three_is_two(
     absent: tuple[int, ...],
     expected: bool | None,  # noqa: FBT001
 ) -> None:
-    assert is_supported(answers, (1, 2), absent) is expected
+    assert is_supported(answers, 0, Quorums.of(range(3)), absent) is expected
 
 
 def test_of_two_that_scout_the_longer_log_goes_first_and_then_the_higher_id() -> None:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from quorate.node.election.transition import Next
     from quorate.simulation import Ledger, World
-    from quorate.storage import LogEnd
 
 
 @attrs.frozen
@@ -67,7 +66,7 @@ def no_scouting(monkeypatch: pytest.MonkeyPatch) -> None:
 def nobody_is_asked(monkeypatch: pytest.MonkeyPatch, no_scouting: None) -> None:
     """Stand after a heartbeat timeout without a leader, whoever was heard or not."""
 
-    def always(own: LogEnd, others: object) -> bool:
+    def always(*_facts: object) -> bool:
         return True
 
     monkeypatch.setattr(ballots, "is_quorum_candidate", always)

@@ -12,6 +12,7 @@ import trio
 
 from quorate.node import Timeouts
 from quorate.node.clocks import JUMP_SECONDS, MAX_MS, MAX_SKEW_MS, Clocks
+from quorate.node.protocol.quorum import Quorums
 from quorate.simulation import Setting, open_world
 from quorate.simulation.machines.clock import EPOCH_MS, Clock
 from quorate.simulation.store import Store, stores
@@ -216,7 +217,7 @@ class Wall:
 
 
 async def test_what_no_clock_shows_is_not_believed(autojump_clock: MockClock) -> None:
-    clocks = Clocks(Wall(), [1, 2])
+    clocks = Clocks(Wall(), 0, lambda: Quorums.of(range(3)))
     for nonsense in (-1, -(2**63), MAX_MS + 1, 2**63 - 1):
         for member in (1, 2):
             clocks.heard(member, nonsense)
@@ -231,7 +232,7 @@ async def test_a_jump_is_reported_once_and_its_end_too(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     wall = Wall()
-    clocks = Clocks(wall, [])
+    clocks = Clocks(wall, 0, lambda: Quorums.of([0]))
     wall.wrong_ms = TEN_YEARS_MS
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
@@ -253,7 +254,7 @@ async def test_a_jump_is_reported_once_and_its_end_too(
 async def test_a_clock_that_runs_fast_and_is_read_seldom_is_still_followed(
     autojump_clock: MockClock,
 ) -> None:
-    clocks = Clocks(lambda: EPOCH_MS + int(trio.current_time() * 1050), [])
+    clocks = Clocks(lambda: EPOCH_MS + int(trio.current_time() * 1050), 0, lambda: Quorums.of([0]))
     for _ in range(20):
         await trio.sleep(90)
         assert clocks.own_ms() == EPOCH_MS + int(trio.current_time() * 1050)

@@ -15,14 +15,15 @@ from quorate.node.protocol.ballots import (
     BallotDecision,
     VoterView,
     consider,
-    has_majority,
+    has_quorum,
     is_quorum_candidate,
     is_quorum_leader,
+    is_supported,
     is_unanimous_candidate,
     is_unanimous_leader,
     would_vote_for,
 )
-from quorate.node.protocol.quorum import quorum
+from quorate.node.protocol.quorum import Quorums, quorum
 from quorate.storage import LogEnd, NodeState
 from quorate.transport import RequestVote, VoteReason
 
@@ -30,6 +31,11 @@ from quorate.transport import RequestVote, VoteReason
 def ends(*given: tuple[int, int] | None) -> dict[int, LogEnd | None]:
     """The log ends of members 1, 2, ...; None has not been heard."""
     return {i: None if one is None else LogEnd(*one) for i, one in enumerate(given, start=1)}
+
+
+def of(members: int) -> Quorums:
+    """One set of voters: the candidate, which is member 0, and the members 1, 2, ..."""
+    return Quorums.of(range(members))
 
 
 # --- sizes and order ------------------------------------------------------------------------------
@@ -100,7 +106,7 @@ def test_a_quorum_candidate_has_a_quorum_willing(
     others: list[tuple[int, int] | None],
     quorate: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
-    assert is_quorum_candidate(LogEnd(10, 800), ends(*others)) is quorate
+    assert is_quorum_candidate(LogEnd(10, 800), 0, ends(*others), of(5)) is quorate
 
 
 @pytest.mark.parametrize(
@@ -123,17 +129,18 @@ def test_a_unanimous_candidate_has_everybody_willing_who_is_there(
     absent: list[int],
     unanimous: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
-    assert is_unanimous_candidate(LogEnd(2, 100), ends(*others), absent) is unanimous
+    heard, quorums = ends(*others), of(1 + len(others))
+    assert is_unanimous_candidate(LogEnd(2, 100), 0, heard, quorums, absent) is unanimous
 
 
 def test_one_of_two_whose_leader_closed_in_order_is_no_candidate() -> None:
     # Aeron: isUnanimousCandidateReturnFalse...GracefullyClosed: 1 is less than a quorum of 2
-    assert not is_unanimous_candidate(LogEnd(0, 100), ends((0, 100)), [1])
+    assert not is_unanimous_candidate(LogEnd(0, 100), 0, ends((0, 100)), of(2), [1])
 
 
 def test_a_member_alone_is_unanimous() -> None:
-    assert is_unanimous_candidate(LogEnd(-1, 0), {}, [])
-    assert is_quorum_candidate(LogEnd(-1, 0), {})
+    assert is_unanimous_candidate(LogEnd(-1, 0), 0, {}, of(1), [])
+    assert is_quorum_candidate(LogEnd(-1, 0), 0, {}, of(1))
 
 
 LOG_ENDS = st.builds(LogEnd, st.integers(-1, 3), st.integers(0, 3))
@@ -145,14 +152,14 @@ def test_who_is_unanimous_with_everybody_there_is_a_quorum_candidate_too(
     own: LogEnd, others: list[LogEnd | None]
 ) -> None:
     heard = dict(enumerate(others, start=1))
-    if is_unanimous_candidate(own, heard, []):
-        assert is_quorum_candidate(own, heard)
+    if is_unanimous_candidate(own, 0, heard, of(1 + len(others)), []):
+        assert is_quorum_candidate(own, 0, heard, of(1 + len(others)))
 
 
 @given(st.lists(LOG_ENDS, min_size=1, max_size=9))
 def test_among_members_that_all_hear_each_other_one_may_stand(logs: list[LogEnd]) -> None:
     assert any(
-        is_unanimous_candidate(own, dict(enumerate([*logs[:i], *logs[i + 1 :]])), [])
+        is_unanimous_candidate(own, i, dict(enumerate(logs)), of(len(logs)), [])
         for i, own in enumerate(logs)
     )
 
@@ -295,11 +302,11 @@ def test_a_unanimous_leader_has_the_votes_of_all_who_are_there(
     absent: list[int],
     won: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
-    assert is_unanimous_leader(votes, [1, 2, 3, 4], absent) is won
+    assert is_unanimous_leader(votes, 0, of(5), absent) is won
 
 
 def test_of_two_members_the_one_whose_leader_closed_does_not_win_alone() -> None:
-    assert not is_unanimous_leader({}, [1], [1])
+    assert not is_unanimous_leader({}, 0, of(2), [1])
 
 
 @pytest.mark.parametrize(
@@ -321,12 +328,67 @@ def test_at_the_end_of_a_ballot_a_majority_wins_and_early_vetoes_count(
     won: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
     assert VETO_ROUNDS == 2
-    assert is_quorum_leader(votes, 5, rounds) is won
+    assert is_quorum_leader(votes, 0, of(5), rounds) is won
 
 
 @given(st.dictionaries(st.integers(1, 6), st.booleans(), max_size=6), st.integers(0, 5))
 def test_nobody_wins_without_a_quorum_of_votes(votes: dict[int, bool], rounds: int) -> None:
-    given_votes = 1 + sum(votes.values())
-    for won in (is_quorum_leader(votes, 7, rounds), is_unanimous_leader(votes, range(1, 7), [])):
+    given_votes, seven = 1 + sum(votes.values()), of(7)
+    for won in (
+        is_quorum_leader(votes, 0, seven, rounds),
+        is_unanimous_leader(votes, 0, seven, []),
+    ):
         assert not won or given_votes >= 4
-    assert has_majority(votes, 7) is (given_votes >= 4)
+    assert has_quorum(votes, 0, seven) is (given_votes >= 4)
+
+
+# --- two sets of voters ---------------------------------------------------------------------------
+
+JOINT = Quorums.of([0, 1, 2], [0, 3, 4])
+LEAVING = Quorums.of([0, 1, 2], [1, 2, 3])
+"""The candidate, member 0, is in the first set only."""
+
+
+@pytest.mark.parametrize(
+    ("quorums", "votes", "won"),
+    [
+        (JOINT, {1: True, 3: True}, True),
+        (JOINT, {1: True, 2: True}, False),  # of the second set it has only its own
+        (JOINT, {3: True, 4: True}, False),
+        (LEAVING, {1: True}, False),  # its own vote counts in the first set only
+        (LEAVING, {1: True, 2: True}, True),
+        (LEAVING, {1: True, 3: True}, True),
+        (LEAVING, {3: True}, False),
+        (JOINT, {7: True, 8: True}, False),  # strangers
+    ],
+)
+def test_with_two_sets_a_winner_has_a_majority_of_each(
+    quorums: Quorums,
+    votes: dict[int, bool],
+    won: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    assert has_quorum(votes, 0, quorums) is won
+    assert is_quorum_leader(votes, 0, quorums, 0) is won
+    absent = quorums.voters.difference(votes)
+    assert is_unanimous_leader(votes, 0, quorums, absent) is won
+    answers = dict.fromkeys(votes, VoteReason.GRANTED)
+    assert is_supported(answers, 0, quorums, absent) is won
+    heard = {voter: LogEnd(1, 0) for voter in votes}
+    assert is_quorum_candidate(LogEnd(2, 0), 0, heard, quorums) is won
+    assert is_unanimous_candidate(LogEnd(2, 0), 0, heard, quorums, absent) is won
+
+
+def test_unanimity_is_over_the_voters_of_both_sets() -> None:
+    heard = {voter: LogEnd(2, 0) for voter in (1, 2, 3)}
+    assert not is_unanimous_candidate(LogEnd(2, 0), 0, heard, JOINT, [])  # 4 may have a longer log
+    assert is_unanimous_candidate(LogEnd(2, 0), 0, heard | {4: LogEnd(2, 0)}, JOINT, [])
+    assert not is_unanimous_candidate(LogEnd(2, 0), 0, heard | {4: LogEnd(2, 9)}, JOINT, [])
+    assert not is_unanimous_leader({1: True, 2: True, 3: True}, 0, JOINT, [])
+    assert is_unanimous_leader(dict.fromkeys((1, 2, 3, 4), True), 0, JOINT, [])
+
+
+def test_a_candidate_waits_for_the_set_that_may_still_agree() -> None:
+    yes = VoteReason.GRANTED
+    assert is_supported({1: yes, 2: yes}, 0, JOINT, []) is None
+    assert is_supported({1: yes, 2: yes}, 0, JOINT, [3]) is None  # 4 is enough
+    assert is_supported({1: yes, 2: yes}, 0, JOINT, [3, 4]) is False

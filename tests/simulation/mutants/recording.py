@@ -13,7 +13,7 @@ from quorate.node.follower.log_guard import LogGuard
 from quorate.node.leader import log_clock
 from quorate.node.leader.commit import Commit
 from quorate.node.leader.disk_watch import DiskWatch
-from quorate.node.protocol import quorum
+from quorate.node.protocol.quorum import Quorums
 from quorate.node.state_machine.applier import Applier
 from quorate.storage import SnapshotFolder, TermRow
 from quorate.storage.log import changes, store, term_table
@@ -22,7 +22,7 @@ from quorate.storage.log.store import Store
 from quorate.transport import AppendFlags, AppendPosition, NewLeadershipTerm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     import pytest
 
@@ -107,11 +107,10 @@ def truncate_too_much(patch: pytest.MonkeyPatch) -> None:
 def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
     """Use the highest position as the quorum's."""
 
-    def quorum_position(positions: Iterable[int], members: int) -> int:
-        del members
-        return max(positions, default=0)
+    def position(self: Quorums, reached: Mapping[int, int]) -> int:
+        return max((reached.get(voter, 0) for voter in self.voters), default=0)
 
-    patch.setattr(quorum, "quorum_position", quorum_position)
+    patch.setattr(Quorums, "position", position)
 
 
 def commit_what_is_received(patch: pytest.MonkeyPatch) -> None:

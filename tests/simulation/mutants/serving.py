@@ -37,7 +37,9 @@ def read_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
     def start_and_answer(self: Reads) -> bool:
         asked = start(self)
         if asked:
-            self.answer([self.confirm_id] * 6)
+            for follower in self._followers.voters:  # pyright: ignore[reportPrivateUsage]
+                follower.confirm_id = self.confirm_id
+            self.answer()
         return asked
 
     patch.setattr(Reads, "start_round", start_and_answer)

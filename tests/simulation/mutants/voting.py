@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pytest
 
     from quorate.node.election.context import ElectionContext
+    from quorate.node.protocol.quorum import Quorums
     from quorate.storage import NodeState
     from quorate.transport import Message
 
@@ -79,10 +80,11 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
 def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
     """Win with one vote less than a majority."""
 
-    def has_majority(votes: Mapping[int, bool], members: int) -> bool:
-        return 1 + sum(votes.values()) >= members // 2
+    def has_quorum(votes: Mapping[int, bool], candidate: int, quorums: Quorums) -> bool:
+        yes = {candidate, *(voter for voter in votes if votes[voter])} & quorums.voters
+        return len(yes) >= len(quorums.voters) // 2
 
-    patch.setattr(ballots, "has_majority", has_majority)
+    patch.setattr(ballots, "has_quorum", has_quorum)
 
 
 def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
