@@ -34,7 +34,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .protocol.quorum import Quorums
+    from .state import MemberState
 
 log = logging.getLogger("quorate.node")
 
@@ -56,16 +56,12 @@ class Clocks:
 
     Args:
         wall_ms: our clock, milliseconds since the epoch.
-        member_id: of this member.
-        quorums: returns the voters, whose clocks count, as they are now.
+        state: of the member; knows the voters, whose clocks count.
     """
 
-    def __init__(
-        self, wall_ms: Callable[[], int], member_id: int, quorums: Callable[[], Quorums]
-    ) -> None:
+    def __init__(self, wall_ms: Callable[[], int], state: MemberState) -> None:
         self._wall_ms = wall_ms
-        self._member_id = member_id
-        self._quorums = quorums
+        self._state = state
         self._now = trio.lowlevel.current_clock().current_time  # each batch and each report asks
         self._offset = wall_ms() - self._now() * 1000  # of our clock from the monotonic one
         self._jump = 0.0  # by which a reading was off that we do not believe yet, 0 without one
@@ -80,7 +76,7 @@ class Clocks:
 
     def heard(self, member: int, timestamp_ms: int) -> None:
         """Note what the clock of another member shows, if it has a vote and says so."""
-        if member in self._quorums().voters and 0 <= timestamp_ms <= MAX_MS:
+        if member in self._state.voters and 0 <= timestamp_ms <= MAX_MS:
             self._others[member] = timestamp_ms - self._now() * 1000
 
     def heard_leader(self, timestamp_ms: int) -> None:
@@ -121,8 +117,10 @@ class Clocks:
             return own
         at = self._now() * 1000
         # A standby believes the voters, and its own clock only where those have no quorum.
-        offsets = {**self._others, self._member_id: own - at}
-        reached = self._quorums().time(offsets)
+        voter = self._state.voter
+        offsets = {voter(each): offset for each, offset in self._others.items()}
+        offsets[self._state.own] = own - at
+        reached = self._state.quorums.time(offsets)
         skew = own - at - reached
         far = skew != math.inf and abs(skew) > MAX_SKEW_MS
         if far != self._far:

@@ -116,7 +116,7 @@ class Member:
         self.incarnation = rng.getrandbits(64)
         links = self.links = self._links(network, rng, kind_of(service))
         state = self.state = MemberState(config, store)
-        self.clocks = Clocks(clock_ms, state.member_id, lambda: state.quorums)
+        self.clocks = Clocks(clock_ms, state)
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
         lane = executor(_write_nothing, delivered=nothing)  # not the log's thread: see H17
@@ -157,6 +157,7 @@ class Member:
             cluster=config.cluster,
             member_id=config.member_id,
             incarnation=self.incarnation,
+            instance=self.store.identity.instance_id,
             bind=Address(config.member_listen_host, config.own.member_port),
             peers={peer.member_id: Address(peer.host, peer.member_port) for peer in config.peers},
             network=network,
@@ -285,6 +286,12 @@ class Member:
         self.election.observers.append(observer)
 
     # --- the links' handler -----------------------------------------------------------------------
+
+    def on_hello(self, member: int, hello: Hello) -> None:
+        """Note which store of a member speaks from now on."""
+        if hello.instance != self.state.instances.get(member):
+            self.state.instances[member] = hello.instance
+            self.state.role.on_other_store(member)
 
     def on_message(self, sender: int, message: Message) -> None:
         """Pass a message on: to the requests, to the founders, or to the role that we are in."""

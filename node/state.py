@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from ..storage import LogEnd, VotingRight
-from .protocol.quorum import Quorums
+from .protocol.quorum import ANY_STORE, Quorums, VoterId
 from .protocol.role import Role
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ class MemberState:
         member_id: of this member.
         standby: it follows, and neither votes, nor stands, nor counts.
         peers: the other members, ascending.
-        quorums: the voters, and how many of them a decision needs.
+        quorums: the voters, and which of them a decision needs.
         voters: those of the peers that have a vote: they are asked, and may be counted.
+        instances: for each peer that was heard, the store that its newest link names.
         role: receives the messages of other members now.
         leadership_term: the term that the member lives in; at the start that of its log, or -1.
         leader_id: the last leader known.
@@ -64,8 +65,9 @@ class MemberState:
         self.member_id = config.member_id
         self.standby = config.own.standby
         self.peers = tuple(peer.member_id for peer in config.peers)
-        self.quorums = Quorums.of(config.voters)
-        self.voters = tuple(sorted(self.quorums.voters - {self.member_id}))
+        self.quorums = Quorums.of(VoterId(each) for each in config.voters)
+        self.voters = tuple(each for each in config.voters if each != self.member_id)
+        self.instances = {self.member_id: store.identity.instance_id}
         self.role = Role()
         self.leadership_term = store.log_term
         self.leader_id: int | None = None
@@ -84,9 +86,23 @@ class MemberState:
         return self.config.timeouts
 
     @property
+    def own(self) -> VoterId:
+        """The voter as which we count."""
+        return self.voter(self.member_id)
+
+    def voter(self, member: int) -> VoterId:
+        """Return the voter as which a member counts, with the store that its link names.
+
+        It is in no set of voters if the member has no vote by the configuration, or if another
+        store of it has the vote.
+        """
+        exact = VoterId(member, self.instances.get(member, ANY_STORE))
+        return exact if exact in self.quorums.voters else VoterId(member)
+
+    @property
     def alone(self) -> bool:
         """Whether our own agreement is enough for every decision."""
-        return self.quorums.agree({self.member_id})
+        return self.quorums.agree({self.own})
 
     @property
     def votes(self) -> bool:

@@ -8,11 +8,11 @@ import attrs
 NULL_VALUE: Final = -1
 """Stands for no term, no position, no member."""
 
-PROTOCOL_VERSION: Final = 2 << 16
+PROTOCOL_VERSION: Final = 3 << 16
 """Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello.
 
 A member of version 1 gives each skipped term a row. It would drop its log where a leader of version
-2 does not list those."""
+2 does not list those. The hello of version 2 does not name the store."""
 
 MAX_TERM: Final = 1 << 62
 """Highest term that is accepted. A sum of two still fits 64 bits."""

@@ -44,6 +44,10 @@ class LinkHandler(Protocol):
     exception from them is a bug, and ends `Links.run`.
     """
 
+    def on_hello(self, member: int, hello: Hello, /) -> None:
+        """A link from the member was accepted; messages of its store come next."""
+        ...
+
     def on_message(self, sender: int, message: Message, /) -> None:
         """Take a message; they come in the order in which member `sender` sent them."""
         ...
@@ -197,6 +201,7 @@ class Reception:
             # Before the answer is sent: as soon as the peer has it, it sends.
             self._links[hello.member_id] = connection
             self._histories[hello.member_id] = hello.history
+            self._handler.on_hello(hello.member_id, hello)
             self._on_dialled(hello.member_id)
         reply = HelloReply(self._member_id, status, _clip(reason), self._incarnation)
         try:

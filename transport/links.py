@@ -64,6 +64,7 @@ class Links:
         cluster: name of the cluster, at most 256 bytes.
         member_id: of this member.
         incarnation: random unsigned 64-bit number, drawn once per process.
+        instance: of this member's store.
         bind: address to listen at.
         peers: addresses of the other members; an entry for this member is ignored.
         network: makes the connections.
@@ -84,6 +85,7 @@ class Links:
         cluster: str,
         member_id: int,
         incarnation: int,
+        instance: int,
         bind: Address,
         peers: Mapping[int, Address],
         network: Network,
@@ -101,6 +103,7 @@ class Links:
         self._cluster = cluster
         self._member_id = member_id
         self._incarnation = incarnation
+        self._instance = instance
         self._bind = bind
         # Sorted, so that a simulation dials and broadcasts in the same order in every run.
         self._peers = {member: peers[member] for member in sorted(peers) if member != member_id}
@@ -299,5 +302,6 @@ class Links:
             join_position=join_position,
             called_member_id=called,
             history=self._history,
+            instance=self._instance,
             service=self._service,
         )

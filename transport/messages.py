@@ -55,6 +55,8 @@ class Hello:
         join_position: for CATCHUP, the position from which it wants the log.
         called_member_id: the member that the dialler expects; -1 if any will do.
         history: of the cluster, as the dialler's store knows it; 0 if unknown.
+        instance: of the dialler's store; 0 for a client or a tool. A vote or a position counts for
+            this store, not for any store of the member.
         service: kind of the dialler's service, empty for a tool.
     """
 
@@ -67,6 +69,7 @@ class Hello:
     join_position: Position = NULL_VALUE
     called_member_id: I32 = NULL_VALUE
     history: U64 = 0
+    instance: U64 = 0
     service: str = ""
 
 

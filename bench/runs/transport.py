@@ -107,6 +107,9 @@ class Receiver:
         self.arrived = trio.Event()
         self.up = trio.Event()
 
+    def on_hello(self, _member: int, _hello: Hello) -> None:
+        """Do nothing: any store will do."""
+
     def on_message(self, _sender: int, _message: Message) -> None:
         """Count the message; wake the waiting task at the wanted number."""
         self.received += 1
@@ -159,6 +162,7 @@ async def two_members(receivers: dict[int, Receiver]) -> AsyncGenerator[dict[int
     addresses = {0: free_address(), 1: free_address()}
     links = {
         member: Links(
+            instance=member,
             cluster="bench",
             member_id=member,
             incarnation=member,

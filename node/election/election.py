@@ -174,13 +174,15 @@ async def canvass(ctx: ElectionContext) -> Next:
         may_stand = now >= ctx.hold_back.until and ctx.may_stand
         # A promise to a leader outlives the leader: until it ends nobody else can be elected.
         if may_stand and not ctx.voter.lease_promise.binds:
-            own, end, quorums = state.member_id, state.log_end, state.quorums
-            if ballots.is_unanimous_candidate(end, own, ctx.log_ends, quorums, ctx.absent):
+            own, end, quorums = state.own, state.log_end, state.quorums
+            heard = {state.voter(each): ctx.log_ends[each] for each in state.voters}
+            absent = [*map(state.voter, ctx.absent)]
+            if ballots.is_unanimous_candidate(end, own, heard, quorums, absent):
                 return Next(State.NOMINATE, "unanimous candidate")
             # A quorum is enough only after a while: a member that starts later than the others may
             # have the longest log.
             over = now >= ctx.canvass_deadline
-            if over and ballots.is_quorum_candidate(end, own, ctx.log_ends, quorums):
+            if over and ballots.is_quorum_candidate(end, own, heard, quorums):
                 return Next(State.NOMINATE, "quorum candidate")
         # Time may make us a candidate as well as a message does, so we look at least as often as we
         # canvass.
@@ -242,7 +244,7 @@ def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) 
         candidacy.silent = (*candidacy.silent, sender)
     else:
         # By the link that it came on, not by the member that it names: no member votes twice.
-        candidacy.votes[sender] = vote.vote
+        candidacy.votes[ctx.state.voter(sender)] = vote.vote
     # A refusal also carries the voter's promise; our next candidacy has to be above that.
     ctx.heard_vote(sender, vote)
     candidacy.note_log(vote, ctx.state.log_end)
@@ -250,12 +252,13 @@ def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) 
 
 def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next | None:
     """Say what the votes mean so far, or in the end; None is nothing yet."""
-    votes, own, quorums = candidacy.votes, ctx.state.member_id, ctx.state.quorums
+    state, votes = ctx.state, candidacy.votes
+    own, quorums = state.own, state.quorums
     won = State.LEADER_LOG_REPLICATION
     if candidacy.mandate is not None and ballots.has_quorum(votes, own, quorums):
         # The leader chose us: no better candidate is waited for.
         return Next(won, "quorum leader", candidacy)
-    not_waited_for = [*ctx.absent, *candidacy.silent]
+    not_waited_for = [*map(state.voter, (*ctx.absent, *candidacy.silent))]
     if ballots.is_unanimous_leader(votes, own, quorums, not_waited_for):
         return Next(won, "unanimous leader", candidacy)
     if not over:
@@ -264,7 +267,8 @@ def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next 
         return Next(won, "quorum leader", candidacy)
     # H8: after two lost ballots one refusal vetoes nothing any more.
     ctx.failed_ballots += 1
-    return Next(State.CANVASS, f"ballot of term {candidacy.term} lost, votes {votes}")
+    told = {voter.member_id: vote for voter, vote in votes.items()}
+    return Next(State.CANVASS, f"ballot of term {candidacy.term} lost, votes {told}")
 
 
 def _request_votes(ctx: ElectionContext, candidacy: Candidacy) -> None:
@@ -281,7 +285,7 @@ def _request_votes(ctx: ElectionContext, candidacy: Candidacy) -> None:
     )
     for peer in ctx.state.voters:
         # A link may have dropped the request. Asking twice is harmless: votes are durable (H8).
-        if peer not in candidacy.votes:
+        if ctx.state.voter(peer) not in candidacy.votes:
             ctx.links.send(peer, request)
 
 

@@ -129,11 +129,11 @@ async def leader_ready(ctx: ElectionContext, role: Leadership) -> Next:
     """Wait until a quorum has our term in its table of terms; then open the term in the log."""
     # A follower with our term's row can prove where its log agrees with ours; with a quorum of
     # them, the next leader knows that our term was, and where it began.
-    while not ctx.state.quorums.agree(role.ready_members()):
+    while not ctx.state.quorums.agree(role.ready_voters()):
         await role.changed.wait()
     seconds = trio.current_time() - ctx.began
     role.open_term(reason=ctx.cause, election_seconds=seconds)
-    ready, voters = len(role.ready_members()), len(ctx.state.quorums.voters)
+    ready, voters = len(role.ready_voters()), len(ctx.state.quorums.voters)
     return Next(State.CLOSED, f"{ready} of {voters} members are ready")
 
 

@@ -19,7 +19,7 @@ from ..protocol.states import State
 from .transition import Candidacy, Next
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from .context import ElectionContext
 
@@ -155,9 +155,13 @@ class Questions:
             return False
         # Before the end silence may still turn into an answer; after it, it is none.
         over = trio.current_time() >= self._ends_at
-        absent = self._silent if over else self._ctx.absent
+        return self._supported(absent=self._silent if over else self._ctx.absent)
+
+    def _supported(self, absent: Collection[int]) -> bool | None:
         state = self._ctx.state
-        return ballots.is_supported(self._answers, state.member_id, state.quorums, absent)
+        answers = {state.voter(each): reason for each, reason in self._answers.items()}
+        not_waited_for = {*map(state.voter, absent)}
+        return ballots.is_supported(answers, state.own, state.quorums, not_waited_for)
 
     def ask(self) -> None:
         """Send the question, if it is due, to those that have not answered."""
@@ -186,8 +190,7 @@ class Questions:
         self._answers[sender] = reply.reason
         # A voter that has promised more would refuse us for ever, unless we ask above its term.
         ctx.highest_term_heard = max(ctx.highest_term_heard, reply.candidate_term_id)
-        own, quorums = ctx.state.member_id, ctx.state.quorums
-        if ballots.is_supported(self._answers, own, quorums, absent=quorums.voters):
+        if self._supported(absent=ctx.state.voters):
             # A quorum is enough: the members that are still silent are not waited for long.
             patience = trio.current_time() + ctx.state.timeouts.canvass_interval
             self._ends_at = min(self._ends_at, patience)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ..protocol.ballots import log_end
+from ..protocol.quorum import VoterId
 
 if TYPE_CHECKING:
     from ...storage import LogEnd
@@ -39,7 +40,7 @@ class Candidacy:
             have no vote.
 
     Attributes:
-        votes: the answers so far, by member.
+        votes: the answers so far, by voter.
         ahead: the vote for us whose log goes furthest, if further than ours. Only a candidate with
             a mandate that allows it gets such votes.
     """
@@ -47,7 +48,7 @@ class Candidacy:
     term: int
     mandate: TimeoutNow | None = None
     silent: tuple[int, ...] = ()
-    votes: dict[int, bool] = attrs.field(factory=dict[int, bool])
+    votes: dict[VoterId, bool] = attrs.field(factory=dict[VoterId, bool])
     ahead: Vote | None = None
 
     @property

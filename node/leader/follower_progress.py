@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...transport import AdmissionRequest
+    from ..protocol.quorum import VoterId
     from ..state import MemberState
 
 T = TypeVar("T", int, float)
@@ -36,9 +37,11 @@ class Follower:
         votes: its store has a vote, as far as it has reported: only then is it counted.
         admission: where the entry that admits its store ends; None if there is none since it
             joined.
+        voter: as which it counts: itself with the store that reported all this.
     """
 
     member_id: int
+    voter: VoterId
     pulse: Heartbeats
     match: int = 0
     ready: bool = False
@@ -58,6 +61,13 @@ class Follower:
         # It may come back with another disk, which knows of no promise.
         self.promised_at = -math.inf
         self.join_position = self.admission = None
+
+    def renew(self, voter: VoterId, pulse: Heartbeats) -> None:
+        """Forget what its last store has reported; nothing of that holds for another store."""
+        self.rejoins()
+        self.voter, self.pulse = voter, pulse
+        self.match = self.confirm_id = 0
+        self.votes = not self.standby
 
     def reports_vote(self, *, has_vote: bool) -> None:
         """Note whether its store has a vote; a standby never has one, whatever it reports."""
@@ -96,12 +106,18 @@ class Followers(dict[int, Follower]):
     """
 
     def __init__(self, state: MemberState) -> None:
-        interval = state.timeouts.leader_heartbeat_interval
-        super().__init__(
-            (peer, Follower(peer, Heartbeats(interval), standby=peer not in state.voters))
-            for peer in state.peers
-        )
-        self._own_id = state.member_id
+        super().__init__()
+        self._state = state
+        for peer in state.peers:
+            standby = peer not in state.voters
+            self[peer] = Follower(peer, state.voter(peer), self._pulse(), standby=standby)
+
+    def _pulse(self) -> Heartbeats:
+        return Heartbeats(self._state.timeouts.leader_heartbeat_interval)
+
+    def renew(self, member: int) -> None:
+        """Begin anew with a member that speaks with another store than before."""
+        self[member].renew(self._state.voter(member), self._pulse())
 
     @property
     def voters(self) -> list[Follower]:
@@ -109,14 +125,14 @@ class Followers(dict[int, Follower]):
         # Asked anew each time: a store may be admitted within the term.
         return [each for each in self.values() if each.votes]
 
-    def by_voter(self, own: T, of: Callable[[Follower], T]) -> dict[int, T]:
-        """Return a figure of each member that counts for a quorum.
+    def by_voter(self, own: T, of: Callable[[Follower], T]) -> dict[VoterId, T]:
+        """Return a figure of each member whose store has a vote.
 
         Args:
             own: our own figure.
             of: reads the figure of a follower.
         """
-        figures = {each.member_id: of(each) for each in self.voters}
+        figures = {each.voter: of(each) for each in self.voters}
         # Whether our own counts is for the sets of voters to say.
-        figures[self._own_id] = own
+        figures[self._state.own] = own
         return figures

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from ...storage import Store
     from ...transport import Links
     from ..clocks import Clocks
+    from ..protocol.quorum import VoterId
     from ..state import MemberState
     from ..state_machine.actions import Actions
     from ..state_machine.applier import Applier, ReadLog
@@ -294,7 +295,7 @@ class Leadership(Role):
             app_version=APP_VERSION,
             reason=reason[:MAX_REASON_CHARACTERS],
             election_ms=round(election_seconds * 1000),
-            ready_members=len(self.ready_members()),
+            ready_members=len(self.ready_voters()),
             forced=forced_at(self._store.recorded.forced, self.base),
         )
         self.replication.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, encode_term_event(event))])
@@ -364,11 +365,11 @@ class Leadership(Role):
         # At first nobody has reported for our term; that is no silence yet.
         return max(self._state.quorums.time(heard), self._since)
 
-    def ready_members(self) -> set[int]:
+    def ready_voters(self) -> set[VoterId]:
         """Which voters, we included, have our term durably in their recording log."""
         # LEADER_INIT makes our own row durable before anybody asks for this (I-28).
-        ready = (each.member_id for each in self.followers.voters if each.ready)
-        return {self._state.member_id, *ready}
+        ready = (each.voter for each in self.followers.voters if each.ready)
+        return {self._state.own, *ready}
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -443,6 +444,11 @@ class Leadership(Role):
         if request.candidate_member_id == sender and request.candidate_term_id <= self.term:
             # It has promised no term above ours: it need not lose its ballot and canvass first.
             self._links.send(sender, self.new_leadership_term(request.log_leadership_term_id))
+
+    def on_other_store(self, member: int) -> None:
+        """What we know of a follower is about a store that it has lost: begin anew."""
+        self._catchups.stop(member)
+        self.followers.renew(member)
 
     def on_receiving(self, member: int) -> None:
         """A part of a long message has come: its sender is alive, though its report waits."""

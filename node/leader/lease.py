@@ -24,7 +24,7 @@ from .follower_progress import PROMISED_AT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..protocol.quorum import Quorums
+    from ..protocol.quorum import Quorums, VoterId
     from .follower_progress import Follower, Followers
 
 HELD_SHARE: Final = 0.9
@@ -65,7 +65,7 @@ class Lease:
         for follower in followers:
             follower.promised_at = -math.inf
 
-    def left(self, followers: Followers, quorums: Quorums) -> float:
+    def left(self, followers: Followers, quorums: Quorums[VoterId]) -> float:
         """Return for how many seconds from now on no other member can lead, 0 without a lease."""
         if not self.seconds:
             return 0.0

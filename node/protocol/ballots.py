@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from ...transport import Scout, Vote
-    from .quorum import Quorums, Voter
+    from .quorum import Quorums, V
 
 VETO_ROUNDS = 2
 """Failed ballots in a row after which one negative vote no longer vetoes a majority. Smaller: a
@@ -43,10 +43,10 @@ def would_vote_for(member: LogEnd | None, candidate: LogEnd) -> bool:
 
 def is_unanimous_candidate(
     own: LogEnd,
-    candidate: Voter,
-    others: Mapping[Voter, LogEnd | None],
-    quorums: Quorums,
-    absent: Collection[Voter],
+    candidate: V,
+    others: Mapping[V, LogEnd | None],
+    quorums: Quorums[V],
+    absent: Collection[V],
 ) -> bool:
     """Say whether every voter would vote for us, and they are enough.
 
@@ -65,7 +65,7 @@ def is_unanimous_candidate(
 
 
 def is_quorum_candidate(
-    own: LogEnd, candidate: Voter, others: Mapping[Voter, LogEnd | None], quorums: Quorums
+    own: LogEnd, candidate: V, others: Mapping[V, LogEnd | None], quorums: Quorums[V]
 ) -> bool:
     """Say whether enough voters, we included, would vote for us."""
     willing = {member for member, end in others.items() if would_vote_for(end, own)}
@@ -182,10 +182,10 @@ def gives_way(own: LogEnd, member_id: int, scout: Scout) -> bool:
 
 
 def is_supported(
-    answers: Mapping[Voter, VoteReason],
-    candidate: Voter,
-    quorums: Quorums,
-    absent: Collection[Voter],
+    answers: Mapping[V, VoteReason],
+    candidate: V,
+    quorums: Quorums[V],
+    absent: Collection[V],
 ) -> bool | None:
     """Say what the answers to a pre-vote mean.
 
@@ -207,7 +207,7 @@ def is_supported(
 
 
 def is_unanimous_leader(
-    votes: Mapping[Voter, bool], candidate: Voter, quorums: Quorums, absent: Collection[Voter]
+    votes: Mapping[V, bool], candidate: V, quorums: Quorums[V], absent: Collection[V]
 ) -> bool:
     """Say whether all voters that are not absent voted for us, and they are enough."""
     asked = quorums.voters.difference(absent, {candidate})
@@ -217,7 +217,7 @@ def is_unanimous_leader(
 
 
 def is_quorum_leader(
-    votes: Mapping[Voter, bool], candidate: Voter, quorums: Quorums, failed_rounds: int
+    votes: Mapping[V, bool], candidate: V, quorums: Quorums[V], failed_rounds: int
 ) -> bool:
     """Say at the end of a ballot whether a quorum is enough to win.
 
@@ -234,6 +234,6 @@ def is_quorum_leader(
     return has_quorum(votes, candidate, quorums)
 
 
-def has_quorum(votes: Mapping[Voter, bool], candidate: Voter, quorums: Quorums) -> bool:
+def has_quorum(votes: Mapping[V, bool], candidate: V, quorums: Quorums[V]) -> bool:
     """Say whether our own vote and those of others are enough."""
     return quorums.agree({candidate, *(voter for voter in votes if votes[voter])})

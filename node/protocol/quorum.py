@@ -9,7 +9,8 @@ leader is heard by enough.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 
 import attrs
 
@@ -18,9 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 T = TypeVar("T", int, float)
+V = TypeVar("V", bound=Hashable)
+"""Whatever names a voter."""
 
-Voter: TypeAlias = int
-"""Names a voter: its member id."""
+ANY_STORE: Final = 0
+"""In a voter's name: any store of the member that has a vote."""
+
+
+class VoterId(NamedTuple):
+    """Names a voter of a configuration: a member, and the store with which it votes.
+
+    A store that takes the place of a lost one is another voter: it has given none of the promises
+    of the lost one. The members of the first configuration are named without their stores. Which of
+    their stores has a vote is the business of :mod:`..membership.admission`.
+    """
+
+    member_id: int
+    instance_id: int = ANY_STORE
 
 
 def quorum(members: int) -> int:
@@ -29,10 +44,10 @@ def quorum(members: int) -> int:
 
 
 @attrs.frozen
-class Quorums:
+class Quorums(Generic[V]):
     """The sets of voters by which every decision is made: a majority of each set is needed.
 
-    A member that is in no set has no weight, whatever it says. That includes the member that
+    A voter that is in no set has no weight, whatever it says. That includes the member that
     counts: it must name itself, and is counted only in the sets that it is in.
 
     Args:
@@ -42,27 +57,27 @@ class Quorums:
         voters: all members that are in a set.
     """
 
-    sets: tuple[frozenset[Voter], ...]
-    voters: frozenset[Voter] = attrs.field(init=False)
+    sets: tuple[frozenset[V], ...]
+    voters: frozenset[V] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         # A majority of no voters would be none at all, and so would be there always.
         if not self.sets or not all(self.sets):
             raise ValueError(f"sets of voters {self.sets}: expected one or two that are not empty")
-        object.__setattr__(self, "voters", frozenset[Voter]().union(*self.sets))
+        object.__setattr__(self, "voters", frozenset[V]().union(*self.sets))
 
     @classmethod
-    def of(cls, *sets: Iterable[Voter]) -> Self:
+    def of(cls, *sets: Iterable[V]) -> Self:
         """Make it of one or two collections of voters."""
         return cls(tuple(map(frozenset, sets)))
 
-    def agree(self, voters: AbstractSet[Voter]) -> bool:
+    def agree(self, voters: AbstractSet[V]) -> bool:
         """Say whether these members are enough for a decision."""
         # Set by set. The majority of the union may be a minority of one set: two such decisions
         # need not have a voter in common.
         return all(len(each & voters) >= quorum(len(each)) for each in self.sets)
 
-    def position(self, reached: Mapping[Voter, int]) -> int:
+    def position(self, reached: Mapping[V, int]) -> int:
         """Return the highest position that enough voters have reached; 0 without them.
 
         Args:
@@ -71,7 +86,7 @@ class Quorums:
         """
         return min(_reached_by_majority(each, reached, nobody=0) for each in self.sets)
 
-    def time(self, at: Mapping[Voter, float]) -> float:
+    def time(self, at: Mapping[V, float]) -> float:
         """Return the latest time since which enough voters were heard; -inf without them.
 
         Args:
@@ -80,7 +95,7 @@ class Quorums:
         return min(_reached_by_majority(each, at, nobody=-math.inf) for each in self.sets)
 
 
-def _reached_by_majority(voters: frozenset[Voter], values: Mapping[Voter, T], *, nobody: T) -> T:
+def _reached_by_majority(voters: frozenset[V], values: Mapping[V, T], *, nobody: T) -> T:
     """Return the highest value that a majority has at least; `nobody` counts for the missing."""
     ranked = sorted([values.get(voter, nobody) for voter in voters], reverse=True)
     return ranked[quorum(len(voters)) - 1]

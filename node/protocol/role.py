@@ -76,6 +76,9 @@ class Role:
     def on_message(self, sender: int, message: Message) -> None:
         """Handle a message. Those of one member come in the order in which it sent them."""
 
+    def on_other_store(self, member: int) -> None:
+        """Note that a member speaks with another store than before; its messages follow."""
+
     def on_receiving(self, member: int) -> None:
         """Note that a part of a message has come, the rest of which may take long."""
 

@@ -180,6 +180,7 @@ class Peer:
             cluster=config.cluster,
             member_id=member_id,
             incarnation=1000 + member_id,
+            instance=2000 + member_id,
             bind=Address(own.host, own.member_port),
             peers={ME: Address(config.own.host, config.own.member_port)},
             network=network.host(own.host),
@@ -187,7 +188,16 @@ class Peer:
             rng=random.Random(member_id),
         )
 
+    def hello(self, *, instance: int) -> Hello:
+        """The hello with which it links to the member, as if it had another store."""
+        hello = self.links._hello(ME, StreamPurpose.CONSENSUS)  # pyright: ignore[reportPrivateUsage]
+        return attrs.evolve(hello, instance=instance)
+
     # --- receiving
+
+    def on_hello(self, member: int, hello: Hello) -> None:
+        """See `LinkHandler`."""
+        assert member == hello.member_id == ME
 
     def on_message(self, sender: int, message: Message) -> None:
         """See `LinkHandler`."""

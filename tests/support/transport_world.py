@@ -69,6 +69,10 @@ class Recorder:
         self._stream = on_stream
         self._changed = trio.Event()
 
+    def on_hello(self, member: int, hello: Hello) -> None:
+        assert hello.member_id == member
+        assert hello.instance == 200 + member
+
     def on_message(self, sender: int, message: Message) -> None:
         self._record("message", sender, message)
 
@@ -133,6 +137,7 @@ def hello(
         purpose,
         called_member_id=called_member_id,
         history=history,
+        instance=200 + member_id,
     )
 
 
@@ -165,6 +170,7 @@ def make_links(
         cluster=cluster,
         member_id=member,
         incarnation=100 + member,
+        instance=200 + member,
         bind=addresses.get(member, Address("127.0.0.1", 0)),
         peers=addresses,
         network=network,

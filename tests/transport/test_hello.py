@@ -41,7 +41,7 @@ REFUSALS = [
     (
         hello(1, protocol_version=1 << 16),
         HelloStatus.WRONG_VERSION,
-        "protocol version 1, expected 2",
+        "protocol version 1, expected 3",
     ),
     (hello(7), HelloStatus.WRONG_MEMBER, "member 7, expected one of 1, 2"),
     (hello(0), HelloStatus.WRONG_MEMBER, "member 0, expected one of 1, 2"),

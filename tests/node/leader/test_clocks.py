@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from contextlib import asynccontextmanager
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import trio
 
 from quorate.node import Timeouts
 from quorate.node.clocks import JUMP_SECONDS, MAX_MS, MAX_SKEW_MS, Clocks
-from quorate.node.protocol.quorum import Quorums
+from quorate.node.protocol.quorum import Quorums, VoterId
+from quorate.node.state import MemberState
 from quorate.simulation import Setting, open_world
 from quorate.simulation.machines.clock import EPOCH_MS, Clock
 from quorate.simulation.store import Store, stores
@@ -206,6 +207,16 @@ async def test_a_clock_that_a_quorum_has_is_followed_when_it_has_lasted(
 # --- the rule by itself ---------------------------------------------------------------------------
 
 
+class Voters:
+    """What the clocks want to know of a member; the first one is the member itself."""
+
+    def __init__(self, *members: int) -> None:
+        self.voters = members[1:]
+        self.quorums = Quorums.of(map(VoterId, members))
+        self.voter = VoterId
+        self.own = VoterId(members[0])
+
+
 class Wall:
     """A wall clock."""
 
@@ -217,7 +228,7 @@ class Wall:
 
 
 async def test_what_no_clock_shows_is_not_believed(autojump_clock: MockClock) -> None:
-    clocks = Clocks(Wall(), 0, lambda: Quorums.of(range(3)))
+    clocks = Clocks(Wall(), cast(MemberState, Voters(0, 1, 2)))
     for nonsense in (-1, -(2**63), MAX_MS + 1, 2**63 - 1):
         for member in (1, 2):
             clocks.heard(member, nonsense)
@@ -232,7 +243,7 @@ async def test_a_jump_is_reported_once_and_its_end_too(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     wall = Wall()
-    clocks = Clocks(wall, 0, lambda: Quorums.of([0]))
+    clocks = Clocks(wall, cast(MemberState, Voters(0)))
     wall.wrong_ms = TEN_YEARS_MS
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
@@ -254,7 +265,9 @@ async def test_a_jump_is_reported_once_and_its_end_too(
 async def test_a_clock_that_runs_fast_and_is_read_seldom_is_still_followed(
     autojump_clock: MockClock,
 ) -> None:
-    clocks = Clocks(lambda: EPOCH_MS + int(trio.current_time() * 1050), 0, lambda: Quorums.of([0]))
+    clocks = Clocks(
+        lambda: EPOCH_MS + int(trio.current_time() * 1050), cast(MemberState, Voters(0))
+    )
     for _ in range(20):
         await trio.sleep(90)
         assert clocks.own_ms() == EPOCH_MS + int(trio.current_time() * 1050)

@@ -33,7 +33,7 @@ def ends(*given: tuple[int, int] | None) -> dict[int, LogEnd | None]:
     return {i: None if one is None else LogEnd(*one) for i, one in enumerate(given, start=1)}
 
 
-def of(members: int) -> Quorums:
+def of(members: int) -> Quorums[int]:
     """One set of voters: the candidate, which is member 0, and the members 1, 2, ..."""
     return Quorums.of(range(members))
 
@@ -363,7 +363,7 @@ LEAVING = Quorums.of([0, 1, 2], [1, 2, 3])
     ],
 )
 def test_with_two_sets_a_winner_has_a_majority_of_each(
-    quorums: Quorums,
+    quorums: Quorums[int],
     votes: dict[int, bool],
     won: bool,  # noqa: FBT001 - a column of the table
 ) -> None:

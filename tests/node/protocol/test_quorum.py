@@ -94,7 +94,7 @@ def test_what_the_joint_sets_decide_each_set_knows(
 
 @given(QUORUMS, POSITIONS)
 def test_a_position_is_held_by_a_quorum_and_nothing_higher_is(
-    quorums: Quorums, reached: dict[int, int]
+    quorums: Quorums[int], reached: dict[int, int]
 ) -> None:
     position = quorums.position(reached)
     assert quorums.agree({each for each in range(9) if reached.get(each, 0) >= position})
@@ -103,21 +103,21 @@ def test_a_position_is_held_by_a_quorum_and_nothing_higher_is(
 
 @given(QUORUMS, POSITIONS)
 def test_members_that_are_not_heard_count_as_empty(
-    quorums: Quorums, reached: dict[int, int]
+    quorums: Quorums[int], reached: dict[int, int]
 ) -> None:
     assert quorums.position(reached) == quorums.position(dict.fromkeys(range(9), 0) | reached)
 
 
 @given(QUORUMS, POSITIONS, st.integers(0, 8), st.integers(0, 9))
 def test_no_report_ever_lowers_the_position(
-    quorums: Quorums, reached: dict[int, int], which: int, more: int
+    quorums: Quorums[int], reached: dict[int, int], which: int, more: int
 ) -> None:
     grown = reached | {which: reached.get(which, 0) + more}
     assert quorums.position(grown) >= quorums.position(reached)
 
 
 @given(QUORUMS, st.dictionaries(st.integers(0, 8), st.floats(0, 100)))
-def test_a_quorum_was_heard_since_the_time(quorums: Quorums, heard: dict[int, float]) -> None:
+def test_a_quorum_was_heard_since_the_time(quorums: Quorums[int], heard: dict[int, float]) -> None:
     since = quorums.time(heard)
     assert quorums.agree({*heard}) is (since > -math.inf)
     assert not quorums.agree({each for each, at in heard.items() if at > since})

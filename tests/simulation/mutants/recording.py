@@ -107,7 +107,7 @@ def truncate_too_much(patch: pytest.MonkeyPatch) -> None:
 def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
     """Use the highest position as the quorum's."""
 
-    def position(self: Quorums, reached: Mapping[int, int]) -> int:
+    def position(self: Quorums[int], reached: Mapping[int, int]) -> int:
         return max((reached.get(voter, 0) for voter in self.voters), default=0)
 
     patch.setattr(Quorums, "position", position)

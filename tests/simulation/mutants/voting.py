@@ -80,7 +80,7 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
 def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
     """Win with one vote less than a majority."""
 
-    def has_quorum(votes: Mapping[int, bool], candidate: int, quorums: Quorums) -> bool:
+    def has_quorum(votes: Mapping[int, bool], candidate: int, quorums: Quorums[int]) -> bool:
         yes = {candidate, *(voter for voter in votes if votes[voter])} & quorums.voters
         return len(yes) >= len(quorums.voters) // 2
 
@@ -92,7 +92,10 @@ def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
     verdict = election._verdict  # pyright: ignore[reportPrivateUsage]
 
     def verdict_anyhow(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> object:
-        votes = {**candidacy.votes, **dict.fromkeys(ctx.state.peers[:1], True)}
+        votes = {
+            **candidacy.votes,
+            **dict.fromkeys(map(ctx.state.voter, ctx.state.peers[:1]), True),
+        }
         return verdict(ctx, attrs.evolve(candidacy, votes=votes), over=over)
 
     patch.setattr(election, "_verdict", verdict_anyhow)
