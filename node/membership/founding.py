@@ -15,6 +15,7 @@ from ...errors import LostStoreError, RefusedError
 from ...storage import VotingRight, VotingStatus
 from ...storage.log.log_end import EMPTY_LOG, LogEnd
 from ...transport import Founding, FoundingStore
+from ..protocol.quorum import quorum
 from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ class Founders:
         """Members whose stores we have not heard of; none once our store is not fresh any more."""
         fresh = self._store.voting_status.kind is VotingRight.NEW
         return [peer for peer in self._state.voters if fresh and peer not in self._heard]
+
+    @property
+    def _most_left_out(self) -> int:
+        """How many voters may be missing; a majority of them all must be left."""
+        size = 1 + len(self._state.voters)
+        return size - quorum(size)
 
     async def found(self) -> None:
         """Return once our store is not fresh any more.
@@ -117,8 +124,7 @@ class Founders:
         missing = self.missing
         # Without a quorum of the configuration nothing could ever be committed, so it is no way
         # out.
-        quorums = self._state.quorums
-        if not missing or not quorums.agree(quorums.voters.difference(missing)):
+        if not missing or len(missing) > self._most_left_out:
             return ""
         named, own = ",".join(map(str, missing)), self._state.config.own
         return (
@@ -159,14 +165,13 @@ class Founders:
         words = rest.decode("ascii", "replace").split()
         known = {str(member): member for member in self._state.voters}
         named = {known[word] for word in words if word in known}
-        quorums = self._state.quorums
-        enough_left = quorums.agree(quorums.voters - named)
+        most = self._most_left_out
         # All words or none: a member that is left out by a typing error has to be admitted later.
-        if not words or not {*words} <= {*known} or not enough_left:
-            others = ", ".join(known)
+        if not words or not {*words} <= {*known} or len(named) > most:
+            others, size = ", ".join(known), 1 + len(known)
             raise RefusedError(
-                f"found without {' '.join(words)!r}: expected some of the other voters {others}, "
-                f"so few that a majority of all {len(quorums.voters)} is left"
+                f"found without {' '.join(words)!r}: expected at most {most} of the other voters "
+                f"{others}, so that a quorum of {quorum(size)} is left"
             )
         return tuple(sorted(named))
 
