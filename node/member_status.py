@@ -35,7 +35,8 @@ STANDINGS: Final = {
     VotingRight.RECOVERING: "recovering",
     VotingRight.VOTER: "member",
 }
-"""The words for a store's right to vote in `INFO` and JSON; programs read them."""
+"""The words for a voting status in `INFO` and JSON, where it is called `standing`. They are older
+than the names of `VotingRight`, and programs read them."""
 
 
 @attrs.frozen(eq=False)

@@ -1,6 +1,6 @@
-"""How a cluster begins: fresh stores find each other, and found it together.
+"""How a cluster begins: NEW stores find each other, and found it together.
 
-Each sends a list of the fresh stores that it has heard of. Once the lists of all members agree, the
+Each sends a list of the NEW stores that it has heard of. Once the lists of all members agree, the
 cluster is founded. :mod:`.admission` argues why that is safe.
 """
 
@@ -32,11 +32,11 @@ FOUND: Final = b"found"
 
 
 class Founders:
-    """Founds the cluster with a fresh store, together with the stores of all other members.
+    """Founds the cluster with a NEW store, together with the stores of all other members.
 
     Args:
         state: of the member.
-        store: says which store this is, and keeps its standing.
+        store: says which store this is, and keeps its voting status.
         links: to the other members.
     """
 
@@ -51,12 +51,12 @@ class Founders:
 
     @property
     def missing(self) -> list[int]:
-        """Members whose stores we have not heard of; none once our store is not fresh any more."""
-        fresh = self._store.voting_status.kind is VotingRight.NEW
-        return [peer for peer in self._state.voters if fresh and peer not in self._heard]
+        """Members whose stores we have not heard of; none once our store is NEW no more."""
+        new = self._store.voting_status.kind is VotingRight.NEW
+        return [peer for peer in self._state.voters if new and peer not in self._heard]
 
     async def found(self) -> None:
-        """Return once our store is not fresh any more.
+        """Take part in the founding; return once our store is NEW no more.
 
         Raises:
             LostStoreError: the cluster began with other stores; ours is in the place of a lost one.
@@ -85,17 +85,17 @@ class Founders:
                 said, again = news, trio.current_time() + pause
             await self._changed.wait(again)
 
-    def _log_outcome(self, standing: VotingStatus) -> None:
+    def _log_outcome(self, status: VotingStatus) -> None:
         """Log with which stores the cluster begins, or that it began without ours."""
         own = self._state.member_id
-        if standing.kind is VotingRight.RECOVERING:
+        if status.kind is VotingRight.RECOVERING:
             log.warning(
                 "member %d: the cluster was founded without this member; "
                 "it has no vote until the log admits its store",
                 own,
             )
             return
-        members = ", ".join(str(member) for member, _ in standing.founders)
+        members = ", ".join(str(member) for member, _ in status.founders)
         log.info("member %d: the cluster is founded by members %s", own, members)
 
     def _tell(self) -> None:
@@ -173,17 +173,17 @@ class Founders:
         # A standby is no founder, and nobody speaks in another member's name.
         if message.member_id != sender or sender not in self._state.voters:
             return
-        standing = self._store.voting_status
-        if standing.kind is VotingRight.NEW:
+        status = self._store.voting_status
+        if status.kind is VotingRight.NEW:
             self._heard[sender] = message
             self._changed.notify()
         # Only to one that asks: two founded members would answer each other without end.
-        elif standing.kind is VotingRight.VOTER and not message.founded:
-            floor = LogEnd(*standing.floor)
-            self._links.send(sender, self._founding(standing.founders, floor, founded=True))
+        elif status.kind is VotingRight.VOTER and not message.founded:
+            floor = LogEnd(*status.floor)
+            self._links.send(sender, self._founding(status.founders, floor, founded=True))
 
     def _complete(self) -> VotingStatus | None:
-        """Return our standing, once it is certain with which stores the cluster begins."""
+        """Return our voting status, once it is certain with which stores the cluster begins."""
         own = self._store.identity
         for message in self._heard.values():
             if message.founded:
@@ -223,7 +223,7 @@ class Founders:
         )
 
     def _stores(self) -> tuple[tuple[int, int], ...]:
-        """Our store and the fresh ones that we have heard of, except those of named members."""
+        """Our store and the NEW ones that we have heard of, except those of named members."""
         own = self._store.identity
         heard = {peer: message.instance_id for peer, message in self._heard.items()}
         stores = sorted({**heard, own.member_id: own.instance_id}.items())

@@ -107,7 +107,7 @@ class NodeStatus:
         damage: what was damaged here and is not repaired yet, in words; empty if nothing.
         standing: its voting status: ``member`` once its store has a vote, ``recovering`` before it
             is admitted, ``fresh`` before the cluster was founded, ``standby`` if it never votes.
-        not_heard: members that a fresh store has not heard, without which it cannot found the
+        not_heard: members that a NEW store has not heard, without which it cannot found the
             cluster.
         entries: entries applied since the start.
         batches: batches applied since the start.
