@@ -163,8 +163,8 @@ class Recorder:
         if span is not None:
             self.end(write_span(span))
             return
-        # From here on LMDB. If the group would fit into the journal, LMDB knows of none yet: it is
-        # the first append since the start, so the file is made now.
+        # From here on LMDB. Records that fit, but got no span, mean that there is no journal file
+        # yet: this is the first append since the start, so the file is made now.
         fits = bool(records)
         row = self._journal.made() if fits else self._journal.emptied()
         tail = self._tail

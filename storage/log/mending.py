@@ -4,9 +4,9 @@ Rows of the table of terms
 --------------------------
 Such a row can nearly always be rebuilt. A term begins where the term before ends, or where its
 first batch is; it ends where the next one begins. So a damaged or missing row is made again from
-its neighbours and the keys of the log. Where they do not settle it, the store is refused: the
-batches are pruned, and the next row is gone too. A missing row shows as a gap between its
-neighbours. The row of a term without batches may be missing unnoticed; no log needs it.
+its neighbours and the keys of the log. Where they do not settle it, the store is refused: for
+example, if the batches are pruned and the next row is gone, too. A missing row shows as a gap
+between its neighbours. The row of a term without batches may be missing unnoticed; no log needs it.
 
 A damaged row about a snapshot is removed. Another snapshot, or another member, serves instead.
 
@@ -146,8 +146,7 @@ def _delete(dbs: Databases, key: bytes, txn: Transaction) -> None:
     txn.delete(key, db=dbs.snapshots)
 
 
-# --- the table of terms
-# ----------------------------------------------------------------------------
+# --- the table of terms ---------------------------------------------------------------------------
 
 
 def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermRow]:
@@ -294,7 +293,7 @@ class TermTableRepair:
             raise StorageError("the last batch of the log is damaged, too")
         # The asked term may have begun among the pruned batches. What is left would then give too
         # late a beginning.
-        if 0 < self.start >= base and (row is None or term > asked):
+        if self.start > 0 and base <= self.start and (row is None or term > asked):
             raise StorageError(f"the batches of term {asked} before {self.start} are pruned")
         return base
 

@@ -162,7 +162,7 @@ class LogReader:
         return self.environment.read(look)
 
     def boundary(self, recorded: Recorded, position: int) -> int:
-        """Return where the batch that covers `position` begins; the end for one behind the log."""
+        """Return where the batch that covers `position` begins; the end, from the log's end on."""
         if position >= recorded.append_position:
             return recorded.append_position
         row = term_at(recorded.terms, position)
@@ -221,8 +221,8 @@ class LogReader:
                     kept = KEY.pack(term, start)
             if start == recorded.start_position:
                 return None
-            # Its time becomes that of the origin, which log time has to go on from if the log gets
-            # empty.
+            # The time of the last batch to go is kept with the origin: if the log gets empty, log
+            # time goes on from there.
             dropped = record_before(cursor, self.member_id, kept)
         assert dropped is not None
         return kept, start, check_record_untrusted(self.member_id, dropped).timestamp_ms

@@ -136,7 +136,7 @@ class StateView:
 
     @property
     def last_timestamp_ms(self) -> int:
-        """Cluster time of the last batch, 0 before the first one."""
+        """Log time of the last batch, 0 before the first one."""
         return self.recorded.last_timestamp_ms
 
 

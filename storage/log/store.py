@@ -339,7 +339,8 @@ class Store(StateView):
         self._reader.check_range(old, position)
         if position > old.append_position:
             raise StorageError(f"can't truncate to {position}: log ends at {old.append_position}")
-        # What the state says about commit and time comes from its last batch; now from another one.
+        # Commit position and time of the state come from its last batch. After the cut another
+        # batch is the last one.
         commit, timestamp = old.last_commit_position, old.last_timestamp_ms
         if position < old.append_position:
             commit, timestamp = await self.executor.read(

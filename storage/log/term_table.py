@@ -60,7 +60,7 @@ class TermRow:
         term: its number, 0 or more.
         base: log position where it begins.
         end: log position where it ends; None = open.
-        timestamp_ms: cluster time when this member first recorded it.
+        timestamp_ms: log time when this member first recorded it.
     """
 
     term: int
@@ -76,7 +76,7 @@ class SnapshotRow:
     Args:
         position: log position up to which it has everything.
         term: leadership term at that position.
-        timestamp_ms: cluster time when it was taken.
+        timestamp_ms: log time when it was taken.
         name: of its file.
     """
 

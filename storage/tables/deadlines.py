@@ -1,9 +1,10 @@
 """Which keys expire, and when. All deadlines are in memory; a flush writes those that have changed.
 
 A dictionary has the truth, a heap finds the next deadline. A heap entry is stale once its key has
-another deadline, and is then skipped. When most of the heap is stale, a new heap takes its place.
-The old one is emptied into it from its end, a few entries with every change: a million keys at once
-would take half a second. For the same reason no call skips more than a thousand entries.
+another deadline, and is then skipped. When most of the heap is stale, a new heap is begun. Entries
+that are not stale move there, a few with every change: a million at once would take half a second.
+Until all have moved, the next deadline may be in either heap. For the same reason no call skips
+more than a thousand stale entries.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _Entry: TypeAlias = tuple[int, bytes]
 
 
 class Deadlines:
-    """Deadlines in cluster time, milliseconds.
+    """Deadlines in log time, milliseconds.
 
     Args:
         by_key: the first ones.
