@@ -387,10 +387,11 @@ class Connection:
     def _finish_if_done(self) -> None:
         """Close if this is to end and the last reply is sent."""
         closing, failed = self.client.closing, self._conversation.failed
-        # QUIT closes at once: the client expects it. After a broken protocol bytes may still be on
-        # their way to us, and a plain close would reset the connection.
+        # Not yet: replies wait, or the client has not closed its side.
         if self._outgoing or (self._lingering and not self._ended):
             return
+        # QUIT closes at once: the client expects it. After a broken protocol bytes may still be on
+        # their way to us, and a plain close would reset the connection.
         if closing and (self._ended or not failed):
             self.close()
         elif closing or (self._finishing and self._conversation.idle):

@@ -104,7 +104,9 @@ class Conversation:
         self._whole, self._next = b"", 0  # the chunk's encoding; index of its next command
         self._request: Request | None = None  # under way
         self._expected = 0  # number of its commands
-        self._convert: Callable[[bytes], bytes] | None = None  # from its result to the reply
+        # Makes the reply from the request's result. In effect an argument of `_submit`: it is set
+        # just before the call, because the result may arrive within it. `_on_result` clears it.
+        self._convert: Callable[[bytes], bytes] | None = None
         # `_running` while `_run` is on the stack: a result may arrive within it. `_paused` while
         # commands wait for a later turn, or for the client to read.
         self._running = self._paused = False
@@ -284,7 +286,8 @@ class Conversation:
         """Execute the next command, or the run that begins with it; True if a request was made."""
         at, client, gateway = self._next, self.client, self._port.gateway
         elsewhere = client.cluster_aware and not gateway.topology.is_leader
-        # CLIENT REPLY SKIP is for one command, so that one must not be in a run.
+        # CLIENT REPLY SKIP is for one command, so that one must not be in a run. `skips` also moves
+        # its state on, so it is called once per command.
         alone = client.quiet and client.skips()
         if client.transaction is None and not alone and (not elsewhere or client.read_only):
             end, payload, kind = len(self._commands), self._whole, None
@@ -334,12 +337,14 @@ class Conversation:
             self._keyed(spec, arguments)
 
     def _refuse(self, error: bytes) -> None:
+        """Answer one command with an error; unlike `refuse`, which gives up all input."""
         # As in Redis, an error while queueing makes EXEC fail.
         if self.client.transaction is not None:
             self.client.transaction.fail()
         self.replies.append(error)
 
     def _local(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        """Execute a command of kind CONNECTION; some of them send a request."""
         match spec.name:
             case "exec":
                 self._exec()
@@ -356,6 +361,11 @@ class Conversation:
                 self.replies.append(answer(spec, arguments, self.client, self._port))
 
     def _special(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        """Execute WATCH, QUORATE.CONTROL or QUORATE.ONCE.
+
+        Raises:
+            CommandError: before anything was sent.
+        """
         if spec.name == "watch":
             self._watch(spec, arguments)
         elif spec.name == "quorate.control":  # its result is plain text

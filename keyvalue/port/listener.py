@@ -178,6 +178,7 @@ class ClientPort:
         for connection in list(self._connections.values()):
             connection.finish()
         with trio.move_on_after(DRAIN_SECONDS):
+            # A connection lingers once its last reply is sent, or closes and is forgotten.
             while len(self._lingering) < len(self._connections):
                 await self._ended.wait()
 

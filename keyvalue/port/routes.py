@@ -39,6 +39,7 @@ _NEITHER: Final = 2  # for the connection, malformed, or a container's subcomman
 _ALONE: Final = 3  # a walk over keys: several in one request would take too long
 _WALKS: Final = frozenset(("keys", "randomkey", "scan"))
 _KNOWN_ROUTES: Final = 8192
+# By route: _COMMAND, _QUERY, _NEITHER, _ALONE.
 _KIND_OF: Final = (RequestKind.COMMAND, RequestKind.QUERY, None, RequestKind.QUERY)
 
 
