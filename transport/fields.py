@@ -11,8 +11,8 @@ NULL_VALUE: Final = -1
 PROTOCOL_VERSION: Final = 2 << 16
 """Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello.
 
-A member of version 1 gives each skipped term a row. It would drop its log where a leader of version
-2 does not list those."""
+A member of version 1 has a row for each skipped term, too. A leader of version 2 does not list
+these terms, and that member would truncate its log there."""
 
 MAX_TERM: Final = 1 << 62
 """Highest term that is accepted. A sum of two still fits 64 bits."""

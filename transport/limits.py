@@ -39,8 +39,8 @@ class LinkLimits:
     Args:
         queue_bytes: most bytes of messages, live log included, that wait for one peer; bulk has as
             many for itself. A frame larger than the limit is accepted if its queue is empty.
-        backoff_shortest: longest wait in seconds after a first failed dial; doubled by each further
-            one.
+        backoff_shortest: bound in seconds of the wait after a first failed dial. Each further
+            failure doubles it. The wait is drawn between half of the bound and all of it.
         backoff_longest: most that the wait grows to. A link that lasted longer than this starts
             anew.
         dial_seconds: timeout of connecting. The kernel repeats a lost packet after 1 s.

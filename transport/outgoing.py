@@ -1,9 +1,9 @@
 """Our link to one peer: dialled again and again, with a queue in front of it.
 
 A frame is offered to the network at once. What the network does not take waits in one of two queues
-of bounded size: messages, which include the live log, and behind them bulk, which is whatever the
-protocol does not wait for. One task empties both as the network becomes ready. So bulk takes no
-room from a message, and delays it by one half-sent frame at most.
+of bounded size: messages, which include the live log, and behind them bulk, which is large client
+requests and replies that members forward. One task empties both as the network becomes ready. So
+bulk takes no room from a message, and delays it by one half-sent frame at most.
 
 When a queue is full
 --------------------
@@ -159,6 +159,7 @@ class OutgoingLink:
         """Close the link at once; waiting frames are lost. It is dialled again by `run`."""
         if self._connection is not None:
             self._log(reason)
+            # Closing wakes `_sends_more`. So `_keep` ends, and `run` dials again.
             self._connection.close()
             self._connection = None
             # The peer's side of this stream ends with the connection. A half-sent frame can't be
@@ -217,6 +218,7 @@ class OutgoingLink:
                 # The other task may be waiting for frames, and none will come any more.
                 nursery.cancel_scope.cancel()
         finally:
+            # Usually closed by now. What is left is a cancellation, or a bug in `on_up`.
             self.close("the member stops")
 
     async def _sends_more(self, connection: Connection) -> bool:
