@@ -7,10 +7,9 @@ before it announces where its own term begins.
 
 Why it is safe
 ==============
-A committed entry is on a quorum, so at least one voter has it. The longest log of a quorum has all
-committed entries, by the rule by which a candidate's log is judged in any other ballot. The voters
-have promised the winner's term, so they take nothing more from older leaders while the winner
-fetches.
+A committed entry is on a quorum, so at least one voter has it. The most up-to-date log of a quorum
+has all committed entries: every ballot relies on that (Raft, §5.4.1). The voters have promised the
+winner's term, so they take nothing more from older leaders while the winner fetches.
 
 If the voter with the longest log fails in the meantime, the ballot was for nothing, and there is
 another election.
@@ -171,7 +170,10 @@ class _VoterLog:
                 raise WireError(f"member {self._from} has no such terms: {self._spans}")
             position, term = span.end, span.term
         if (term, position) >= (self._term, 0) or position != self._end:
-            raise WireError(f"member {self._from}: its log does not end with its terms: {term}")
+            raise WireError(
+                f"member {self._from}: its terms end at {position} in term {term}; "
+                f"expected {self._end}, in a term below {self._term}"
+            )
 
     async def _truncate(self) -> None:
         """Drop what the voter's log does not have."""
@@ -187,8 +189,9 @@ class _VoterLog:
             await self._ctx.log_guard.truncate(position, last_term)
         first = self._spans[0]
         if last_term < first.term and (last_term, position) != (NULL_VALUE, first.base):
-            # The vote lists only the last terms. Our log is truncated to the first of these, so
-            # the next vote will list older ones.
+            # The vote lists only the last terms. (Without a common term, a list that begins at
+            # position 0 is the whole table.) Our log is truncated to the first of these, so the
+            # next vote will list older ones.
             raise TransportError(f"the logs part before term {first.term} of member {self._from}")
 
     async def _record(self, stream: FrameStream) -> None:
@@ -199,7 +202,8 @@ class _VoterLog:
             WireError: it is not of the log that the vote describes.
         """
         store = self._store
-        # A voter that lives in our term, or in a newer one, may have truncated its log since.
+        # `before`: the voter must still be in an older term. In ours, or a newer one, it follows a
+        # leader and may have truncated its log since.
         replay = ReplayReceiver(
             stream, self._term, lambda: store.appended_position, self._end, before=True
         )

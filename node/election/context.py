@@ -388,8 +388,9 @@ class ElectionContext:
         if message.leader_member_id != sender or not 0 <= message.lease_ms <= MAX_LEASE_MS:
             return None
         self.gone = None if self.gone == sender else self.gone
-        # A leader below our promise could take back what a newer one has committed. One below a
-        # leader that we heard is safe, but a member that was paused would follow all of them.
+        # A leader below our promise could take back what a newer one has committed. One that is
+        # only below a leader that we heard is no danger. But a member that wakes from a pause would
+        # follow each past leader in turn.
         newest = max(self.promised_term, state.leader_term)
         if log_matching.is_stale(message, newest):
             self.links.send(sender, StaleLeader(newest, state.member_id))
@@ -408,7 +409,7 @@ class ElectionContext:
             case log_matching.Disregard():
                 return None
             case log_matching.Truncate(to=position, last_term=last_term):
-                # The term first: from then on no older leader can have the entries back.
+                # The promise first: after it no older leader can send us the dropped entries again.
                 await self.voter.adopt_term(message.leadership_term_id)
                 await self.log_guard.truncate(position, last_term)
                 return Next(State.INIT, f"truncated uncommitted entries from {position} on")

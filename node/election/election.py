@@ -228,8 +228,8 @@ async def candidate_ballot(ctx: ElectionContext, candidacy: Candidacy) -> Next:
                 if (step := await ctx.react(sender, message)) is not None:
                     return step
                 if (newer := ctx.promised_term) > term:
-                    # We refused a shorter log in a newer term, which its owner may yet win: the
-                    # votes that we have are for a term that we may not lead any more.
+                    # We promised a newer term when we refused its candidate (its log is shorter).
+                    # We may not lead below our promise, so our votes are worthless.
                     return Next(State.CANVASS, f"term {newer} was promised during the ballot")
 
 

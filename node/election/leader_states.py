@@ -81,8 +81,8 @@ def _check_term(ctx: ElectionContext, term: int) -> None:
 
 async def _announce(ctx: ElectionContext, role: Leadership) -> None:
     """Announce the new term to all members until the election is closed."""
-    # Not until `accepting`: a handover sets that to False again, and the member that is to take
-    # over would follow us once more.
+    # Until CLOSED, and not while `accepting` is False: a hand-over clears that flag again. An
+    # announcement would then make the successor follow us once more.
     while ctx.current is not State.CLOSED:
         # Repeated, since a link drops what it has no room for, and members start late.
         ctx.links.broadcast(role.new_leadership_term(ctx.store.log_term))

@@ -2,8 +2,8 @@
 
 It is a round of questions inside of NOMINATE, which binds nobody and writes nothing (the Raft
 dissertation, section 9.6; BlazingMQ's elector calls it scouting, and so do our messages). So a
-member that cannot win disturbs nobody: one that was cut off and returns brings no higher term with
-it, and one that alone has lost the leader learns from the other members that they hear it.
+member that cannot win disturbs nobody. One that was cut off returns without a higher term. One that
+alone has lost the leader learns from the other members that they still hear it.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ class Questions:
 
     async def conclude(self) -> Next:
         """Stand: a quorum would vote for us."""
-        # To wait for these in the ballot would cost a whole election timeout: they do not answer,
-        # or may not.
+        # To wait for these in the ballot would cost a whole election timeout: they are silent, have
+        # no vote, or are bound by a lease.
         without = [m for m, why in self._answers.items() if why in NOT_WAITED_FOR]
         return await stand(self._ctx, self._question.proposed_term_id, [*self._silent, *without])
 

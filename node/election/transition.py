@@ -35,8 +35,8 @@ class Candidacy:
     Args:
         term: the term that we stand in.
         mandate: the message by which the leader has asked us to take over; None without one.
-        silent: members that the ballot does not wait for: they did not answer the pre-vote, or
-            have no vote.
+        silent: members that the ballot does not wait for: they did not answer the pre-vote, have no
+            vote, or are bound by a lease.
 
     Attributes:
         votes: the answers so far, by member.

@@ -36,6 +36,9 @@ network or disk makes a catch-up slower than its limit. Larger: longer bursts ab
 class CatchupRate:
     """The speed limit of a member's catch-ups.
 
+    A token bucket, kept as one time: each byte that counts moves `_due` on, and a follower whose
+    `_due` is ahead of now pauses until then.
+
     Args:
         applier: feeds the service that postpones work.
         bytes_per_second: by which the gap to the leader may shrink.
@@ -78,7 +81,8 @@ class CatchupRate:
         self._last = position, end
         fetched = position - last
         self._free += max(0, end - last_end)
-        # A step that took no longer than the limit allows was not held up.
+        # We were held up, by the disk or the network, if the step took longer than the limit
+        # allows. Then only the credit may be made up for, and no byte is free any more.
         if (earliest := now - max(_CREDIT_SECONDS, fetched * self._seconds_per_byte)) > self._due:
             self._due, self._free = earliest, 0
         free = min(self._free, fetched)

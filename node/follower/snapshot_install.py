@@ -2,8 +2,8 @@
 
 There are two reasons. A follower may be so far behind that its leader has dropped the log that it
 needs (:meth:`SnapshotInstall.install`). Or the service of a member has lost its state: its tables
-are damaged or missing, and none of its own snapshots from which its log goes on is intact
-(:meth:`SnapshotInstall.reload`). Its log and its vote are not concerned; it waits in INIT.
+are damaged or missing, and no intact snapshot of its own reaches its log
+(:meth:`SnapshotInstall.reload`). It keeps its log and its vote, and waits in INIT.
 
 Any member will do that has a suitable snapshot: members write equal files. Standbys are asked first
 and then followers, because they have less to do, and the leader last. What has arrived is kept: if

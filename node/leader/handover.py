@@ -183,7 +183,8 @@ class Handover:
 
     async def _ask(self, target: int, *, even_if_behind: bool, by_operator: bool) -> Never:
         """Ask a member to take over, and wait until the end of the role cancels us."""
-        # Before the message leaves, because it opens the door for the successor's vote request.
+        # Before the message leaves: `Leadership._on_candidate` lets a vote request pass only from
+        # this member.
         self.successor = target
         # It may lead from now on, although its promise to us has not expired.
         self._lease.void(self._followers.values())

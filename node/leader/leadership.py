@@ -129,7 +129,7 @@ class Leadership(Role):
         self._clocks = clocks
         self._voter = voter
         self._work = Signal()
-        self._ruled = 0  # where the log has the last snapshot that we ordered by the policy
+        self._policy_snapshot_at = 0  # where the log has the last snapshot action of the policy
         self.followers = Followers(state)
         self.reads = Reads(state, applier, self.followers)
         self._clock = LogClock(clocks.now_ms, store.last_timestamp_ms)
@@ -261,7 +261,10 @@ class Leadership(Role):
         return unsent
 
     def flush(self) -> None:
-        """Make batches of the commands that wait, and start a round for the reads that wait."""
+        """Make batches of the commands that wait, and start a round for the reads that wait.
+
+        Called at the end of a turn (`submit_all`), by `_flusher`, and by `_go_on`.
+        """
         # A batch that is made after the drain of a hand-over would be missing on the successor.
         if not self.replication.accepting or self.ended is not None:
             return
@@ -340,7 +343,8 @@ class Leadership(Role):
         if AppendFlags.CATCHUP in flags:
             self._catchups.stop_where_joined(follower)
         if AppendFlags.INSTALL in flags:
-            # It will need the log from a snapshot on, which it has not got yet.
+            # It still fetches a snapshot, and will need our log from there on. So pruning leaves
+            # our present log, up to a bound, until it has joined.
             held.setdefault(follower.member_id, self._store.start_position)
 
     def _advance(self) -> None:
@@ -458,7 +462,8 @@ class Leadership(Role):
             return
         # It follows us no more, or not yet: batches on the link would be ignored.
         follower.rejoins()
-        # A member's log of our term never gets shorter, unless its disk was lost.
+        # In our term a member's log never gets shorter, unless its disk was lost. Then what it
+        # reported before is gone, and must not count.
         follower.match = min(follower.match, message.log_position)
         self._catchups.stop(sender)
         if term <= self.term:
@@ -565,7 +570,8 @@ class Leadership(Role):
         """Step down when a quorum has not been heard for too long."""
         timeout = self._state.timeouts.leader_heartbeat_timeout
 
-        # In an election, followers replicate and replay before they report; a hand-over waits.
+        # `accepting` is False in the election, in which followers copy the log before they report,
+        # and in a hand-over or a termination. These get twice the time.
         def due() -> float:
             return self.quorum_heard_at() + (timeout if self.replication.accepting else 2 * timeout)
 

@@ -95,7 +95,8 @@ class TimerEntries:
         self._changed = Signal()
         self._due_ms: float = math.inf
         self._resting = False  # the log is not known to grow: a commit must wake us
-        self._own_end = -1  # where our last entry ends: what is below is known to be committed
+        # Where our last timer entry ends: a log that ends there needs none.
+        self._own_end = -1
         self._log_end, self._idle_at = -1, math.inf  # the end of the log, and when it is idle
 
     def look_again(self) -> None:
@@ -135,8 +136,8 @@ class TimerEntries:
             self._log_end, self._idle_at = self._replication.end, now + IDLE_SECONDS
         # An entry for our own entry would keep an idle cluster writing for ever.
         idle_at = math.inf if self._log_end == self._own_end else self._idle_at
-        # Not "nothing is due": a timer of the service may be days away, and a log that grows and
-        # falls idle before that needs its entry, too.
+        # A timer of the service does not count here: it may be days away. A log that grows and
+        # falls idle before that needs an entry, too, so a commit has to wake us.
         self._resting = idle_at == math.inf
         if due is None:
             return idle_at

@@ -117,7 +117,8 @@ def parse_untrusted(payload: bytes, members: Collection[int]) -> Order:
     if verb not in _VERBS:
         known = ", ".join(_VERBS)
         raise RefusedError(f"{verb!r} is none of the things a leader can do: {known}")
-    # "found" names the members to begin without. Here it is too late for that, whatever they are.
+    # "found" may name members to begin without. A cluster with a leader is founded already, so they
+    # are not looked at: `_do` refuses.
     if arguments and verb != Verb.FOUND.value:
         raise RefusedError(f"{verb} takes no arguments, found {given!r}")
     return Verb(verb)

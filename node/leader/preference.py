@@ -109,6 +109,7 @@ class Preference:
     def _judge(self, returned: Returned) -> None:
         """Now that we lead again, record whether our last hand-over to a member has lasted."""
         if returned.at is not None:
+            # A hundred heartbeat timeouts: ten times as long as it had to be steady.
             lasted = trio.current_time() - returned.at > STEADY_TIMEOUTS * self._patience
             returned.failures = 0 if lasted else min(returned.failures + 1, MAX_DOUBLINGS)
             returned.at = None

@@ -105,7 +105,8 @@ class Window:
             return False
         # Clients that were answered together send their next commands one after the other. A batch
         # of the first few would cost every member as much as a batch of all. So while many are in
-        # flight, few commands wait for more, at most until those in flight are committed.
+        # flight, few commands wait for more, at most until those in flight are committed. `most` is
+        # above 1 here: with 1, the check above has returned.
         least = min(self._commands // (most - 1), ENOUGH_COMMANDS)
         return sum(request.commands for request in self.waiting) >= least
 
@@ -140,6 +141,7 @@ class Replication:
         window: commands that wait, and batches in flight.
         end: where the log ends, including what is not durable yet.
         accepting: requests are put into the log; not during the election, a hand-over or the end.
+            `Leadership.open` sets it; `drain` and `Handover` clear it.
         announced: the highest commit position that was sent to the followers.
     """
 
@@ -224,7 +226,8 @@ class Replication:
         self.end += size
         self.window.sent(self.end, sum(r.commands for r in requests or ()))
         header = BatchHeader(self._term, position, size, count, now_ms, self.announced)
-        # Offered first, so that the batch is in memory whenever it is committed.
+        # Offered before it can become durable: when it is committed, the applier has it in memory,
+        # and need not read it back.
         self._applier.offer(PendingBatch(header, None, entries, requests or [None] * count))
         self._store.append(batch, header=header)
 

@@ -200,7 +200,10 @@ class Install:
 
 @attrs.frozen
 class Replay:
-    """Our log reaches the leader's term; catch up to `catchup_join` unless that is None."""
+    """Nothing earlier than the leader's own term is missing.
+
+    Catch up to `catchup_join` unless that is None.
+    """
 
     catchup_join: int | None
 

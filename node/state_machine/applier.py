@@ -205,7 +205,7 @@ class Applier:
     async def halted(self) -> AsyncGenerator[None, None]:
         """Apply nothing during the block, in which the service's state may be replaced."""
         async with self._turn:
-            # Without the lock, `commit` looks only at this: it applies nothing while we are halted.
+            # `commit` does not take the lock. It looks at this alone, and applies nothing now.
             self.lagging = True
             try:
                 yield
@@ -229,7 +229,7 @@ class Applier:
         self.progressed.notify()
 
     def _at_hand(self) -> bool:
-        """Whether the next batch to apply is committed and in memory."""
+        """Drop applied batches; return whether the next one is committed and in memory."""
         waiting, applied = self._waiting, self.applied_position
         while waiting:
             header = waiting[0].header

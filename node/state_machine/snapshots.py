@@ -390,6 +390,7 @@ class Snapshots:
             # next start sees and repairs.
             await self._store.install(row, head.terms, suspended=head.suspended)
             await self._load(row)
+        # No `finally`: an error ends the member, and waiters must not take it for success.
         self.installing = False
         self.changed.notify()
         # Their files are of no use any more: the log does not continue from them.

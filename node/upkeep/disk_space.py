@@ -73,13 +73,15 @@ class DiskSpaceWatch:
                 )
                 await self._leave()
             elif self._state.disk_full and free >= 2 * reserve:
+                # Twice the reserve: at its edge the member would leave and return all the time.
                 self._state.disk_full = False
                 log.error(
                     "member %d: %d bytes are free: appending again", self._state.member_id, free
                 )
                 self._found.notify()
             elif self._state.disk_full and isinstance(self._state.role, Leadership | Following):
-                # The member was past INIT, where it would have waited, when the space ran out.
+                # Only INIT waits for space. This election was past it when the space ran out, and
+                # has led to a role, which ends here.
                 self._state.role.end(REASON)
             await self._pause()
 
