@@ -205,7 +205,7 @@ class _VoterLog:
         # `before`: the voter must still be in an older term. In ours, or a newer one, it follows a
         # leader and may have truncated its log since.
         replay = ReplayReceiver(
-            stream, self._term, lambda: store.appended_position, self._end, before=True
+            stream, self._term, lambda: store.submitted_position, self._end, before=True
         )
         while not replay.over:
             with trio.fail_after(self._ctx.state.timeouts.leader_heartbeat_timeout):

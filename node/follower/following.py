@@ -479,9 +479,9 @@ class Following(Role):
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.store
-        replayed = ReplayReceiver(stream, self.term, lambda: store.appended_position, stop)
+        replayed = ReplayReceiver(stream, self.term, lambda: store.submitted_position, stop)
         while not replayed.over:
-            await self.catchup_rate.throttle(store.appended_position, self.notified_commit)
+            await self.catchup_rate.throttle(store.submitted_position, self.notified_commit)
             try:
                 await replayed.receive(self.notified_commit)
             except Exception:
@@ -498,10 +498,10 @@ class Following(Role):
     def _take(self, replayed: ReplayReceiver) -> None:
         """Record the batches of a replay, and the live batches that it has reached."""
         store = self.store
-        live = self._ahead.reached(lambda: store.appended_position)
+        live = self._ahead.reached(lambda: store.submitted_position)
         for header, batch in itertools.chain(replayed.take(), live):
             # Both streams may have brought it: the first copy counts, and any other is dropped.
-            if header.position == store.appended_position:
+            if header.position == store.submitted_position:
                 self._append(header, batch)
 
     # --- tasks ------------------------------------------------------------------------------------

@@ -88,9 +88,9 @@ class DiskSpaceWatch:
     async def _pause(self) -> None:
         """Wait for the next check: one heartbeat interval while something is appended."""
         interval = self._state.timeouts.leader_heartbeat_interval
-        end = self._store.appended_position
+        end = self._store.submitted_position
         await trio.sleep(interval)
-        if end == self._store.appended_position:
+        if end == self._store.submitted_position:
             await self._appended.wait(trio.current_time() + max(IDLE_SECONDS - interval, 0))
 
     def appended(self) -> None:

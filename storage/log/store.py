@@ -172,7 +172,7 @@ class Store(StateView):
         await self.executor.run(task_status=task_status)
 
     @property
-    def appended_position(self) -> int:
+    def submitted_position(self) -> int:
         """End of the log, counting what is submitted and not durable."""
         return self.submitted.append_position
 
@@ -188,7 +188,7 @@ class Store(StateView):
         header: BatchHeader | None = None,
         done: Callable[[], None] | None = None,
     ) -> None:
-        """Append a batch that begins at `appended_position`; returns at once.
+        """Append a batch that begins at `submitted_position`; returns at once.
 
         The first batch of a term makes the term's row, durable together with the batch, and closes
         the term before.

@@ -115,7 +115,7 @@ async def record(
                 store.append(each)
                 last = head.term
             for term in opened:
-                base = store.appended_position
+                base = store.submitted_position
                 await store.ensure_coherent(term=term, base=base, end=None, timestamp_ms=EPOCH_MS)
             await store.save_node_state(promised or NodeState(max(last, *opened, -1), -1))
             nursery.cancel_scope.cancel()
