@@ -50,13 +50,13 @@ from ..lmdb.environment import INITIAL_MAP_BYTES, Environment
 from ..writing.group_commit import ThreadExecutor
 from . import changes
 from .batch import BatchHeader, decode_header_untrusted
-from .commit import Recorder, Write, carry_over
 from .databases import MAX_DBS, Databases
 from .identity import Identity, check_identity
 from .journal import JOURNAL_BYTES, Journal
 from .mending import mend
 from .meta_rows import load_identity
 from .reader import CHUNK_BYTES
+from .recorder import Recorder, Write, carry_over
 from .state import Recorded, StateView, initialise, load
 from .term_table import SnapshotRow, TermRow, row_of, with_term
 

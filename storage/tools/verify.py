@@ -30,7 +30,6 @@ from ..log.batch import (
     EntryKind,
     check_batch_untrusted,
 )
-from ..log.commit import journal_goes_on
 from ..log.databases import LOG_TABLE, MAX_DBS, Databases
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..log.journal import read_journal
@@ -45,6 +44,7 @@ from ..log.meta_rows import (
     load_terms,
     load_voting_status,
 )
+from ..log.recorder import journal_goes_on
 from ..log.term_table import (
     ForcedRow,
     SnapshotRow,

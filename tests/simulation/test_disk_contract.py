@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from quorate.storage import ExecutorFactory
-    from quorate.storage.log.commit import Write
     from quorate.storage.log.log_table import Record
+    from quorate.storage.log.recorder import Write
     from quorate.storage.writing.journal_writer import Span
 
     Make = Callable[[Path], ExecutorFactory[Write]]

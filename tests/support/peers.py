@@ -22,7 +22,7 @@ from quorate.storage import (
     decode_header_untrusted,
     encode_batch,
 )
-from quorate.storage.log.commit import Write
+from quorate.storage.log.recorder import Write
 from quorate.storage.testing import InlineExecutor
 from quorate.transport import (
     NULL_VALUE,
