@@ -104,6 +104,7 @@ class Status:
             standing="standby" if self.state.standby else STANDINGS[self.store.voting_status.kind],
             not_heard=tuple(self.founders.missing),
             snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
+            snapshot_failure=self.snapshots.failure,
             clock_skew_ms=self.clocks.skew_ms(now_ms),
         )
 

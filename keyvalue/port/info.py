@@ -99,7 +99,7 @@ def _persistence(_port: PortState, status: NodeStatus) -> _Facts:
         "rdb_changes_since_last_save": 0,
         "rdb_bgsave_in_progress": 0,
         "rdb_last_save_time": status.snapshot_timestamp_ms // 1000,
-        "rdb_last_bgsave_status": "ok",
+        "rdb_last_bgsave_status": "err" if status.snapshot_failure else "ok",
         "aof_enabled": 1,
         "aof_rewrite_in_progress": 0,
         "aof_last_write_status": "ok",

@@ -117,6 +117,7 @@ class NodeStatus:
         clock_skew_ms: how far the machine's clock is ahead of the log's time, as far as is known.
         peers: the other members.
         snapshot_timestamp_ms: log time of the newest snapshot, 0 without one.
+        snapshot_failure: why the last snapshot that ended failed, in words; empty if it did not.
     """
 
     member_id: int
@@ -151,3 +152,4 @@ class NodeStatus:
     clock_skew_ms: int
     peers: tuple[PeerStatus, ...]
     snapshot_timestamp_ms: int = 0
+    snapshot_failure: str = ""

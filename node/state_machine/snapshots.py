@@ -74,7 +74,7 @@ class Snapshots:
         arrived: bytes received and file size of the snapshot being fetched, None if none is.
         held: by member, the position from which log is kept while it installs a snapshot.
         changed: notified when a snapshot was finished, or failed.
-        failure: why the last one failed, empty if it did not.
+        failure: why the last one that ended has failed, empty if it did not.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Snapshots:
                 header.end,
             )
             return
-        self.writing, self.failure = 0, ""
+        self.writing = 0
         began = trio.current_time()
         # Waits for the cut only. A later cut would have entries that other members' snapshots do
         # not have (I-24).
@@ -259,6 +259,8 @@ class Snapshots:
             size = await self._write(head, pieces)
             # The row comes last: a row must never name a file that a crash could take away.
             await self._store.add_snapshot(head.row)
+            # Not when it began: until one succeeds, a monitor has to see that the last one failed.
+            self.failure = ""
             log.info(
                 "member %d: snapshot at %d: %d bytes in %.1f s",
                 self._config.member_id,

@@ -258,6 +258,15 @@ async def test_info_has_all_sections(world: World, client: RawClient) -> None:
     assert facts["cluster_enabled"] == "1"
 
 
+async def test_info_tells_that_the_last_snapshot_failed(world: World, client: RawClient) -> None:
+    facts = await fields_of(client, "INFO", "persistence")
+    assert facts["rdb_last_bgsave_status"] == "ok"
+    status = attrs.evolve(world.member.status(), snapshot_failure="no room")
+    world.member.status = lambda: status  # type: ignore[method-assign]
+    facts = await fields_of(client, "INFO", "persistence")
+    assert facts["rdb_last_bgsave_status"] == "err"
+
+
 async def test_info_of_chosen_sections(client: RawClient) -> None:
     text = await text_of(client, "INFO", "keyspace", "CPU", "nosuch")
     assert [line for line in text.splitlines() if line.startswith("#")] == ["# Cpu", "# Keyspace"]
