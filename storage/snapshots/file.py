@@ -295,6 +295,8 @@ class SnapshotReader:
         self.end = len(self.head_part)
         self._file.seek(self.end)
         self._number = self._raw_bytes = 0
+        # Of the pieces from here on: those unpacked before are unpacked again.
+        self._digest = blake2b(digest_size=_DIGEST_BYTES)
         self.summary = None
 
     def next_part(self) -> bytes | None:
