@@ -315,14 +315,18 @@ class Store(StateView):
         """
         await self.carried_over()  # the place is looked up in LMDB alone
         # The header only: the caller has checked the bytes. Its place is checked here.
-        old, header = self.submitted, decode_header_untrusted(batch)
-        row = row_of(old.terms, header.term)
-        if row is None or header.position < max(row.base, old.start_position):
-            raise StorageError(f"{header} is no part of this log")
+        header = decode_header_untrusted(batch)
+        _check_place(self.submitted, header)
         end = await self.executor.read(lambda: self._reader.next_position(header))
-        if header.end > (old.append_position if end is None else end):
+        if end is not None and header.end > end:
             raise StorageError(f"{header} ends behind where the next batch begins, at {end}")
-        await self._durably(lambda dbs, old: changes.replace(dbs, old, batch))
+
+        def change(dbs: Databases, now: Recorded) -> Change:
+            # Once more: a repair holds up nobody, so the log may have been cut or pruned since.
+            _check_place(now, header)
+            return changes.replace(dbs, now, batch)
+
+        await self._durably(change)
 
     async def truncate(self, position: int, *, last_term: int | None = None) -> None:
         """Drop the batches at and behind `position`, which is the end or where a batch begins.
@@ -346,11 +350,16 @@ class Store(StateView):
             commit, timestamp = await self.executor.read(
                 lambda: self._reader.ending_at(old, position)
             )
-        await self._durably(
-            lambda dbs, old: changes.truncate(
-                dbs, old, position, last_term, commit_position=commit, timestamp_ms=timestamp
+
+        def change(dbs: Databases, now: Recorded) -> Change:
+            # Only a role appends, and it has ended before the election truncates. What a snapshot
+            # or an action may have changed since (`now` is not `old`) does not matter here.
+            assert now.append_position == old.append_position, "appended during a truncation"
+            return changes.truncate(
+                dbs, now, position, last_term, commit_position=commit, timestamp_ms=timestamp
             )
-        )
+
+        await self._durably(change)
 
     async def drop_prefix(self, position: int) -> None:
         """Drop the batches that end at or before `position`, step by step.
@@ -463,3 +472,17 @@ class Store(StateView):
             # Cleared first: the callback may append, and a report of that must not be missed.
             self._grown = False
             self.on_durable(self.recorded.append_position)
+
+
+def _check_place(state: Recorded, header: BatchHeader) -> None:
+    """Refuse a batch that has no place in a log.
+
+    Raises:
+        StorageError: it is of no term of the log, or not between the ends of both.
+    """
+    row = row_of(state.terms, header.term)
+    if row is None or header.position < max(row.base, state.start_position):
+        raise StorageError(f"{header} is no part of this log")
+    end = state.append_position if row.end is None else min(row.end, state.append_position)
+    if header.end > end:
+        raise StorageError(f"{header} ends behind the end of its term here, at {end}")
