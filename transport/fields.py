@@ -1,7 +1,7 @@
 """The building blocks of messages: widths and bounds of integers, and enumerations."""
 
 from enum import IntEnum, IntFlag
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin
 
 import attrs
 
@@ -38,21 +38,28 @@ class Integer:
         format: its letter for ``struct``.
         bounds: smallest and largest value, if that is less than the width allows. A frame with
             another value is refused.
+        is_term: it is a term, which receivers compare with their own before they act on it.
     """
 
     format: str
     bounds: tuple[int, int] | None = None
+    is_term: bool = False
 
 
 I64: TypeAlias = Annotated[int, Integer("q")]
 I32: TypeAlias = Annotated[int, Integer("i")]
 U64: TypeAlias = Annotated[int, Integer("Q")]
 U8: TypeAlias = Annotated[int, Integer("B")]
-Term: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TERM))]
+Term: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TERM), is_term=True)]
 Position: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_POSITION))]
 Milliseconds: TypeAlias = Annotated[int, Integer("q", (0, MAX_TIMESTAMP_MS))]
 Clock: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TIMESTAMP_MS))]
 Count: TypeAlias = Annotated[int, Integer("q", (0, MAX_POSITION))]
+
+
+def is_term(annotation: object) -> bool:
+    """Whether a field with this annotation is a term."""
+    return get_origin(annotation) is Annotated and cast("Integer", get_args(annotation)[1]).is_term
 
 
 class VoteReason(IntEnum):

@@ -15,7 +15,8 @@ carries the log:
 An annotation gives an integer's width on the wire: ``I64`` is an ``int`` for a type checker, and a
 signed 64-bit integer for `codec`, which compiles its codecs from these classes. A position is a
 byte offset in the one endless log; ``NULL_VALUE`` stands for "none". Terms, positions and times
-have bounds, so receivers can compute with them.
+have bounds, so receivers can compute with them. A term must be annotated as ``Term``: by that a
+member finds the terms that it does not believe (`node/protocol/untrusted.py`).
 """
 
 from typing import TypeAlias
