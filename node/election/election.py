@@ -239,7 +239,7 @@ def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) 
         return  # a standby was not asked
     if vote.reason in NOT_WAITED_FOR:
         # Its refusal is no objection: it does not veto, and nobody waits for it.
-        candidacy.silent = (*candidacy.silent, sender)
+        candidacy.not_waited_for.add(sender)
     else:
         # By the link that it came on, not by the member that it names: no member votes twice.
         candidacy.votes[sender] = vote.vote
@@ -255,7 +255,7 @@ def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next 
     if candidacy.mandate is not None and ballots.has_majority(votes, state.size):
         # The leader chose us: no better candidate is waited for.
         return Next(won, "quorum leader", candidacy)
-    if ballots.is_unanimous_leader(votes, state.voters, [*ctx.absent, *candidacy.silent]):
+    if ballots.is_unanimous_leader(votes, state.voters, {*ctx.absent, *candidacy.not_waited_for}):
         return Next(won, "unanimous leader", candidacy)
     if not over:
         return None  # a member with a longer log may still refuse

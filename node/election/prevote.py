@@ -19,7 +19,7 @@ from ..protocol.states import State
 from .transition import Candidacy, Next
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from .context import ElectionContext
 
@@ -49,9 +49,8 @@ class PreVote:
     async def run(self) -> Next:
         """Wait for our turn and ask, again and again, until something comes of it."""
         while True:
-            for part in (self.await_turn, self.ask_voters):
-                if (step := await part()) is not None:
-                    return step
+            if step := await self.await_turn() or await self.ask_voters():
+                return step
 
     def give_way(self) -> None:
         """Let another member go first: its answer would be lost if we raised our term as well."""
@@ -98,20 +97,20 @@ class PreVote:
             self.asking = False
 
 
-async def stand(ctx: ElectionContext, term: int, silent: Sequence[int] = ()) -> Next:
+async def stand(ctx: ElectionContext, term: int, not_waited_for: Iterable[int] = ()) -> Next:
     """Raise our term, and become a candidate in it.
 
     Args:
         ctx: of the member.
         term: to stand in.
-        silent: members that the ballot does not wait for.
+        not_waited_for: see `Candidacy`.
     """
     assert not ctx.voter.lease_promise.binds, "a promise to the leader still holds"
     # The vote for ourselves is durable before any member hears of our candidacy.
     await ctx.voter.promise(NodeState(term, ctx.state.member_id))
     # A mandate is good for one ballot.
     mandate, ctx.mandate = ctx.mandate, None
-    candidacy = Candidacy(term, mandate, tuple(silent))
+    candidacy = Candidacy(term, mandate, {*not_waited_for})
     return Next(State.CANDIDATE_BALLOT, f"candidate for term {term}", candidacy)
 
 
