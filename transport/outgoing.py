@@ -159,7 +159,7 @@ class OutgoingLink:
         """Close the link at once; waiting frames are lost. It is dialled again by `run`."""
         if self._connection is not None:
             self._log(reason)
-            # Closing wakes `_sends_more`. So `_keep` ends, and `run` dials again.
+            # Closing wakes `_wait_for_end`. So `_keep` ends, and `run` dials again.
             self._connection.close()
             self._connection = None
             # The peer's side of this stream ends with the connection. A half-sent frame can't be
@@ -211,7 +211,7 @@ class OutgoingLink:
             self._on_up()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._empty_queue, connection)
-                if unasked or await self._sends_more(connection):
+                if unasked or await self._wait_for_end(connection):
                     self.close("it sent bytes over a link that only we send on")
                 else:
                     self.close("it closed the link")
@@ -221,7 +221,7 @@ class OutgoingLink:
             # Usually closed by now. What is left is a cancellation, or a bug in `on_up`.
             self.close("the member stops")
 
-    async def _sends_more(self, connection: Connection) -> bool:
+    async def _wait_for_end(self, connection: Connection) -> bool:
         """Wait for the connection's end; True if bytes arrive instead."""
         try:
             # One byte is enough: anything at all breaks the rules of a link.
@@ -234,14 +234,14 @@ class OutgoingLink:
         try:
             while True:
                 await self._filled.wait()
-                # Waited for even if there was room a moment ago: `_flush` stops after a bound, and
-                # this lets other tasks run.
+                # Waited for even if there was room a moment ago: `_send_waiting` stops after a
+                # bound, and this lets other tasks run.
                 await connection.wait_writable()
-                self._flush(connection)
+                self._send_waiting(connection)
         except CONNECTION_ERRORS as error:
-            self.close(describe(error))  # ends _sends_more, too
+            self.close(describe(error))  # ends _wait_for_end, too
 
-    def _flush(self, connection: Connection) -> None:
+    def _send_waiting(self, connection: Connection) -> None:
         """Hand to the network what it takes, up to a bound: other tasks want their turn."""
         sent = 0
         while sent < FLUSH_BYTES:

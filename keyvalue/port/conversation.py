@@ -212,7 +212,7 @@ class Conversation:
         self._parser.incomplete = self.client.transaction = None
         self.replies.clear()
 
-    def _fail(self) -> None:
+    def _close_after_bug(self) -> None:
         """End the connection after a bug in here."""
         # Our caller may be the task that applies the log. An exception there would end the member,
         # so a bug in the conversation ends one connection instead.
@@ -279,8 +279,8 @@ class Conversation:
         try:
             if paused and not self.client.closing:
                 self._run()
-        except Exception:  # noqa: BLE001 - see _fail
-            self._fail()
+        except Exception:  # noqa: BLE001 - see _close_after_bug
+            self._close_after_bug()
 
     def _step(self) -> bool:
         """Execute the next command, or the run that begins with it; True if a request was made."""
@@ -326,7 +326,7 @@ class Conversation:
             if spec is not None and spec.name == "exec":  # as in Redis, a wrong EXEC ends MULTI
                 client.watched, client.transaction = WatchedKeys(), None
                 problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
-            self._refuse(resp.error(problem or b"ERR"))
+            self._answer_error(resp.error(problem or b"ERR"))
             if arguments[0].lower() in ATTACKS:
                 client.closing = True  # before the body of the HTTP request is taken for commands
         elif client.transaction is not None and spec.name not in AT_ONCE:
@@ -336,7 +336,7 @@ class Conversation:
         else:
             self._keyed(spec, arguments)
 
-    def _refuse(self, error: bytes) -> None:
+    def _answer_error(self, error: bytes) -> None:
         """Answer one command with an error; unlike `refuse`, which gives up all input."""
         # As in Redis, an error while queueing makes EXEC fail.
         if self.client.transaction is not None:
@@ -352,7 +352,7 @@ class Conversation:
                 try:
                     self._special(spec, arguments)
                 except CommandError as trouble:
-                    self._refuse(trouble.reply)
+                    self._answer_error(trouble.reply)
             # WAIT waits at the leader, which alone knows what each follower has.
             case "wait" if (words := must_wait(arguments, self.client, self._port)) is not None:
                 self._convert = lambda reply: resp.integer(int(reply))
@@ -421,8 +421,8 @@ class Conversation:
                 self.replies.append(reply)
             if not self._running:  # else the loop in `_run` continues by itself
                 self._run()
-        except Exception:  # noqa: BLE001 - see _fail
-            self._fail()
+        except Exception:  # noqa: BLE001 - see _close_after_bug
+            self._close_after_bug()
 
     def _take_replies(self, reply: bytes, payload: bytes, expected: int) -> None:
         """Take the reply to `expected` commands; those that were not executed come next."""
@@ -438,10 +438,10 @@ class Conversation:
     def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
         # Redirected here already: EXEC has no key, so it could not name a slot.
         if (moved := redirection(self._port, self.client, spec, arguments)) is not None:
-            return self._refuse(moved)
+            return self._answer_error(moved)
         encoded = resp.pack(tuple(arguments))
         error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
-        return self.replies.append(resp.QUEUED) if error is None else self._refuse(error)
+        return self.replies.append(resp.QUEUED) if error is None else self._answer_error(error)
 
     def _exec(self, stamp: Stamp = UNSTAMPED) -> None:
         client, transaction = self.client, self.client.transaction

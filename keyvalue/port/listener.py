@@ -151,7 +151,7 @@ class ClientPort:
             self._limit_to_descriptors()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._accept_clients, listeners, redirecting)
-                nursery.start_soon(self._end_lingering)
+                nursery.start_soon(self._close_overdue)
                 task_status.started((self._state.host, self._state.port))
                 while True:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
@@ -282,7 +282,7 @@ class ClientPort:
                     _log.warning("no client can be accepted: %s", error.strerror)
                     await trio.sleep(_RETRY_ACCEPT_S)
 
-    async def _end_lingering(self) -> Never:
+    async def _close_overdue(self) -> Never:
         """Close connections that lingered too long, and those whose clients do not read."""
         while True:
             # One timer for all clients. A timer for each would cost a task for each.

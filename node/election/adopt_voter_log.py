@@ -83,12 +83,12 @@ async def _watch(ctx: ElectionContext) -> Never:
         trio.TooSlowError: nothing was.
     """
     store, timeouts = ctx.store, ctx.state.timeouts
-    state, moved_at = (store.submitted, store.recorded), trio.current_time()
+    now, moved_at = (store.submitted, store.recorded), trio.current_time()
     while True:
         await trio.sleep(timeouts.leader_heartbeat_interval)
         # Either something more was handed to the disk, or the disk has finished something.
-        before, state = state, (store.submitted, store.recorded)
-        if state[0] is not before[0] or state[1] is not before[1]:
+        before, now = now, (store.submitted, store.recorded)
+        if now[0] is not before[0] or now[1] is not before[1]:
             moved_at = trio.current_time()
         patience = 2 * timeouts.leader_heartbeat_timeout + store.unsynced / SLOWEST_DISK
         if trio.current_time() >= moved_at + patience:
@@ -114,7 +114,7 @@ async def _listen(ctx: ElectionContext) -> Never:
                 | StaleLeader(leadership_term_id=term)
             ) if term > ctx.promised_term:
                 ctx.highest_term_heard = max(ctx.highest_term_heard, term)
-                raise TransportError(f"member {sender} lives in term {term}")
+                raise TransportError(f"member {sender} is in term {term}")
             case _:
                 pass
 
@@ -169,7 +169,7 @@ class _VoterLog:
             if not (coherent and 0 <= span.base <= span.end):
                 raise WireError(f"member {self._from} has no such terms: {self._spans}")
             position, term = span.end, span.term
-        if (term, position) >= (self._term, 0) or position != self._end:
+        if term >= self._term or position != self._end:
             raise WireError(
                 f"member {self._from}: its terms end at {position} in term {term}; "
                 f"expected {self._end}, in a term below {self._term}"

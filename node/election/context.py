@@ -180,7 +180,7 @@ class ElectionContext:
             if ended.message is None:
                 # A member that hears of a newer term has not failed: it need not wait.
                 self.backoff.failed(ended.reason)
-            self._take_over(ended)
+            self._inherit(ended)
         return Next(State.INIT, ended.reason)
 
     def _begin(self, ended: Ended) -> None:
@@ -188,14 +188,14 @@ class ElectionContext:
         self.began, self.cause = self.state_since, ended.reason
         self.count += 1
         self._extended_canvass = self.count == 1
-        self._take_over(ended)
+        self._inherit(ended)
         if self.count > 1:
             # A leader or a quorum that is lost is what an operator looks for in the log.
             lost = not (ended.in_order or self.state.closing)
             level = logging.WARNING if lost else logging.INFO
             self._publish(before, Next(State.INIT, ended.reason), level)
 
-    def _take_over(self, ended: Ended) -> None:
+    def _inherit(self, ended: Ended) -> None:
         """Take from a role that has ended what the election needs."""
         # Both are for one election: a leader that has closed may be back, and a mandate is for one
         # term.

@@ -224,7 +224,7 @@ async def follower_ready(ctx: ElectionContext, role: Following) -> Next:
     # Now our log is the leader's, up to where its live log began for us. So a damaged end of this
     # term is back. One of an earlier term is back if it was committed; if not, it is void.
     if EMPTY_LOG < ctx.store.recorded.lost < LogEnd(role.term + 1, 0):
-        await ctx.store.regain()
+        await ctx.store.clear_lost()
     # Durable before the first promise: after a restart we must wait for as long.
     await ctx.voter.expect_leases(role.lease_ms)
     role.flags = AppendFlags.READY

@@ -48,7 +48,7 @@ async def run_leader(ctx: ElectionContext, won: Candidacy) -> Next:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(role.run)
             nursery.start_soon(_announce, ctx, role)
-            nursery.start_soon(_elect, ctx, role)
+            nursery.start_soon(_begin_term, ctx, role)
             # Otherwise the leader would undo what the operator has just asked for.
             if not won.by_operator:
                 nursery.start_soon(role.prefer)
@@ -81,7 +81,7 @@ def _check_term(ctx: ElectionContext, term: int) -> None:
 
 async def _announce(ctx: ElectionContext, role: Leadership) -> None:
     """Announce the new term to all members until the election is closed."""
-    # Until CLOSED, and not while `accepting` is False: a hand-over clears that flag again. An
+    # Until CLOSED, and not while `accepting` is False: a handover clears that flag again. An
     # announcement would then make the successor follow us once more.
     while ctx.current is not State.CLOSED:
         # Repeated, since a link drops what it has no room for, and members start late.
@@ -89,7 +89,7 @@ async def _announce(ctx: ElectionContext, role: Leadership) -> None:
         await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
 
 
-async def _elect(ctx: ElectionContext, role: Leadership) -> None:
+async def _begin_term(ctx: ElectionContext, role: Leadership) -> None:
     """Go through the leader's states to CLOSED, and take requests from then on."""
     while ctx.current is not State.CLOSED:
         ctx.enter(await LEADER_FUNCTIONS[ctx.current](ctx, role))

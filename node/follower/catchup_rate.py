@@ -44,11 +44,11 @@ class CatchupRate:
         bytes_per_second: by which the gap to the leader may shrink.
 
     Attributes:
-        rests_until: end of the last pause, on trio's clock.
+        paused_until: end of the last pause, on trio's clock.
     """
 
     def __init__(self, applier: Applier, bytes_per_second: int) -> None:
-        self.rests_until = float("-inf")
+        self.paused_until = float("-inf")
         self._applier = applier
         self._seconds_per_byte = 1 / bytes_per_second
         self._last: tuple[int, int] | None = None  # our position and the leader's
@@ -89,7 +89,7 @@ class CatchupRate:
         self._free -= free
         self._due += (fetched - free) * self._seconds_per_byte
         if self._due > now + _STRIDE_SECONDS:
-            self.rests_until = self._due
+            self.paused_until = self._due
             await trio.sleep_until(self._due)
 
     def _tell_service(self) -> None:

@@ -53,7 +53,7 @@ from ...transport import (
 from ..protocol import ballots, log_matching, quorum
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
-from ..protocol.signal import Signal, look_again, overdue
+from ..protocol.signal import Signal, overdue, sleep_to_shared_tick
 from ..state_machine.applier import PendingBatch
 from .live_log import Ahead
 from .replay_receiver import ReplayReceiver
@@ -164,7 +164,6 @@ class Following(Role):
         self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
         # The announcement was a sign of life; without this the watch would end the role at once.
         self.pulse.alive()
-        self._log_term = self.store.log_term
         self._confirm_id = 0
         self._reported_at = -math.inf
         self._ahead = Ahead()
@@ -388,7 +387,6 @@ class Following(Role):
         if header.term != self.recorded_term:
             self.end(f"a batch of term {header.term}, expected term {self.recorded_term}")
             return
-        self._log_term = header.term
         self.store.append(batch, header=header)
         # Kept in memory until it is committed, so that it need not be read back to be applied.
         self.applier.offer(PendingBatch(header, batch, []))
@@ -426,7 +424,6 @@ class Following(Role):
         # `log_term` is that of the durable log. The row may be submitted already, with the term's
         # first batch: then `ensure_coherent` only waits until it is durable.
         if self.store.log_term < self.term:
-            self._log_term = self.term
             await self.store.ensure_coherent(
                 term=self.term, base=self.base, end=None, timestamp_ms=self.timestamp_ms
             )
@@ -451,7 +448,7 @@ class Following(Role):
         heard_at = moved_at if self._catchup is None else self._catchup.heard_at
         patience = self.state.timeouts.leader_heartbeat_timeout
         patience += self.store.unsynced / SLOWEST_DISK
-        return max(moved_at, heard_at, self.catchup_rate.rests_until) + patience
+        return max(moved_at, heard_at, self.catchup_rate.paused_until) + patience
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
         """Record a replay of earlier terms, up to `stop` or the end of the stream, durably."""
@@ -521,7 +518,7 @@ class Following(Role):
         while not self.state.votes:
             # Repeated: the leader may have changed, or may not have taken requests when we asked.
             self._ask_for_admission()
-            await look_again(self.state.timeouts.leader_heartbeat_timeout / 2)
+            await sleep_to_shared_tick(self.state.timeouts.leader_heartbeat_timeout / 2)
 
     def _ask_for_admission(self) -> None:
         """Ask the leader to admit our store, once we have its log and no vote yet."""

@@ -109,7 +109,7 @@ class SnapshotInstall:
         """Return once the service has a state to begin with."""
         reminded_at = float("-inf")
         while self._applier.wanting:
-            head = await self._fetched()
+            head = await self._fetch_from_any()
             if head is None:
                 if trio.current_time() - reminded_at >= REMIND_SECONDS:
                     reminded_at = trio.current_time()
@@ -138,7 +138,7 @@ class SnapshotInstall:
             self._state.member_id,
         )
 
-    async def _fetched(self) -> SnapshotHead | None:
+    async def _fetch_from_any(self) -> SnapshotHead | None:
         """Fetch a snapshot from any member that has a suitable one."""
         for member in self._standbys_first():
             if self._links.connected(member):

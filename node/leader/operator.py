@@ -210,7 +210,7 @@ class Operator:
         ended = self._role.ended
         if running is not None and ended is not None:
             request, order = running
-            # Only a hand-over ends a leadership in order. For any other request it came between.
+            # Only a handover ends a leadership in order. For any other request it came between.
             if ended.in_order and isinstance(order, Transfer):
                 request.done(ended.reason.encode())
             else:

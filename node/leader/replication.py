@@ -140,7 +140,7 @@ class Replication:
     Attributes:
         window: commands that wait, and batches in flight.
         end: where the log ends, including what is not durable yet.
-        accepting: requests are put into the log; not during the election, a hand-over or the end.
+        accepting: requests are put into the log; not during the election, a handover or the end.
             `Leadership.open` sets it; `drain` and `Handover` clear it.
         announced: the highest commit position that was sent to the followers.
     """

@@ -61,7 +61,7 @@ class Founders:
         Raises:
             LostStoreError: the cluster began with other stores; ours is in the place of a lost one.
         """
-        said, again, pause = None, trio.current_time(), 0.0
+        last_sent, resend_at, pause = None, trio.current_time(), 0.0
         while self._store.voting_status.kind is VotingRight.NEW and not self._state.standby:
             if (stores := self._complete()) is not None:
                 # Durable first: from the next line on, other members may count on our vote.
@@ -73,17 +73,18 @@ class Founders:
                 self._log_outcome(stores)
                 return
             self._tell()
-            news = self._founding(self._stores(), self._state.log_end, founded=False)
+            announcement = self._founding(self._stores(), self._state.log_end, founded=False)
             # A list that only repeats itself is not answered at once: two members would answer each
             # other without end.
-            if news != said or trio.current_time() >= again:
+            new = announcement != last_sent
+            if new or trio.current_time() >= resend_at:
                 # Repeated, since members start late, and less often the longer one of them is
                 # missing.
-                self._links.broadcast(news)
-                pause = self._state.timeouts.canvass_interval if news != said else 2 * pause
+                self._links.broadcast(announcement)
+                pause = self._state.timeouts.canvass_interval if new else 2 * pause
                 pause = min(pause, self._state.timeouts.leader_heartbeat_timeout)
-                said, again = news, trio.current_time() + pause
-            await self._changed.wait(again)
+                last_sent, resend_at = announcement, trio.current_time() + pause
+            await self._changed.wait(resend_at)
 
     def _log_outcome(self, status: VotingStatus) -> None:
         """Log with which stores the cluster begins, or that it began without ours."""
@@ -191,7 +192,7 @@ class Founders:
                 # The same store, not only the same member: another store of ours was lost, with
                 # what it had promised.
                 if (own.member_id, own.instance_id) in stores:
-                    return _member(stores, _end(message))
+                    return _voter_status(stores, _end(message))
                 # An unlisted member never had a vote, so nothing was lost. But a log of its own was
                 # never compared.
                 unlisted = own.member_id not in {member for member, _ in stores}
@@ -208,7 +209,7 @@ class Founders:
             return None
         ends = [_end(message) for message in heard]
         # The longest log of a restored cluster becomes the floor: no member below it may lead.
-        return _member(stores, max([self._state.log_end, *ends]))
+        return _voter_status(stores, max([self._state.log_end, *ends]))
 
     def _lost(self, witness: int) -> str:
         own = self._state.member_id
@@ -250,7 +251,7 @@ class Founders:
         return Founding(own.member_id, own.instance_id, founded, end.term, end.position, listed)
 
 
-def _member(stores: tuple[tuple[int, int], ...], floor: LogEnd) -> VotingStatus:
+def _voter_status(stores: tuple[tuple[int, int], ...], floor: LogEnd) -> VotingStatus:
     return VotingStatus(VotingRight.VOTER, stores, floor)
 
 

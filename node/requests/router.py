@@ -46,8 +46,8 @@ if TYPE_CHECKING:
             """Take the requests of one turn of the event loop."""
             ...
 
-        def unsent(self) -> list[Request]:
-            """Return the requests that are not in the log."""
+        def withdraw_unsent(self) -> list[Request]:
+            """Remove and return the requests that are not in the log."""
             ...
 
         def surrender(self) -> list[Request]:
@@ -248,7 +248,7 @@ class Requests:
         """
         if self._leadership is not None:
             # Forgotten before they are submitted again, or they would come straight back.
-            unsent, self._leadership = self._leadership.unsent(), None
+            unsent, self._leadership = self._leadership.withdraw_unsent(), None
             self._submit_again(unsent)
 
     def close(self) -> None:

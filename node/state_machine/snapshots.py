@@ -242,7 +242,7 @@ class Snapshots:
         self, header: BatchHeader, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Write a snapshot as of the end of a batch; `started` once the state is cut."""
-        cut = _Once(task_status)
+        cut = _RepeatableStatus(task_status)
         began = trio.current_time()
         try:
             head = head_of(
@@ -400,7 +400,7 @@ class Snapshots:
             await self._lane.read(partial(self.folder.remove, old))
 
 
-class _Once:
+class _RepeatableStatus:
     """A task status on which `started` may be called more than once."""
 
     def __init__(self, status: trio.TaskStatus[None]) -> None:

@@ -50,13 +50,13 @@ class DiskSpaceWatch:
         self._state = state
         self._store = store
         self._free = free
-        self._found = Signal()
+        self._space_found = Signal()
         self._appended = Signal()
 
     async def available(self) -> None:
         """Wait until there is enough space."""
         while self._state.disk_full:
-            await self._found.wait()
+            await self._space_found.wait()
 
     async def run(self) -> Never:
         """Check again and again; until cancelled."""
@@ -78,7 +78,7 @@ class DiskSpaceWatch:
                 log.error(
                     "member %d: %d bytes are free: appending again", self._state.member_id, free
                 )
-                self._found.notify()
+                self._space_found.notify()
             elif self._state.disk_full and isinstance(self._state.role, Leadership | Following):
                 # Only INIT waits for space. This election was past it when the space ran out, and
                 # has led to a role, which ends here.

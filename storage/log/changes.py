@@ -150,7 +150,7 @@ def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
     return Change(attrs.evolve(old, node_state=state), apply)
 
 
-def regained(dbs: Databases, old: Recorded) -> Change:
+def clear_lost(dbs: Databases, old: Recorded) -> Change:
     """Note that the log again has the batches that were damaged at its end."""
 
     def apply(txn: Transaction) -> None:

@@ -163,7 +163,7 @@ class Journal:
         batches = [record.batch for record in records]
         return Span(self._file, self._end, _encode(self.row, last.term, last.end, batches))
 
-    def grow(self, group: Span, error: int) -> None:
+    def written(self, group: Span, error: int) -> None:
         """Count a group as written, unless `error` is an errno.
 
         Raises:
@@ -175,7 +175,7 @@ class Journal:
         # Only now: a group that failed takes no place, so the end stays where it was.
         self._end += len(group.data)
 
-    def made(self) -> JournalRow:
+    def make_file(self) -> JournalRow:
         """Ensure that the file is there, durably; return the row that begins its next generation.
 
         Raises:
@@ -190,7 +190,7 @@ class Journal:
         # batches, and calls `begin` once that is durable.
         return JournalRow(self.row.generation + 1, self._salt, self._size)
 
-    def emptied(self) -> JournalRow:
+    def next_row(self) -> JournalRow:
         """Return the row that says that LMDB has everything in the journal."""
         return attrs.evolve(self.row, generation=self.row.generation + 1)
 

@@ -265,20 +265,24 @@ class TermTableRepair:
         for index, term in enumerate(ordered):
             row = self.rows[term]
             if row is None:
-                row = self._made(term, ordered[index + 1 :], before)
+                row = self._rebuilt(term, ordered[index + 1 :], before)
                 made.append(row)
             before = row
         return made
 
-    def _made(self, term: int, behind: list[int], before: TermRow | None) -> TermRow:
-        base = 0 if term == 0 else None if before is None else before.end
-        # The row before is open or missing, so what lies behind has to say where this one begins.
-        if base is None:
+    def _rebuilt(self, term: int, behind: list[int], before: TermRow | None) -> TermRow:
+        if term == 0:
+            base = 0  # the first term there can be
+        elif before is not None and before.end is not None:
+            base = before.end
+        else:
+            # The row before is open or missing, so what lies behind says where this one begins.
             base = self._base_of([term, *behind])
         # Without a term behind it this row is the open one.
         until = self._base_of(behind) if behind else None
-        first = self.first_of(term)
-        time = first[1] if first else before.timestamp_ms if before else 0
+        time = before.timestamp_ms if before else 0
+        if (first := self.first_of(term)) is not None:
+            time = first[1]
         return TermRow(term, base, until, time)
 
     def _base_of(self, terms: list[int]) -> int:

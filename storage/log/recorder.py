@@ -133,7 +133,7 @@ class Recorder:
         """
         assert self._begun is not None, "nothing was begun"
         (span, records), self._begun = self._begun, None
-        self._journal.grow(span, error)  # raises if the write failed: then nothing was added
+        self._journal.written(span, error)  # raises if the write failed: then nothing was added
         self._tail += records
 
     def _appended(self, group: Sequence[Write]) -> list[Record]:
@@ -166,7 +166,7 @@ class Recorder:
         # From here on LMDB. Records that fit, but got no span, mean that there is no journal file
         # yet: this is the first append since the start, so the file is made now.
         fits = bool(records)
-        row = self._journal.made() if fits else self._journal.emptied()
+        row = self._journal.make_file() if fits else self._journal.next_row()
         tail = self._tail
 
         def apply(txn: Transaction) -> None:
@@ -204,7 +204,7 @@ class Recorder:
         self.environment.close()
 
 
-def journal_goes_on(txn: Transaction, dbs: Databases, member_id: int) -> tuple[LogEnd, JournalRow]:
+def end_in_lmdb(txn: Transaction, dbs: Databases, member_id: int) -> tuple[LogEnd, JournalRow]:
     """Return the end of the log in LMDB, unchecked, and LMDB's row about the journal.
 
     Raises:
@@ -246,7 +246,7 @@ def carry_over(
     member_id = identity.member_id
     scan = read_journal(environment.directory)  # before LMDB, see `JournalScan`
     end, row, log_term = environment.read(
-        lambda txn: (*journal_goes_on(txn, dbs, member_id), _last_term(txn, dbs))
+        lambda txn: (*end_in_lmdb(txn, dbs, member_id), _last_term(txn, dbs))
     )
     tail = scan.tail(member_id, row, end, log_term)
     _refuse_lost(member_id, tail, peers=peers)

@@ -264,9 +264,9 @@ class Store(StateView):
         """Record that snapshots are gone; their files are removed afterwards."""
         await self._durably(lambda dbs, old: changes.remove_snapshots(dbs, old, rows))
 
-    async def regain(self) -> None:
+    async def clear_lost(self) -> None:
         """Record that the log again has the batches that were damaged at its end."""
-        await self._durably(changes.regained)
+        await self._durably(changes.clear_lost)
 
     async def save_suspended(self, *, suspended: bool) -> None:
         """Record whether an operator has suspended the cluster, as the applied log says."""
@@ -408,7 +408,7 @@ class Store(StateView):
             # No batch begins there. That is an error only if the state did not change while we
             # read: a truncation or a pruning may be on its way.
             if self.submitted is self.recorded is recorded:
-                raise self._reader.missing(recorded, position)
+                raise self._reader.missing_error(recorded, position)
             await self.settled()
 
     async def boundary(self, position: int) -> int:

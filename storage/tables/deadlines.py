@@ -28,18 +28,18 @@ class Deadlines:
 
     Args:
         by_key: the first ones.
-        recorded: `take_changes` will be called now and then; else changes are not kept.
+        tracked: `take_changes` will be called now and then; else changes are not kept.
 
     Attributes:
         by_key: the deadline of every key that has one.
     """
 
-    def __init__(self, by_key: dict[bytes, int], *, recorded: bool = True) -> None:
+    def __init__(self, by_key: dict[bytes, int], *, tracked: bool = True) -> None:
         self.by_key = by_key
         self._heap = [(deadline, key) for key, deadline in by_key.items()]
         heapq.heapify(self._heap)
         self._old_heap: list[_Entry] = []
-        self._recorded = recorded
+        self._tracked = tracked
         self._changes: dict[bytes, int] = {}
         self._counted_for: int = -1
         self._due = 0
@@ -51,7 +51,7 @@ class Deadlines:
             return
         # Keep the last count right, so that `count_due` need not count again for the same time.
         self._due += (0 < deadline <= self._counted_for) - (0 < old <= self._counted_for)
-        if self._recorded:
+        if self._tracked:
             self._changes[key] = deadline
         if deadline:
             self.by_key[key] = deadline

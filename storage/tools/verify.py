@@ -44,7 +44,7 @@ from ..log.meta_rows import (
     load_terms,
     load_voting_status,
 )
-from ..log.recorder import journal_goes_on
+from ..log.recorder import end_in_lmdb
 from ..log.term_table import (
     ForcedRow,
     SnapshotRow,
@@ -289,7 +289,7 @@ class _Verifier:
         """Read the journal; first check what was carried over since LMDB was read."""
 
         def rest(txn: Transaction) -> tuple[LogEnd, JournalRow, list[tuple[bytes, bytes]]]:
-            return *journal_goes_on(txn, self.dbs, member_id), self.next_records(txn)
+            return *end_in_lmdb(txn, self.dbs, member_id), self.next_records(txn)
 
         member_id = self.identity.member_id
         while True:
