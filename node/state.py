@@ -39,7 +39,7 @@ class MemberState:
 
     Args:
         config: its configuration.
-        store: its log, its table of terms and its vote; only read here.
+        store: its log, its term table and its vote; only read here.
 
     Attributes:
         member_id: of this member.

@@ -4,7 +4,7 @@ Nothing here knows networks or elections. The rooms, from the bottom up; imports
 
     tools                     look into a store, restore one
     snapshots    tables       state of the service: as files, as keys and records
-    log                       batches, table of terms, vote, identity
+    log                       batches, term table, vote, identity
     lmdb         writing      one LMDB environment; ordered durable writes off the event loop
     testing                   what only tests and simulations use, above all of them
 

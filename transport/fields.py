@@ -84,7 +84,7 @@ class AppendFlags(IntFlag):
     CATCHUP = 1
     """The follower is catching up."""
     READY = 2
-    """The new term is durably in the follower's table of terms."""
+    """The new term is durably in the follower's term table."""
     INSTALL = 4
     """The follower installs a snapshot, and needs the log behind it afterwards."""
     NO_VOTE = 8

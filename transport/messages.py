@@ -5,7 +5,7 @@ positions), with Aeron's field names in snake case. Added is what makes the prot
 carries the log:
 
 - ``Vote`` says why, and which term the voter has promised. ``NewLeadershipTerm`` carries the
-  leader's table of terms, so a follower finds the longest common prefix in one step.
+  leader's term table, so a follower finds the longest common prefix in one step.
 - ``AppendPosition`` has a READY flag and echoes a confirmation number that ``CommitPosition``
   carries out. Together they are the quorum round of a linearizable read.
 - ``LogSubscribe``, ``LogJoined`` and ``LogBatch`` are the live log. ``ReplayRequest`` opens a
@@ -112,7 +112,7 @@ class RequestVote:
 
 @attrs.frozen
 class TermSpan:
-    """One leadership term in a table of terms: positions [base, end), end -1 = open."""
+    """One leadership term in a term table: positions [base, end), end -1 = open."""
 
     term: Term
     base: Position
@@ -193,7 +193,7 @@ class ScoutReply:
 
 @attrs.frozen
 class NewLeadershipTerm:
-    """The leader's answer to a canvass: its term, and its table of terms.
+    """The leader's answer to a canvass: its term, and its term table.
 
     ``log_leadership_term_id`` is the last term of the asker's log. The three fields that begin with
     ``next_`` are number, base and end of the term after it in the leader's table. The leader's own

@@ -158,7 +158,7 @@ class _VoterLog:
                 )
 
     def _check_untrusted(self) -> None:
-        """Refuse a table of terms that is not the end of a log.
+        """Refuse a term table that is not the end of a log.
 
         Raises:
             WireError: it is not.

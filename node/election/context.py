@@ -66,7 +66,7 @@ class ElectionContext:
 
     Args:
         state: of the member.
-        store: its log, its table of terms, and its vote.
+        store: its log, its term table, and its vote.
         links: to the other members.
         applier: applies what is committed.
         voter: makes promises, and answers candidates.

@@ -2,7 +2,7 @@
 
 Before CLOSED the leader commits nothing, announces no commit position that it did not know when the
 election began, and applies nothing above that. First a quorum gets its whole log, then a quorum has
-its term in the table of terms (READY), and then it writes the entry that opens the term.
+its term in the term table (READY), and then it writes the entry that opens the term.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ async def leader_replay(ctx: ElectionContext, _role: Leadership) -> Next:
 
 
 async def leader_init(ctx: ElectionContext, role: Leadership) -> Next:
-    """Make our term durable in our own table of terms."""
+    """Make our term durable in our own term table."""
     # We count ourselves as ready next, so our own row must be durable first (I-13).
     await ctx.store.ensure_coherent(
         term=role.term, base=role.base, end=None, timestamp_ms=role.now_ms()
@@ -126,7 +126,7 @@ async def leader_init(ctx: ElectionContext, role: Leadership) -> Next:
 
 
 async def leader_ready(ctx: ElectionContext, role: Leadership) -> Next:
-    """Wait until a quorum has our term in its table of terms; then open the term in the log."""
+    """Wait until a quorum has our term in its term table; then open the term in the log."""
     # A follower with our term's row can prove where its log agrees with ours; with a quorum of
     # them, the next leader knows that our term was, and where it began.
     while role.ready_members() < ctx.state.quorum:

@@ -115,7 +115,7 @@ def contradiction(
     Args:
         message: the announcement.
         decision: what it means for our log.
-        terms: our table of terms.
+        terms: our term table.
         append: where our log ends.
     """
     log_term = terms[-1].term if terms else -1

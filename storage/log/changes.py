@@ -81,7 +81,7 @@ def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> 
     # would leave a log that claims an older term (H4).
     terms = with_row_of(old.terms, header)
     row = row_of(terms, term)
-    assert row is not None, f"{header}: its term is not in the table of terms"
+    assert row is not None, f"{header}: its term is not in the term table"
     assert row.base <= position, f"{header} begins before {row}"
     assert row.end is None or end <= row.end, f"{header} ends behind {row}"
     record = Record(term, position, batch)
@@ -130,7 +130,7 @@ def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRo
 
 
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
-    """Replace the table of terms. A term that is new must begin at the end of the log."""
+    """Replace the term table. A term that is new must begin at the end of the log."""
     # A term that began inside the log would claim batches that another leader wrote (I-12, I-16).
     if len(terms) > len(old.terms):
         assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"

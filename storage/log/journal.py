@@ -272,7 +272,7 @@ class JournalScan:
             member_id: of the store, for errors.
             row: LMDB's row about the journal.
             log: end of the log in LMDB.
-            log_term: last term in the table of terms; batches of it may be in the journal alone.
+            log_term: last term in the term table; batches of it may be in the journal alone.
         """
         term, end = log
         # No client's bytes can be at byte 0, so this group is believed whatever its salt.

@@ -1,7 +1,7 @@
 """What a store mends by itself when it is opened: rows of the term table, and the end of its log.
 
-Rows of the table of terms
---------------------------
+Rows of the term table
+----------------------
 Such a row can nearly always be rebuilt. A term begins where the term before ends, or where its
 first batch is; it ends where the next one begins. So a damaged or missing row is made again from
 its neighbours and the keys of the log. Where they do not settle it, the store is refused: for
@@ -28,7 +28,7 @@ member gets them back like any follower that is behind.
 The note is an end in the log: the term of the last damaged batch, and one byte behind that batch's
 beginning. A log that reaches this end has that very batch, since a term has one writer. The bytes
 of the damaged batches are not trusted; their keys are, if they fit the intact batch before them and
-the table of terms.
+the term table.
 
 What we do not do
 -----------------
@@ -87,10 +87,10 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
         peers: other members exist, from which cut-off batches come back.
 
     Raises:
-        DamagedRecordError: a row of the table of terms can't be rebuilt, or the place of a damaged
+        DamagedRecordError: a row of the term table can't be rebuilt, or the place of a damaged
             batch is not certain.
     """
-    # Snapshots first, the end of the log last: its batches are compared with the table of terms,
+    # Snapshots first, the end of the log last: its batches are compared with the term table,
     # which must be mended by then.
     snapshots = environment.read(lambda txn: _damaged_snapshots(txn, dbs, member_id))
     for key, damage in snapshots:
@@ -103,7 +103,7 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
         environment.write(lambda txn: _put_rows(txn, dbs, rows))
         for row in rows:
             log.error(
-                "member %d: table of terms: the row of term %d was damaged or missing; it is "
+                "member %d: term table: the row of term %d was damaged or missing; it is "
                 "mended: by its neighbours and the log it covers %d to %s",
                 member_id,
                 row.term,
@@ -146,7 +146,7 @@ def _delete(dbs: Databases, key: bytes, txn: Transaction) -> None:
     txn.delete(key, db=dbs.snapshots)
 
 
-# --- the table of terms ---------------------------------------------------------------------------
+# --- the term table -------------------------------------------------------------------------------
 
 
 def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermRow]:
@@ -190,7 +190,7 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
         return left.mended()
     except StorageError as error:
         term = next((term for term in sorted(rows) if rows[term] is None), max(rows))
-        reason = f"table of terms: the row of the term is damaged or missing, and {error}"
+        reason = f"term table: the row of the term is damaged or missing, and {error}"
         raise DamagedRecordError(
             member_id=member_id, term=term, position=-1, reason=reason
         ) from damage
@@ -237,7 +237,7 @@ def _is_of_another_term(member_id: int, term: int, value: bytes) -> bool:
 
 @attrs.frozen
 class TermTableRepair:
-    """What is left of a table of terms, and what the log says about it.
+    """What is left of a term table, and what the log says about it.
 
     Args:
         rows: by term; None for a damaged or missing one.

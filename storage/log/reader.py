@@ -62,7 +62,7 @@ class LogReader:
         """Return checked batches from `position` on, at least one; None if none begins there.
 
         Args:
-            terms: the table of terms, to find the key of `position`.
+            terms: the term table, to find the key of `position`.
             position: where to begin.
             stop: no batch that begins here or behind is read.
             limit_bytes: of all batches together; the first one may be longer.

@@ -291,7 +291,7 @@ def _refuse_lost(member_id: int, tail: JournalTail, *, peers: bool) -> None:
 
 
 def _last_term(txn: Transaction, dbs: Databases) -> int:
-    """Return the last term in the table of terms, unchecked; -1 without one."""
+    """Return the last term in the term table, unchecked; -1 without one."""
     # A term whose row was written before its first batch may have batches in the journal alone.
     with txn.cursor(dbs.terms) as cursor:
         return int.from_bytes(cursor.key()[:8]) if cursor.last() else -1

@@ -1,4 +1,4 @@
-"""The store of one member: its log, table of terms, vote and identity, in one directory.
+"""The store of one member: its log, term table, vote and identity, in one directory.
 
 The idea
 --------
@@ -23,7 +23,7 @@ Some facts must never be on disk one without the other; each is one change, so o
 
 - the first batch of a term and the term's row: a batch without a row has no known leader;
 - a snapshot's row and the empty log behind it (`install`);
-- a truncation and the table of terms that it leaves.
+- a truncation and the term table that it leaves.
 
 A process killed at any moment finds exactly a prefix of its changes.
 
@@ -131,7 +131,7 @@ class Store(StateView):
             StoreMismatchError: it is of another cluster, member or format.
             StoreBusyError: another handle has it open.
             StoreFullError: there is no room to make it.
-            DamagedRecordError: the log's end or the table of terms is damaged beyond mending.
+            DamagedRecordError: the log's end or the term table is damaged beyond mending.
             LostStoreError: the vote, or whether there is one, is damaged.
         """
         draw = random.Random(rng.getrandbits(64)).getrandbits  # noqa: S311 - simulations seed it
@@ -293,7 +293,7 @@ class Store(StateView):
 
         Args:
             snapshot: from another member, its file already in place.
-            terms: the table of terms up to there; its last row is open.
+            terms: the term table up to there; its last row is open.
             suspended: an operator has suspended the cluster.
 
         Raises:

@@ -83,7 +83,7 @@ class SnapshotHead:
         position: log position up to which it has everything; the end of a batch.
         term: leadership term of that batch.
         timestamp_ms: log time of that batch.
-        terms: the table of terms up to there, the newest `MAX_TERMS`; the last row is open.
+        terms: the term table up to there, the newest `MAX_TERMS`; the last row is open.
         suspended: an operator has suspended the cluster.
         service: kind of the service, empty if unknown.
     """
@@ -119,8 +119,8 @@ def head_of(
 ) -> SnapshotHead:
     """Make the head of a snapshot taken behind a batch of `term`."""
     rows = [row for row in terms if row.term <= term][-MAX_TERMS:]
-    assert rows, f"term {term} is not in the table of terms"
-    assert rows[-1].term == term, f"term {term} is not in the table of terms"
+    assert rows, f"term {term} is not in the term table"
+    assert rows[-1].term == term, f"term {term} is not in the term table"
     # Open, whether this member knows its end by now or not: all members' files are equal (I-24).
     rows[-1] = attrs.evolve(rows[-1], end=None)
     return SnapshotHead(cluster, position, term, timestamp_ms, tuple(rows), suspended, service)

@@ -74,7 +74,7 @@ class SnapshotFolder:
         Args:
             rows: the snapshots that the store names.
             cluster: of the store.
-            terms: its table of terms. A store without terms is new, and removes nothing.
+            terms: its term table. A store without terms is new, and removes nothing.
 
         Returns:
             The rows whose files are missing.
@@ -326,7 +326,7 @@ def _head_in(path: Path) -> SnapshotHead | None:
 
 
 def _is_of(path: Path, cluster: str, terms: tuple[TermRow, ...]) -> bool:
-    """Whether a snapshot belongs to the log with this table of terms.
+    """Whether a snapshot belongs to the log with this term table.
 
     Two logs of one name may share term numbers, but not the millisecond in which the term began.
     """

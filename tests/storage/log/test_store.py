@@ -80,7 +80,7 @@ async def test_batches_must_follow_each_other_and_their_term(tmp_path: Path) -> 
         end = await begin_term(store, 1)
         with pytest.raises(AssertionError, match="the log ends elsewhere"):
             store.append(batch_at(end + 32, term=1))
-        with pytest.raises(AssertionError, match="not in the table of terms"):
+        with pytest.raises(AssertionError, match="not in the term table"):
             store.append(batch_at(end, term=0))
         with pytest.raises(WireError):
             store.append(bytes(100))

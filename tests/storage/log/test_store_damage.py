@@ -143,7 +143,7 @@ async def test_terms_that_do_not_meet_are_reported(tmp_path: Path) -> None:
     end = place(batches, 8)[1]
     for row in (TermRow(1, 32, end, 0), TermRow(2, end + 32, None, 0)):
         tamper(tmp_path, b"terms", *encode_term(row))
-    with pytest.raises(DamagedRecordError, match="table of terms"):
+    with pytest.raises(DamagedRecordError, match="term table"):
         open_fifth(tmp_path)
     reasons = [finding.reason for finding in verify(tmp_path).findings]
     assert any("it begins at 32, term 0 ends at" in reason for reason in reasons)
@@ -154,7 +154,7 @@ async def test_a_missing_row_of_the_recording_log_is_reported(tmp_path: Path) ->
     await make(tmp_path)
     key, _ = encode_term(TermRow(2, 0, None, 0))
     tamper(tmp_path, b"terms", key, None)
-    assert any("not in the table of terms" in one.reason for one in verify(tmp_path).findings)
+    assert any("not in the term table" in one.reason for one in verify(tmp_path).findings)
 
 
 async def test_a_term_without_its_batches_is_reported(tmp_path: Path) -> None:
