@@ -1,6 +1,5 @@
 """The bound on terms knows every term of every message, so none slips through unchecked."""
 
-from enum import Enum
 from typing import cast, get_args
 
 import attrs
@@ -35,6 +34,9 @@ WITHOUT_A_TERM = {
 """A message that is not here has a term, in which its sender is; see `transport/messages.py`."""
 
 
+PLAIN: dict[object, object] = {bool: False, str: "", bytes: b""}
+
+
 def terms_of(cls: type[attrs.AttrsInstance]) -> list[str]:
     """The fields of a message that hold a term, by their names; ``term_base_position`` is none."""
     return [
@@ -48,13 +50,8 @@ def with_term(cls: type[attrs.AttrsInstance], name: str, term: int) -> Message:
     """Return a message that is plain except for one field, which has this term."""
     values: dict[str, object] = {}
     for field in attrs.fields(cls):
-        kind = field.type
-        if isinstance(kind, type) and issubclass(kind, Enum):
-            values[field.name] = next(iter(kind), kind(0))
-        elif kind in {bool, str, bytes}:
-            values[field.name] = kind()
-        else:
-            values[field.name] = () if "tuple" in str(kind) else 0
+        kind: object = field.type
+        values[field.name] = PLAIN.get(kind, () if "tuple" in str(kind) else 0)
     return cast("Message", cls(**values | {name: term}))
 
 
