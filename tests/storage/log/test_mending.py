@@ -170,8 +170,7 @@ async def test_a_forced_quorum_goes_on_without_what_was_damaged(tmp_path: Path) 
         assert store.recorded.lost == EMPTY_LOG
 
 
-# --- the term table
-# ----------------------------------------------------------------------------
+# --- the term table -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["damaged", "missing"])
