@@ -81,6 +81,8 @@ _PROBE_SECONDS: Final = 20
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _BACKLOG: Final = 511  # as Redis
+# With fewer, it takes many turns until all clients are back after an outage; with more, the clients
+# that are back wait for longer.
 _ACCEPTS_IN_A_ROW: Final = 64
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_ACCEPT_S: Final = 0.1

@@ -165,9 +165,11 @@ class Recorder:
             return
         # From here on LMDB. Records that fit, but got no span, mean that there is no journal file
         # yet: this is the first append since the start, so the file is made now.
-        fits = bool(records)
-        row = self._journal.make_file() if fits else self._journal.next_row()
+        begins = bool(records)
+        row = self._journal.make_file() if begins else self._journal.next_row()
         tail = self._tail
+        # Nothing was in the journal, and nothing goes there: its row need not change.
+        row_changes = begins or bool(tail)
 
         def apply(txn: Transaction) -> None:
             # `Environment.write` calls this again with a larger map, so it must not change the
@@ -178,12 +180,11 @@ class Recorder:
                 write.change.apply(txn)
             # The new generation in the same transaction: from the moment it is durable, the groups
             # just carried over are void, and no batch can be taken twice.
-            if fits or tail:
+            if row_changes:
                 save_row(txn, self.dbs, row)
 
         self.environment.write(apply)
-        # Nothing was in the journal, and nothing goes there: its row need not change.
-        if fits or tail:
+        if row_changes:
             # A new list: readers may still hold the old one, which is in LMDB by now.
             self._journal.begin(row)
             self._tail = []
