@@ -26,7 +26,7 @@ from ...transport import (
     Vote,
     VoteReason,
 )
-from ..protocol import ballots, log_matching
+from ..protocol import log_matching
 from ..protocol.promise import MAX_LEASE_MS
 from ..protocol.role import Ended
 from ..protocol.states import BALLOT_STATES, EDGES, State
@@ -346,19 +346,14 @@ class ElectionContext:
 
     def _on_prevote(self, sender: int, message: Scout) -> None:
         """Answer a pre-vote; of two members that ask at the same time one yields."""
-        state, prevote = self.state, self.prevote
+        prevote = self.prevote
         if message.member_id != sender:
             return
         # Noted whatever we answer: in the next canvass it counts as a position.
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        yields = ballots.gives_way(state.log_end, state.member_id, message)
-        # A member that the leader has nominated does not yield; it would only return to that
-        # leader and wait.
-        goes_first = (
-            prevote is not None and prevote.asking and (self.mandate is not None or not yields)
-        )
         # We refuse while we ask ourselves and go first: with two yes, both would raise the same
         # term and split the votes.
+        goes_first = prevote is not None and prevote.goes_before(message)
         in_ballot = self.current in {State.CANVASS, State.NOMINATE} and not goes_first
         reason = self.voter.answer_prevote(message, in_ballot=in_ballot, leader_alive=False)
         if reason is VoteReason.GRANTED and prevote is not None:

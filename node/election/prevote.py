@@ -52,6 +52,15 @@ class PreVote:
             if step := await self.await_turn() or await self.ask_voters():
                 return step
 
+    def goes_before(self, other: Scout) -> bool:
+        """Whether we are asking, and the other member that asks has to yield."""
+        state = self.ctx.state
+        # A member that the leader has nominated does not yield; it would only return to that
+        # leader and wait.
+        nominated = self.ctx.mandate is not None
+        yields = ballots.gives_way(state.log_end, state.member_id, other)
+        return self.asking and (nominated or not yields)
+
     def give_way(self) -> None:
         """Let another member go first: its answer would be lost if we raised our term as well."""
         self.asking = False
