@@ -179,7 +179,8 @@ class Member:
             log_guard=self.log_guard,
             requests=self.requests,
             preconditions=(
-                # What the last role has submitted is durable: the log ends where it is read to end.
+                # Until all that the last role submitted is durable: then the end of our log is
+                # certain.
                 self.store.settled,
                 # A snapshot that is being installed would replace the log.
                 self.snapshots.idle,

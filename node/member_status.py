@@ -35,7 +35,8 @@ STANDINGS: Final = {
     VotingRight.RECOVERING: "recovering",
     VotingRight.VOTER: "member",
 }
-"""The words for a store's right to vote in `INFO` and JSON; programs read them."""
+"""The words for a voting status in `INFO` and JSON, where it is called `standing`. They are older
+than the names of `VotingRight`, and programs read them."""
 
 
 @attrs.frozen(eq=False)
@@ -103,6 +104,7 @@ class Status:
             standing="standby" if self.state.standby else STANDINGS[self.store.voting_status.kind],
             not_heard=tuple(self.founders.missing),
             snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
+            snapshot_failure=self.snapshots.failure,
             clock_skew_ms=self.clocks.skew_ms(now_ms),
         )
 

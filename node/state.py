@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @attrs.define
-class Returned:
+class HandBack:
     """How leadership went back to a preferred member.
 
     Args:
@@ -39,7 +39,7 @@ class MemberState:
 
     Args:
         config: its configuration.
-        store: its log, its table of terms and its vote; only read here.
+        store: its log, its term table and its vote; only read here.
 
     Attributes:
         member_id: of this member.
@@ -57,7 +57,7 @@ class MemberState:
         disk_full: too little room is left on the disk; the member appends nothing.
         tables_damage: the damage that a reader has found, in words; the member is about to restart.
         terminated: set when the whole cluster stops, and this member may.
-        returned: for each member that the configuration prefers, how handing over to it went.
+        handbacks: for each member that the configuration prefers, how handing over to it went.
     """
 
     def __init__(self, config: NodeConfig, store: Store) -> None:
@@ -77,7 +77,7 @@ class MemberState:
         self.disk_full = False
         self.tables_damage = ""
         self.terminated = trio.Event()
-        self.returned = defaultdict[int, Returned](Returned)
+        self.handbacks = defaultdict[int, HandBack](HandBack)
         self._store = store
 
     @property

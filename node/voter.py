@@ -57,8 +57,8 @@ class Voter:
         # (I-2).
         if term > self._state.promised.candidate_term:
             await self.promise(NodeState(term, NULL_VALUE))
-        # After the promise is durable: a crash in between must not leave us in a term above it
-        # (I-6).
+        # Only now: we must not act in a term above our durable promise, or a crash would take us
+        # back below it (I-6).
         self._state.leadership_term = term
 
     async def expect_leases(self, lease_ms: int) -> None:
@@ -78,7 +78,8 @@ class Voter:
         """All that the rules of voting need to know of us."""
         state = self._state
         return ballots.VoterView(
-            # A log that was longer once, and was damaged, still counts as that long.
+            # A log below its floor counts as long as the floor: what is missing may have been
+            # committed.
             own=max(state.log_end, state.floor),
             promised=state.promised,
             bound=self.lease_promise.binds,

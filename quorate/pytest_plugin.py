@@ -129,7 +129,9 @@ class OpenCluster:
         cluster: str = "test",
         profile: Profile = "lan",
     ) -> AsyncGenerator[list[Node]]:
-        """Run members in this process for the length of the block; they have a leader then.
+        """Run members in this process for the length of the block.
+
+        There is a leader when the block begins.
 
         A second call in the same test with the same name goes on with the same stores.
 

@@ -4,11 +4,11 @@ Nothing here knows networks or elections. The rooms, from the bottom up; imports
 
     tools                     look into a store, restore one
     snapshots    tables       state of the service: as files, as keys and records
-    log                       batches, table of terms, vote, identity
+    log                       batches, term table, vote, identity
     lmdb         writing      one LMDB environment; ordered durable writes off the event loop
     testing                   what only tests and simulations use, above all of them
 
-Read `log/store.py` for what is durable and when, `log/commit.py` for how, and `tables/tables.py`
+Read `log/store.py` for what is durable and when, `log/recorder.py` for how, and `tables/tables.py`
 for the state that the log's commands make.
 """
 
@@ -26,11 +26,11 @@ from .log.batch import (
     decode_header_untrusted,
     encode_batch,
 )
-from .log.commit import Write
 from .log.founding import force, make_store
 from .log.identity import Identity
 from .log.log_end import EMPTY_LOG, LogEnd
 from .log.readonly import ReadOnlyStore, open_readonly
+from .log.recorder import Write
 from .log.store import Store
 from .log.term_table import ForcedRow, SnapshotRow, TermRow
 from .log.vote import NodeState

@@ -18,6 +18,7 @@ from .fields import (
     HelloStatus,
     StreamPurpose,
     VoteReason,
+    is_term,
 )
 from .incoming import LinkHandler
 from .limits import LinkLimits
@@ -124,6 +125,7 @@ __all__ = [
     "VoteReason",
     "decode_untrusted",
     "encode",
+    "is_term",
     "open_stream",
     "parse_address",
     "parse_address_untrusted",

@@ -62,6 +62,7 @@ _RECORDS: Final[Mapping[object, tuple[struct.Struct, Callable[..., object]]]] = 
     tuple[m.TermSpan, ...]: (SPAN, m.TermSpan),
     tuple[m.FoundingStore, ...]: (STORE, m.FoundingStore),
 }
+# Bounds for the header's check only: "H" also stands for text, which is shorter.
 _LARGEST_TAILS: Final[Mapping[str, int]] = {"H": f.MAX_TERM_SPANS * SPAN.size, "I": MAX_BATCH_BYTES}
 
 
@@ -152,6 +153,7 @@ class Codec:
         names: list[str] = []
         formats: list[str] = []
         tails: list[Tail] = []
+        # For each bool, enumeration and set of flags: which bytes stand for what.
         tables: list[tuple[int, str, Mapping[int, object]]] = []
         for index, field in enumerate(attrs.fields(cast("type[attrs.AttrsInstance]", cls))):
             names.append(field.name)
@@ -243,6 +245,8 @@ class Codec:
         begin = end = HEADER.size + self._fixed.size
         values: list[Any] = [*self._fixed.unpack_from(frame, HEADER.size)]
         contents: list[bytes] = []
+        # The checksum comes behind: it needs the tails. So each length is bounded before it is
+        # used.
         for tail in self._tails:
             size = tail.size_untrusted(values[tail.index])
             contents.append(bytes(frame[end : end + size]))  # a slice: never more than there is

@@ -1,7 +1,7 @@
 """The building blocks of messages: widths and bounds of integers, and enumerations."""
 
 from enum import IntEnum, IntFlag
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin
 
 import attrs
 
@@ -11,8 +11,9 @@ NULL_VALUE: Final = -1
 PROTOCOL_VERSION: Final = 3 << 16
 """Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello.
 
-A member of version 1 gives each skipped term a row. It would drop its log where a leader of version
-2 does not list those. The hello of version 2 does not name the store."""
+A member of version 1 has a row for each skipped term, too. A leader of version 2 does not list
+these terms, and that member would truncate its log there. The hello of version 2 does not name the
+store."""
 
 MAX_TERM: Final = 1 << 62
 """Highest term that is accepted. A sum of two still fits 64 bits."""
@@ -38,21 +39,28 @@ class Integer:
         format: its letter for ``struct``.
         bounds: smallest and largest value, if that is less than the width allows. A frame with
             another value is refused.
+        is_term: it is a term, which receivers compare with their own before they act on it.
     """
 
     format: str
     bounds: tuple[int, int] | None = None
+    is_term: bool = False
 
 
 I64: TypeAlias = Annotated[int, Integer("q")]
 I32: TypeAlias = Annotated[int, Integer("i")]
 U64: TypeAlias = Annotated[int, Integer("Q")]
 U8: TypeAlias = Annotated[int, Integer("B")]
-Term: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TERM))]
+Term: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TERM), is_term=True)]
 Position: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_POSITION))]
 Milliseconds: TypeAlias = Annotated[int, Integer("q", (0, MAX_TIMESTAMP_MS))]
 Clock: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TIMESTAMP_MS))]
 Count: TypeAlias = Annotated[int, Integer("q", (0, MAX_POSITION))]
+
+
+def is_term(annotation: object) -> bool:
+    """Whether a field with this annotation is a term."""
+    return get_origin(annotation) is Annotated and cast("Integer", get_args(annotation)[1]).is_term
 
 
 class VoteReason(IntEnum):
@@ -77,7 +85,7 @@ class AppendFlags(IntFlag):
     CATCHUP = 1
     """The follower is catching up."""
     READY = 2
-    """The new term is durably in the follower's table of terms."""
+    """The new term is durably in the follower's term table."""
     INSTALL = 4
     """The follower installs a snapshot, and needs the log behind it afterwards."""
     NO_VOTE = 8

@@ -39,12 +39,15 @@ class LinkLimits:
     Args:
         queue_bytes: most bytes of messages, live log included, that wait for one peer; bulk has as
             many for itself. A frame larger than the limit is accepted if its queue is empty.
-        backoff_shortest: longest wait in seconds after a first failed dial; doubled by each further
-            one.
+            Smaller: a slow peer loses the live log sooner. Larger: it takes more memory.
+        backoff_shortest: bound in seconds of the wait after a first failed dial. Each further
+            failure doubles it. The wait is drawn between half of the bound and all of it.
         backoff_longest: most that the wait grows to. A link that lasted longer than this starts
             anew.
-        dial_seconds: timeout of connecting. The kernel repeats a lost packet after 1 s.
-        hello_seconds: timeout of the other side's first frame.
+        dial_seconds: timeout of connecting. The kernel repeats a lost packet after 1 s: below that,
+            one lost packet fails the dial. Larger: a new dial to a peer that is back comes later.
+        hello_seconds: timeout of the other side's first frame. Smaller: a busy member is taken for
+            a dead one. Larger: a silent stranger keeps its connection for longer.
         pending_hellos: most connections whose hello is waited for. One more closes the oldest
             connection of the host that has most of them.
         streams: most open streams per member; clients and tools share one such number.

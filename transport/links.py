@@ -13,9 +13,9 @@ So each direction has one owner, which dials it and has its queue.
 
 The naive way, and why it fails
 -------------------------------
-One connection for both directions, as TCP has it, needs a rule which of the two dials. If both do,
-at the same moment, both rules and both connections race, and a break in the middle leaves each side
-with another one. Here a break of one direction says nothing about the other.
+TCP could carry both directions over one connection. Then a rule must say which member dials. If
+both dial at the same moment, each side may keep another one of the two connections. Here each
+direction has one dialler, and a break of one says nothing about the other.
 
 Sending
 -------

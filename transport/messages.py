@@ -5,7 +5,7 @@ positions), with Aeron's field names in snake case. Added is what makes the prot
 carries the log:
 
 - ``Vote`` says why, and which term the voter has promised. ``NewLeadershipTerm`` carries the
-  leader's table of terms, so a follower finds the longest common prefix in one step.
+  leader's term table, so a follower finds the longest common prefix in one step.
 - ``AppendPosition`` has a READY flag and echoes a confirmation number that ``CommitPosition``
   carries out. Together they are the quorum round of a linearizable read.
 - ``LogSubscribe``, ``LogJoined`` and ``LogBatch`` are the live log. ``ReplayRequest`` opens a
@@ -15,7 +15,8 @@ carries the log:
 An annotation gives an integer's width on the wire: ``I64`` is an ``int`` for a type checker, and a
 signed 64-bit integer for `codec`, which compiles its codecs from these classes. A position is a
 byte offset in the one endless log; ``NULL_VALUE`` stands for "none". Terms, positions and times
-have bounds, so receivers can compute with them.
+have bounds, so receivers can compute with them. A term must be annotated as ``Term``: by that a
+member finds the terms that it does not believe (`node/protocol/untrusted.py`).
 """
 
 from typing import TypeAlias
@@ -99,9 +100,8 @@ class RequestVote:
     """A candidate asks for a vote in `candidate_term_id`.
 
     With `force`, voters that hear a leader may vote too: that leader asked the candidate to stand.
-    With
-    `even_if_behind`, voters whose log goes further may vote too: the candidate fetches what its log
-    is missing before it leads.
+    With `even_if_behind`, voters whose log goes further may vote too: the candidate fetches what
+    its log is missing before it leads.
     """
 
     log_leadership_term_id: Term
@@ -115,7 +115,7 @@ class RequestVote:
 
 @attrs.frozen
 class TermSpan:
-    """One leadership term in a table of terms: positions [base, end), end -1 = open."""
+    """One leadership term in a term table: positions [base, end), end -1 = open."""
 
     term: Term
     base: Position
@@ -196,13 +196,19 @@ class ScoutReply:
 
 @attrs.frozen
 class NewLeadershipTerm:
-    """The leader's answer to a canvass: its term, and the next term after that log's end.
+    """The leader's answer to a canvass: its term, and its term table.
 
-    ``commit_position`` is safe to apply up to; ``replication_position`` only says how far the
-    leader's own replication is. ``terms`` holds the newest rows of its table of terms, ascending,
-    at most `MAX_TERM_SPANS`. ``timestamp`` is in ms since the epoch. The leader has no log below
-    ``oldest_position``: a member that needs it installs a snapshot. A member that echoes a
-    confirmation number helps no other candidate for ``lease_ms``.
+    ``log_leadership_term_id`` is the last term of the asker's log. The three fields that begin with
+    ``next_`` are number, base and end of the term after it in the leader's table. The leader's own
+    term is ``leadership_term_id``, which begins at ``term_base_log_position``; its log ends at
+    ``log_position``.
+
+    ``commit_position`` is safe to apply up to; ``replication_position`` is durable on a quorum, and
+    perhaps not committed yet. ``terms`` holds rows of the leader's table around the asker's log
+    term, ascending, at most `MAX_TERM_SPANS`; its own term is the last. ``timestamp`` is in ms
+    since the epoch. The leader has no log below ``oldest_position``: a member that needs it
+    installs a snapshot. A member that echoes a confirmation number helps no other candidate for
+    ``lease_ms``. ``leader_recording_id`` and ``app_version`` are Aeron's; nobody reads them.
     """
 
     log_leadership_term_id: Term

@@ -1,9 +1,9 @@
 """Our link to one peer: dialled again and again, with a queue in front of it.
 
 A frame is offered to the network at once. What the network does not take waits in one of two queues
-of bounded size: messages, which include the live log, and behind them bulk, which is whatever the
-protocol does not wait for. One task empties both as the network becomes ready. So bulk takes no
-room from a message, and delays it by one half-sent frame at most.
+of bounded size: messages, which include the live log, and behind them bulk, which is large client
+requests and replies that members forward. One task empties both as the network becomes ready. So
+bulk takes no room from a message, and delays it by one half-sent frame at most.
 
 When a queue is full
 --------------------
@@ -159,6 +159,7 @@ class OutgoingLink:
         """Close the link at once; waiting frames are lost. It is dialled again by `run`."""
         if self._connection is not None:
             self._log(reason)
+            # Closing wakes `_wait_for_end`. So `_keep` ends, and `run` dials again.
             self._connection.close()
             self._connection = None
             # The peer's side of this stream ends with the connection. A half-sent frame can't be
@@ -210,16 +211,17 @@ class OutgoingLink:
             self._on_up()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._empty_queue, connection)
-                if unasked or await self._sends_more(connection):
+                if unasked or await self._wait_for_end(connection):
                     self.close("it sent bytes over a link that only we send on")
                 else:
                     self.close("it closed the link")
                 # The other task may be waiting for frames, and none will come any more.
                 nursery.cancel_scope.cancel()
         finally:
+            # Usually closed by now. What is left is a cancellation, or a bug in `on_up`.
             self.close("the member stops")
 
-    async def _sends_more(self, connection: Connection) -> bool:
+    async def _wait_for_end(self, connection: Connection) -> bool:
         """Wait for the connection's end; True if bytes arrive instead."""
         try:
             # One byte is enough: anything at all breaks the rules of a link.
@@ -232,14 +234,14 @@ class OutgoingLink:
         try:
             while True:
                 await self._filled.wait()
-                # Waited for even if there was room a moment ago: `_flush` stops after a bound, and
-                # this lets other tasks run.
+                # Waited for even if there was room a moment ago: `_send_waiting` stops after a
+                # bound, and this lets other tasks run.
                 await connection.wait_writable()
-                self._flush(connection)
+                self._send_waiting(connection)
         except CONNECTION_ERRORS as error:
-            self.close(describe(error))  # ends _sends_more, too
+            self.close(describe(error))  # ends _wait_for_end, too
 
-    def _flush(self, connection: Connection) -> None:
+    def _send_waiting(self, connection: Connection) -> None:
         """Hand to the network what it takes, up to a bound: other tasks want their turn."""
         sent = 0
         while sent < FLUSH_BYTES:

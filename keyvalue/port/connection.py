@@ -101,13 +101,13 @@ class Connection:
     """
 
     __slots__ = (
+        "_client_done",
         "_conversation",
-        "_ended",
         "_events",
-        "_finishing",
         "_input_bytes",
         "_kernel_bytes",
         "_lingering",
+        "_no_more_input",
         "_outgoing",
         "_outgoing_bytes",
         "_poller",
@@ -145,7 +145,7 @@ class Connection:
         self._kernel_bytes: int = 0  # in the kernel, not acknowledged, when we last looked
         # The three steps of an end in order: we read no more; our direction is closed; the client
         # has closed its direction (which may also come first).
-        self._finishing = self._lingering = self._ended = False
+        self._no_more_input = self._lingering = self._client_done = False
         self.congested = False
         self.read_at = 0.0
 
@@ -182,7 +182,7 @@ class Connection:
 
     def finish(self) -> None:
         """Read no more, answer what was read, and then close in order."""
-        self._finishing = True
+        self._no_more_input = True
         self._wait_for(self._events & ~_READ)
         self._finish_if_done()
 
@@ -237,7 +237,7 @@ class Connection:
             return False
         if data:
             return not self._lingering and self.on_data(data, count_untrusted(data))
-        self._ended = True  # nothing is left to read, so closing loses no reply
+        self._client_done = True  # nothing is left to read, so closing loses no reply
         self.finish()
         return False
 
@@ -290,7 +290,7 @@ class Connection:
             self._send_reply(data)
         if self.fileno < 0:
             return
-        if self.client.closing or self._finishing:
+        if self.client.closing or self._no_more_input:
             self._wait_for(self._events & ~_READ)
             self._finish_if_done()
         elif not self._events & _READ:
@@ -300,7 +300,7 @@ class Connection:
 
     def _read_on(self) -> None:
         """Read again, unless input is held, replies wait, or the end is near."""
-        held, ending = self._conversation.held_bytes, self.client.closing or self._finishing
+        held, ending = self._conversation.held_bytes, self.client.closing or self._no_more_input
         if not (ending or self.congested) and held <= self._port.limits.input_bytes:
             self._wait_for(self._events | _READ)
 
@@ -387,17 +387,18 @@ class Connection:
     def _finish_if_done(self) -> None:
         """Close if this is to end and the last reply is sent."""
         closing, failed = self.client.closing, self._conversation.failed
+        # Not yet: replies wait, or the client has not closed its side.
+        if self._outgoing or (self._lingering and not self._client_done):
+            return
         # QUIT closes at once: the client expects it. After a broken protocol bytes may still be on
         # their way to us, and a plain close would reset the connection.
-        if self._outgoing or (self._lingering and not self._ended):
-            return
-        if closing and (self._ended or not failed):
+        if closing and (self._client_done or not failed):
             self.close()
-        elif closing or (self._finishing and self._conversation.idle):
+        elif closing or (self._no_more_input and self._conversation.idle):
             self._end_in_order()
 
     def _end_in_order(self) -> None:
-        if self._ended:
+        if self._client_done:
             self.close()
             return
         self._conversation.end()

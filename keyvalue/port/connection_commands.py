@@ -245,10 +245,11 @@ def _wait(arguments: Sequence[bytes], _client: ClientState, port: PortState) -> 
 
 def _surely_reached(port: PortState) -> int:
     status = port.gateway.status()
-    # A committed write is on a quorum, so at least a minority of other members has it. Only the
-    # leader knows positions of all members, and may know of more.
+    voters = sum(not member.standby for member in port.gateway.topology.members)
+    # A committed write is on a quorum of the voters: on the leader, and on half of them, rounded
+    # down. A standby counts only where its position is known, which is at the leader.
     reached = sum(peer.append_position >= status.commit_position for peer in status.peers)
-    return max(reached, (len(status.peers) + 1) // 2)
+    return max(reached, voters // 2)
 
 
 def woven(reply: bytes, transaction: Transaction, client: ClientState, port: PortState) -> bytes:

@@ -104,7 +104,9 @@ class Conversation:
         self._whole, self._next = b"", 0  # the chunk's encoding; index of its next command
         self._request: Request | None = None  # under way
         self._expected = 0  # number of its commands
-        self._convert: Callable[[bytes], bytes] | None = None  # from its result to the reply
+        # Makes the reply from the request's result. In effect an argument of `_submit`: it is set
+        # just before the call, because the result may arrive within it. `_on_result` clears it.
+        self._convert: Callable[[bytes], bytes] | None = None
         # `_running` while `_run` is on the stack: a result may arrive within it. `_paused` while
         # commands wait for a later turn, or for the client to read.
         self._running = self._paused = False
@@ -210,7 +212,7 @@ class Conversation:
         self._parser.incomplete = self.client.transaction = None
         self.replies.clear()
 
-    def _fail(self) -> None:
+    def _close_after_bug(self) -> None:
         """End the connection after a bug in here."""
         # Our caller may be the task that applies the log. An exception there would end the member,
         # so a bug in the conversation ends one connection instead.
@@ -277,14 +279,15 @@ class Conversation:
         try:
             if paused and not self.client.closing:
                 self._run()
-        except Exception:  # noqa: BLE001 - see _fail
-            self._fail()
+        except Exception:  # noqa: BLE001 - see _close_after_bug
+            self._close_after_bug()
 
     def _step(self) -> bool:
         """Execute the next command, or the run that begins with it; True if a request was made."""
         at, client, gateway = self._next, self.client, self._port.gateway
         elsewhere = client.cluster_aware and not gateway.topology.is_leader
-        # CLIENT REPLY SKIP is for one command, so that one must not be in a run.
+        # CLIENT REPLY SKIP is for one command, so that one must not be in a run. `skips` also moves
+        # its state on, so it is called once per command.
         alone = client.quiet and client.skips()
         if client.transaction is None and not alone and (not elsewhere or client.read_only):
             end, payload, kind = len(self._commands), self._whole, None
@@ -323,7 +326,7 @@ class Conversation:
             if spec is not None and spec.name == "exec":  # as in Redis, a wrong EXEC ends MULTI
                 client.watched, client.transaction = WatchedKeys(), None
                 problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
-            self._refuse(resp.error(problem or b"ERR"))
+            self._answer_error(resp.error(problem or b"ERR"))
             if arguments[0].lower() in ATTACKS:
                 client.closing = True  # before the body of the HTTP request is taken for commands
         elif client.transaction is not None and spec.name not in AT_ONCE:
@@ -333,13 +336,15 @@ class Conversation:
         else:
             self._keyed(spec, arguments)
 
-    def _refuse(self, error: bytes) -> None:
+    def _answer_error(self, error: bytes) -> None:
+        """Answer one command with an error; unlike `refuse`, which gives up all input."""
         # As in Redis, an error while queueing makes EXEC fail.
         if self.client.transaction is not None:
             self.client.transaction.fail()
         self.replies.append(error)
 
     def _local(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        """Execute a command of kind CONNECTION; some of them send a request."""
         match spec.name:
             case "exec":
                 self._exec()
@@ -347,7 +352,7 @@ class Conversation:
                 try:
                     self._special(spec, arguments)
                 except CommandError as trouble:
-                    self._refuse(trouble.reply)
+                    self._answer_error(trouble.reply)
             # WAIT waits at the leader, which alone knows what each follower has.
             case "wait" if (words := must_wait(arguments, self.client, self._port)) is not None:
                 self._convert = lambda reply: resp.integer(int(reply))
@@ -356,6 +361,11 @@ class Conversation:
                 self.replies.append(answer(spec, arguments, self.client, self._port))
 
     def _special(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        """Execute WATCH, QUORATE.CONTROL or QUORATE.ONCE.
+
+        Raises:
+            CommandError: before anything was sent.
+        """
         if spec.name == "watch":
             self._watch(spec, arguments)
         elif spec.name == "quorate.control":  # its result is plain text
@@ -410,8 +420,8 @@ class Conversation:
                 self.replies.append(reply)
             if not self._running:  # else the loop in `_run` continues by itself
                 self._run()
-        except Exception:  # noqa: BLE001 - see _fail
-            self._fail()
+        except Exception:  # noqa: BLE001 - see _close_after_bug
+            self._close_after_bug()
 
     def _take_replies(self, reply: bytes, payload: bytes, expected: int) -> None:
         """Take the reply to `expected` commands; those that were not executed come next."""
@@ -427,10 +437,10 @@ class Conversation:
     def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
         # Redirected here already: EXEC has no key, so it could not name a slot.
         if (moved := redirection(self._port, self.client, spec, arguments)) is not None:
-            return self._refuse(moved)
+            return self._answer_error(moved)
         encoded = resp.pack(tuple(arguments))
         error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
-        return self.replies.append(resp.QUEUED) if error is None else self._refuse(error)
+        return self.replies.append(resp.QUEUED) if error is None else self._answer_error(error)
 
     def _exec(self, stamp: Stamp = UNSTAMPED) -> None:
         client, transaction = self.client, self.client.transaction

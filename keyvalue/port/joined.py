@@ -154,7 +154,7 @@ class JoinedRequest(Request):
             if partly is not None:
                 self._split_off(self._answered).done(partly)
                 self._answered += 1
-        except Exception:  # noqa: BLE001 - see Conversation._fail
+        except Exception:  # noqa: BLE001 - see Conversation._close_after_bug
             self._abort()
             self.cancel()
             return True
@@ -197,7 +197,7 @@ class JoinedRequest(Request):
             else:
                 self._deliver(own)
                 self.cancel()
-        except Exception:  # noqa: BLE001 - see Conversation._fail
+        except Exception:  # noqa: BLE001 - see Conversation._close_after_bug
             self._abort()
 
     def _take_in_part(self, done: int, replies: bytes) -> None:

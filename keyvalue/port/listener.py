@@ -81,6 +81,8 @@ _PROBE_SECONDS: Final = 20
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _BACKLOG: Final = 511  # as Redis
+# With fewer, it takes many turns until all clients are back after an outage; with more, the clients
+# that are back wait for longer.
 _ACCEPTS_IN_A_ROW: Final = 64
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_ACCEPT_S: Final = 0.1
@@ -151,7 +153,7 @@ class ClientPort:
             self._limit_to_descriptors()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._accept_clients, listeners, redirecting)
-                nursery.start_soon(self._end_lingering)
+                nursery.start_soon(self._close_overdue)
                 task_status.started((self._state.host, self._state.port))
                 while True:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
@@ -178,6 +180,7 @@ class ClientPort:
         for connection in list(self._connections.values()):
             connection.finish()
         with trio.move_on_after(DRAIN_SECONDS):
+            # A connection lingers once its last reply is sent, or closes and is forgotten.
             while len(self._lingering) < len(self._connections):
                 await self._ended.wait()
 
@@ -281,7 +284,7 @@ class ClientPort:
                     _log.warning("no client can be accepted: %s", error.strerror)
                     await trio.sleep(_RETRY_ACCEPT_S)
 
-    async def _end_lingering(self) -> Never:
+    async def _close_overdue(self) -> Never:
         """Close connections that lingered too long, and those whose clients do not read."""
         while True:
             # One timer for all clients. A timer for each would cost a task for each.

@@ -38,7 +38,10 @@ _QUERY: Final = int(RequestKind.QUERY)
 _NEITHER: Final = 2  # for the connection, malformed, or a container's subcommand
 _ALONE: Final = 3  # a walk over keys: several in one request would take too long
 _WALKS: Final = frozenset(("keys", "randomkey", "scan"))
+# Spellings and numbers of arguments whose route is remembered. With fewer, clients that use many
+# make us look routes up again and again; with more, strangers can fill more memory.
 _KNOWN_ROUTES: Final = 8192
+# By route: _COMMAND, _QUERY, _NEITHER, _ALONE.
 _KIND_OF: Final = (RequestKind.COMMAND, RequestKind.QUERY, None, RequestKind.QUERY)
 
 

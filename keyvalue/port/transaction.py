@@ -21,7 +21,9 @@ from ..protocol.replies import split_array
 
 __all__ = ["Queued", "Transaction", "weave"]
 
-_MAX_LOCAL: Final = 100  # all are answered without a break
+# All are answered without a break, so more of them hold up other clients for longer. With fewer,
+# transactions that Redis takes are refused.
+_MAX_LOCAL: Final = 100
 _TOO_MANY_LOCAL: Final = resp.error("ERR too many connection commands in one transaction")
 _TOO_MANY: Final = resp.error(f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands")
 _TOO_LARGE: Final = resp.error("ERR the transaction is larger than this member takes")

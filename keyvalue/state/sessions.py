@@ -149,8 +149,8 @@ class Sessions:
         Raises:
             CommandError: there are too many already.
         """
-        # Counted with the timed-out ones, which every member has alike: they are removed by log
-        # time.
+        # Timed-out ones that are not removed yet count. Removal follows log time, so the number is
+        # the same on all members.
         if len(self._sessions) >= MAX_SESSIONS:
             raise CommandError(_TOO_MANY)
         self._last_id = session_id = max(revision, self._last_id + 1)  # one entry may open several

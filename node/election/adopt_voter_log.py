@@ -7,10 +7,9 @@ before it announces where its own term begins.
 
 Why it is safe
 ==============
-A committed entry is on a quorum, so at least one voter has it. The longest log of a quorum has all
-committed entries, by the rule by which a candidate's log is judged in any other ballot. The voters
-have promised the winner's term, so they take nothing more from older leaders while the winner
-fetches.
+A committed entry is on a quorum, so at least one voter has it. The most up-to-date log of a quorum
+has all committed entries: every ballot relies on that (Raft, §5.4.1). The voters have promised the
+winner's term, so they take nothing more from older leaders while the winner fetches.
 
 If the voter with the longest log fails in the meantime, the ballot was for nothing, and there is
 another election.
@@ -84,12 +83,12 @@ async def _watch(ctx: ElectionContext) -> Never:
         trio.TooSlowError: nothing was.
     """
     store, timeouts = ctx.store, ctx.state.timeouts
-    state, moved_at = (store.submitted, store.recorded), trio.current_time()
+    now, moved_at = (store.submitted, store.recorded), trio.current_time()
     while True:
         await trio.sleep(timeouts.leader_heartbeat_interval)
         # Either something more was handed to the disk, or the disk has finished something.
-        before, state = state, (store.submitted, store.recorded)
-        if state[0] is not before[0] or state[1] is not before[1]:
+        before, now = now, (store.submitted, store.recorded)
+        if now[0] is not before[0] or now[1] is not before[1]:
             moved_at = trio.current_time()
         patience = 2 * timeouts.leader_heartbeat_timeout + store.unsynced / SLOWEST_DISK
         if trio.current_time() >= moved_at + patience:
@@ -115,7 +114,7 @@ async def _listen(ctx: ElectionContext) -> Never:
                 | StaleLeader(leadership_term_id=term)
             ) if term > ctx.promised_term:
                 ctx.highest_term_heard = max(ctx.highest_term_heard, term)
-                raise TransportError(f"member {sender} lives in term {term}")
+                raise TransportError(f"member {sender} is in term {term}")
             case _:
                 pass
 
@@ -159,7 +158,7 @@ class _VoterLog:
                 )
 
     def _check_untrusted(self) -> None:
-        """Refuse a table of terms that is not the end of a log.
+        """Refuse a term table that is not the end of a log.
 
         Raises:
             WireError: it is not.
@@ -170,8 +169,11 @@ class _VoterLog:
             if not (coherent and 0 <= span.base <= span.end):
                 raise WireError(f"member {self._from} has no such terms: {self._spans}")
             position, term = span.end, span.term
-        if (term, position) >= (self._term, 0) or position != self._end:
-            raise WireError(f"member {self._from}: its log does not end with its terms: {term}")
+        if term >= self._term or position != self._end:
+            raise WireError(
+                f"member {self._from}: its terms end at {position} in term {term}; "
+                f"expected {self._end}, in a term below {self._term}"
+            )
 
     async def _truncate(self) -> None:
         """Drop what the voter's log does not have."""
@@ -187,8 +189,9 @@ class _VoterLog:
             await self._ctx.log_guard.truncate(position, last_term)
         first = self._spans[0]
         if last_term < first.term and (last_term, position) != (NULL_VALUE, first.base):
-            # The vote lists only the last terms. Our log is truncated to the first of these, so
-            # the next vote will list older ones.
+            # The vote lists only the last terms. (Without a common term, a list that begins at
+            # position 0 is the whole table.) Our log is truncated to the first of these, so the
+            # next vote will list older ones.
             raise TransportError(f"the logs part before term {first.term} of member {self._from}")
 
     async def _record(self, stream: FrameStream) -> None:
@@ -199,9 +202,10 @@ class _VoterLog:
             WireError: it is not of the log that the vote describes.
         """
         store = self._store
-        # A voter that lives in our term, or in a newer one, may have truncated its log since.
+        # `before`: the voter must still be in an older term. In ours, or a newer one, it follows a
+        # leader and may have truncated its log since.
         replay = ReplayReceiver(
-            stream, self._term, lambda: store.appended_position, self._end, before=True
+            stream, self._term, lambda: store.submitted_position, self._end, before=True
         )
         while not replay.over:
             with trio.fail_after(self._ctx.state.timeouts.leader_heartbeat_timeout):

@@ -26,7 +26,7 @@ from ...transport import (
     Vote,
     VoteReason,
 )
-from ..protocol import ballots, log_matching
+from ..protocol import log_matching
 from ..protocol.promise import MAX_LEASE_MS
 from ..protocol.role import Ended
 from ..protocol.states import BALLOT_STATES, EDGES, State
@@ -66,7 +66,7 @@ class ElectionContext:
 
     Args:
         state: of the member.
-        store: its log, its table of terms, and its vote.
+        store: its log, its term table, and its vote.
         links: to the other members.
         applier: applies what is committed.
         voter: makes promises, and answers candidates.
@@ -180,7 +180,7 @@ class ElectionContext:
             if ended.message is None:
                 # A member that hears of a newer term has not failed: it need not wait.
                 self.backoff.failed(ended.reason)
-            self._take_over(ended)
+            self._inherit(ended)
         return Next(State.INIT, ended.reason)
 
     def _begin(self, ended: Ended) -> None:
@@ -188,14 +188,14 @@ class ElectionContext:
         self.began, self.cause = self.state_since, ended.reason
         self.count += 1
         self._extended_canvass = self.count == 1
-        self._take_over(ended)
+        self._inherit(ended)
         if self.count > 1:
             # A leader or a quorum that is lost is what an operator looks for in the log.
             lost = not (ended.in_order or self.state.closing)
             level = logging.WARNING if lost else logging.INFO
             self._publish(before, Next(State.INIT, ended.reason), level)
 
-    def _take_over(self, ended: Ended) -> None:
+    def _inherit(self, ended: Ended) -> None:
         """Take from a role that has ended what the election needs."""
         # Both are for one election: a leader that has closed may be back, and a mandate is for one
         # term.
@@ -346,19 +346,14 @@ class ElectionContext:
 
     def _on_prevote(self, sender: int, message: Scout) -> None:
         """Answer a pre-vote; of two members that ask at the same time one yields."""
-        state, prevote = self.state, self.prevote
+        prevote = self.prevote
         if message.member_id != sender:
             return
         # Noted whatever we answer: in the next canvass it counts as a position.
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        yields = ballots.gives_way(state.log_end, state.member_id, message)
-        # A member that the leader has nominated does not yield; it would only return to that
-        # leader and wait.
-        goes_first = (
-            prevote is not None and prevote.asking and (self.mandate is not None or not yields)
-        )
         # We refuse while we ask ourselves and go first: with two yes, both would raise the same
         # term and split the votes.
+        goes_first = prevote is not None and prevote.goes_before(message)
         in_ballot = self.current in {State.CANVASS, State.NOMINATE} and not goes_first
         reason = self.voter.answer_prevote(message, in_ballot=in_ballot, leader_alive=False)
         if reason is VoteReason.GRANTED and prevote is not None:
@@ -388,8 +383,9 @@ class ElectionContext:
         if message.leader_member_id != sender or not 0 <= message.lease_ms <= MAX_LEASE_MS:
             return None
         self.gone = None if self.gone == sender else self.gone
-        # A leader below our promise could take back what a newer one has committed. One below a
-        # leader that we heard is safe, but a member that was paused would follow all of them.
+        # A leader below our promise could take back what a newer one has committed. One that is
+        # only below a leader that we heard is no danger. But a member that wakes from a pause would
+        # follow each past leader in turn.
         newest = max(self.promised_term, state.leader_term)
         if log_matching.is_stale(message, newest):
             self.links.send(sender, StaleLeader(newest, state.member_id))
@@ -408,7 +404,7 @@ class ElectionContext:
             case log_matching.Disregard():
                 return None
             case log_matching.Truncate(to=position, last_term=last_term):
-                # The term first: from then on no older leader can have the entries back.
+                # The promise first: after it no older leader can send us the dropped entries again.
                 await self.voter.adopt_term(message.leadership_term_id)
                 await self.log_guard.truncate(position, last_term)
                 return Next(State.INIT, f"truncated uncommitted entries from {position} on")

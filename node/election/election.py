@@ -230,8 +230,8 @@ async def candidate_ballot(ctx: ElectionContext, candidacy: Candidacy) -> Next:
                 if (step := await ctx.react(sender, message)) is not None:
                     return step
                 if (newer := ctx.promised_term) > term:
-                    # We refused a shorter log in a newer term, which its owner may yet win: the
-                    # votes that we have are for a term that we may not lead any more.
+                    # We promised a newer term when we refused its candidate (its log is shorter).
+                    # We may not lead below our promise, so our votes are worthless.
                     return Next(State.CANVASS, f"term {newer} was promised during the ballot")
 
 
@@ -241,7 +241,7 @@ def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) 
         return  # a standby was not asked
     if vote.reason in NOT_WAITED_FOR:
         # Its refusal is no objection: it does not veto, and nobody waits for it.
-        candidacy.silent = (*candidacy.silent, sender)
+        candidacy.not_waited_for.add(sender)
     else:
         # By the link that it came on, not by the member that it names: no member votes twice.
         candidacy.votes[ctx.state.voter(sender)] = vote.vote
@@ -258,7 +258,7 @@ def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next 
     if candidacy.mandate is not None and ballots.has_quorum(votes, own, quorums):
         # The leader chose us: no better candidate is waited for.
         return Next(won, "quorum leader", candidacy)
-    not_waited_for = [*map(state.voter, (*ctx.absent, *candidacy.silent))]
+    not_waited_for = [*map(state.voter, {*ctx.absent, *candidacy.not_waited_for})]
     if ballots.is_unanimous_leader(votes, own, quorums, not_waited_for):
         return Next(won, "unanimous leader", candidacy)
     if not over:

@@ -116,7 +116,8 @@ async def _replay_stream(
 async def follower_replay(ctx: ElectionContext, role: Following) -> Next:
     """Apply what we have and know to be committed; the rest follows when it is."""
     assert isinstance(role.way, log_matching.Replay)
-    # Not sooner: while earlier terms are copied, each canvass may find another leader.
+    # Requests are forwarded from now on, and not sooner: while earlier terms are copied, each
+    # canvass may find another leader.
     ctx.requests.follow(role.leader_id)
     # The leader's election waits for a quorum of these positions before it can go on.
     role.report()
@@ -217,12 +218,13 @@ async def follower_log_await(ctx: ElectionContext, role: Following) -> Next:
 
 async def follower_ready(ctx: ElectionContext, role: Following) -> Next:
     """Report to the leader that its term is durable here."""
-    # After a catch-up nothing has made sure of it yet. READY without the row is H3 (F3, I-26).
+    # After a catch-up the term's row may still be missing, or not durable. READY without it is H3
+    # (F3, I-26).
     await role.anchor()
-    # We have all that this leader had sent when we joined, and so all that we ever had of its term.
-    # An end of our log that was damaged has come back, if it was of that term or an earlier one.
+    # Now our log is the leader's, up to where its live log began for us. So a damaged end of this
+    # term is back. One of an earlier term is back if it was committed; if not, it is void.
     if EMPTY_LOG < ctx.store.recorded.lost < LogEnd(role.term + 1, 0):
-        await ctx.store.regain()
+        await ctx.store.clear_lost()
     # Durable before the first promise: after a restart we must wait for as long.
     await ctx.voter.expect_leases(role.lease_ms)
     role.flags = AppendFlags.READY

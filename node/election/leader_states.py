@@ -2,7 +2,7 @@
 
 Before CLOSED the leader commits nothing, announces no commit position that it did not know when the
 election began, and applies nothing above that. First a quorum gets its whole log, then a quorum has
-its term in the table of terms (READY), and then it writes the entry that opens the term.
+its term in the term table (READY), and then it writes the entry that opens the term.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def run_leader(ctx: ElectionContext, won: Candidacy) -> Next:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(role.run)
             nursery.start_soon(_announce, ctx, role)
-            nursery.start_soon(_elect, ctx, role)
+            nursery.start_soon(_begin_term, ctx, role)
             # Otherwise the leader would undo what the operator has just asked for.
             if not won.by_operator:
                 nursery.start_soon(role.prefer)
@@ -81,15 +81,15 @@ def _check_term(ctx: ElectionContext, term: int) -> None:
 
 async def _announce(ctx: ElectionContext, role: Leadership) -> None:
     """Announce the new term to all members until the election is closed."""
-    # Not until `accepting`: a handover sets that to False again, and the member that is to take
-    # over would follow us once more.
+    # Until CLOSED, and not while `accepting` is False: a handover clears that flag again. An
+    # announcement would then make the successor follow us once more.
     while ctx.current is not State.CLOSED:
         # Repeated, since a link drops what it has no room for, and members start late.
         ctx.links.broadcast(role.new_leadership_term(ctx.store.log_term))
         await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
 
 
-async def _elect(ctx: ElectionContext, role: Leadership) -> None:
+async def _begin_term(ctx: ElectionContext, role: Leadership) -> None:
     """Go through the leader's states to CLOSED, and take requests from then on."""
     while ctx.current is not State.CLOSED:
         ctx.enter(await LEADER_FUNCTIONS[ctx.current](ctx, role))
@@ -117,7 +117,7 @@ async def leader_replay(ctx: ElectionContext, _role: Leadership) -> Next:
 
 
 async def leader_init(ctx: ElectionContext, role: Leadership) -> Next:
-    """Make our term durable in our own table of terms."""
+    """Make our term durable in our own term table."""
     # We count ourselves as ready next, so our own row must be durable first (I-13).
     await ctx.store.ensure_coherent(
         term=role.term, base=role.base, end=None, timestamp_ms=role.now_ms()
@@ -126,7 +126,7 @@ async def leader_init(ctx: ElectionContext, role: Leadership) -> Next:
 
 
 async def leader_ready(ctx: ElectionContext, role: Leadership) -> Next:
-    """Wait until a quorum has our term in its table of terms; then open the term in the log."""
+    """Wait until a quorum has our term in its term table; then open the term in the log."""
     # A follower with our term's row can prove where its log agrees with ours; with a quorum of
     # them, the next leader knows that our term was, and where it began.
     while not ctx.state.quorums.agree(role.ready_voters()):

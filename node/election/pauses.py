@@ -27,7 +27,7 @@ class Backoff:
         self._state = state
         self._failure = ""
         self._seconds = 0.0
-        self._due = 0.0  # of these, what INIT has not waited for yet
+        self._due = 0.0  # seconds that INIT still has to wait
 
     def reset(self) -> None:
         """Note that an election was completed."""

@@ -2,8 +2,8 @@
 
 It is a round of questions inside of NOMINATE, which binds nobody and writes nothing (the Raft
 dissertation, section 9.6; BlazingMQ's elector calls it scouting, and so do our messages). So a
-member that cannot win disturbs nobody: one that was cut off and returns brings no higher term with
-it, and one that alone has lost the leader learns from the other members that they hear it.
+member that cannot win disturbs nobody. One that was cut off returns without a higher term. One that
+alone has lost the leader learns from the other members that they still hear it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..protocol.states import State
 from .transition import Candidacy, Next
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable
 
     from .context import ElectionContext
 
@@ -49,9 +49,17 @@ class PreVote:
     async def run(self) -> Next:
         """Wait for our turn and ask, again and again, until something comes of it."""
         while True:
-            for part in (self.await_turn, self.ask_voters):
-                if (step := await part()) is not None:
-                    return step
+            if step := await self.await_turn() or await self.ask_voters():
+                return step
+
+    def goes_before(self, other: Scout) -> bool:
+        """Whether we are asking, and the other member that asks has to yield."""
+        state = self.ctx.state
+        # A member that the leader has nominated does not yield; it would only return to that
+        # leader and wait.
+        nominated = self.ctx.mandate is not None
+        yields = ballots.gives_way(state.log_end, state.member_id, other)
+        return self.asking and (nominated or not yields)
 
     def give_way(self) -> None:
         """Let another member go first: its answer would be lost if we raised our term as well."""
@@ -98,20 +106,20 @@ class PreVote:
             self.asking = False
 
 
-async def stand(ctx: ElectionContext, term: int, silent: Sequence[int] = ()) -> Next:
+async def stand(ctx: ElectionContext, term: int, not_waited_for: Iterable[int] = ()) -> Next:
     """Raise our term, and become a candidate in it.
 
     Args:
         ctx: of the member.
         term: to stand in.
-        silent: members that the ballot does not wait for.
+        not_waited_for: see `Candidacy`.
     """
     assert not ctx.voter.lease_promise.binds, "a promise to the leader still holds"
     # The vote for ourselves is durable before any member hears of our candidacy.
     await ctx.voter.promise(NodeState(term, ctx.state.member_id))
     # A mandate is good for one ballot.
     mandate, ctx.mandate = ctx.mandate, None
-    candidacy = Candidacy(term, mandate, tuple(silent))
+    candidacy = Candidacy(term, mandate, {*not_waited_for})
     return Next(State.CANDIDATE_BALLOT, f"candidate for term {term}", candidacy)
 
 
@@ -197,8 +205,8 @@ class Questions:
 
     async def conclude(self) -> Next:
         """Stand: a quorum would vote for us."""
-        # To wait for these in the ballot would cost a whole election timeout: they do not answer,
-        # or may not.
+        # To wait for these in the ballot would cost a whole election timeout: they are silent, have
+        # no vote, or are bound by a lease.
         without = [m for m, why in self._answers.items() if why in NOT_WAITED_FOR]
         return await stand(self._ctx, self._question.proposed_term_id, [*self._silent, *without])
 

@@ -36,8 +36,8 @@ class Candidacy:
     Args:
         term: the term that we stand in.
         mandate: the message by which the leader has asked us to take over; None without one.
-        silent: members that the ballot does not wait for: they did not answer the pre-vote, or
-            have no vote.
+        not_waited_for: members that did not answer the pre-vote, have no vote, or are bound by a
+            lease.
 
     Attributes:
         votes: the answers so far, by voter.
@@ -47,7 +47,7 @@ class Candidacy:
 
     term: int
     mandate: TimeoutNow | None = None
-    silent: tuple[int, ...] = ()
+    not_waited_for: set[int] = attrs.field(factory=set[int])
     votes: dict[VoterId, bool] = attrs.field(factory=dict[VoterId, bool])
     ahead: Vote | None = None
 

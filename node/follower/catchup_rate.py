@@ -36,16 +36,19 @@ network or disk makes a catch-up slower than its limit. Larger: longer bursts ab
 class CatchupRate:
     """The speed limit of a member's catch-ups.
 
+    A token bucket, kept as one time: each byte that counts moves `_due` on, and a follower whose
+    `_due` is ahead of now pauses until then.
+
     Args:
         applier: feeds the service that postpones work.
         bytes_per_second: by which the gap to the leader may shrink.
 
     Attributes:
-        rests_until: end of the last pause, on trio's clock.
+        paused_until: end of the last pause, on trio's clock.
     """
 
     def __init__(self, applier: Applier, bytes_per_second: int) -> None:
-        self.rests_until = float("-inf")
+        self.paused_until = float("-inf")
         self._applier = applier
         self._seconds_per_byte = 1 / bytes_per_second
         self._last: tuple[int, int] | None = None  # our position and the leader's
@@ -78,14 +81,15 @@ class CatchupRate:
         self._last = position, end
         fetched = position - last
         self._free += max(0, end - last_end)
-        # A step that took no longer than the limit allows was not held up.
+        # We were held up, by the disk or the network, if the step took longer than the limit
+        # allows. Then only the credit may be made up for, and no byte is free any more.
         if (earliest := now - max(_CREDIT_SECONDS, fetched * self._seconds_per_byte)) > self._due:
             self._due, self._free = earliest, 0
         free = min(self._free, fetched)
         self._free -= free
         self._due += (fetched - free) * self._seconds_per_byte
         if self._due > now + _STRIDE_SECONDS:
-            self.rests_until = self._due
+            self.paused_until = self._due
             await trio.sleep_until(self._due)
 
     def _tell_service(self) -> None:

@@ -1,8 +1,8 @@
 """The role of a follower: from the adoption of a leader until it falls silent or is replaced.
 
-It receives the member's messages through the follower's states of the election and afterwards. It
-records the live log, reports how far its log is durable, commits what the leader has committed, and
-watches its leader.
+While it lasts, it handles the other members' messages: first in the follower's states of the
+election, then in CLOSED. It records the live log, reports how far its log is durable, commits what
+the leader has committed, and watches its leader.
 
 The log
 =======
@@ -53,7 +53,7 @@ from ...transport import (
 from ..protocol import ballots, log_matching, quorum
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
-from ..protocol.signal import Signal, look_again, overdue
+from ..protocol.signal import Signal, overdue, sleep_to_shared_tick
 from ..state_machine.applier import PendingBatch
 from .live_log import Ahead
 from .replay_receiver import ReplayReceiver
@@ -164,7 +164,6 @@ class Following(Role):
         self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
         # The announcement was a sign of life; without this the watch would end the role at once.
         self.pulse.alive()
-        self._log_term = self.store.log_term
         self._confirm_id = 0
         self._reported_at = -math.inf
         self._ahead = Ahead()
@@ -209,7 +208,8 @@ class Following(Role):
         """
         if isinstance(message, Scout):
             if message.member_id == sender:
-                # Whether the leader still wants a member to take over, that member asks the leader.
+                # `force` says that our leader asked the sender to take over. We need not know
+                # whether it still does: the sender asks the leader, too.
                 alive = self.leader_alive and not message.force
                 self.voter.answer_prevote(message, in_ballot=message.force, leader_alive=alive)
             return False
@@ -217,8 +217,8 @@ class Following(Role):
         asked = ballots.may_take_over(message, own=self.state.log_end, term=self.term)
         if asked and not self.voter.lease_promise.binds:
             return True
-        # If only our promise is in the way the candidate asks again, and the leader releases us
-        # from it when it gives up.
+        # If asked, only our promise is in the way: we answer PROMISED, not LEADER_ALIVE. The leader
+        # releases us when it gives up, and the candidate asks again.
         alive = self.leader_alive and not asked
         self.voter.refuse(sender, message, leader_alive=alive)
         return False
@@ -236,7 +236,8 @@ class Following(Role):
     def _on_leader(self, message: Message) -> None:
         """Handle a message of our leader; one of another term is out of date."""
         match message:
-            # The term is compared in each case: a late message of an earlier term must do nothing.
+            # A late message of an earlier term must do nothing. Each case compares the term; for
+            # the two that do not, `on_message` has done it.
             case LogBatch(leadership_term_id=self.term):
                 self._on_live_batch(message)
             case CommitPosition():
@@ -282,7 +283,8 @@ class Following(Role):
     @property
     def leader_answers(self) -> bool:
         """Whether the leader will answer what we forwarded, though we follow it no more."""
-        # It does so in two cases: it stepped down knowingly, or it still leads and we have failed.
+        # It does so if it stepped down knowingly, or if it still leads and only we have failed. A
+        # role that a message has ended out of order was deposed by a newer leader.
         if self.ended is not None and (self.ended.in_order or self.ended.message is not None):
             return self.ended.in_order
         return self.leader_alive
@@ -383,9 +385,8 @@ class Following(Role):
         # I-11, I-12: it would lie outside of its term's row, or would be of another term than we
         # follow.
         if header.term != self.recorded_term:
-            self.end(f"a batch of term {header.term} behind our term {self._log_term}")
+            self.end(f"a batch of term {header.term}, expected term {self.recorded_term}")
             return
-        self._log_term = header.term
         self.store.append(batch, header=header)
         # Kept in memory until it is committed, so that it need not be read back to be applied.
         self.applier.offer(PendingBatch(header, batch, []))
@@ -401,7 +402,12 @@ class Following(Role):
         self.changed.notify()
 
     def report(self, *, timed: bool = True) -> None:
-        """Report to the leader how far our log is durable, and that we are alive."""
+        """Report to the leader how far our log is durable, and that we are alive.
+
+        Args:
+            timed: our clock's reading goes with it. False if a read at the leader waits for this
+                report.
+        """
         self._reported_at = trio.current_time()
         # I-27: a log that was not compared is no prefix that the leader may count.
         position = self.store.append_position if self.compared else 0
@@ -415,9 +421,9 @@ class Following(Role):
 
     async def anchor(self) -> None:
         """Make the row of the leader's term durable; then our reports may say READY."""
-        # The row may be on its way to the disk, with the term's first batch: we wait for it then.
+        # `log_term` is that of the durable log. The row may be submitted already, with the term's
+        # first batch: then `ensure_coherent` only waits until it is durable.
         if self.store.log_term < self.term:
-            self._log_term = self.term
             await self.store.ensure_coherent(
                 term=self.term, base=self.base, end=None, timestamp_ms=self.timestamp_ms
             )
@@ -437,12 +443,12 @@ class Following(Role):
             await self._record(stream, stop=None)
 
     def catchup_deadline(self, moved_at: float) -> float:
-        """When the catch-up has failed unless it makes progress; it last did at `moved_at`."""
+        """Return when the catch-up has failed; it last moved on at `moved_at`."""
         # A batch may be large, and the network or the disk slow: a part of a batch is progress.
         heard_at = moved_at if self._catchup is None else self._catchup.heard_at
         patience = self.state.timeouts.leader_heartbeat_timeout
         patience += self.store.unsynced / SLOWEST_DISK
-        return max(moved_at, heard_at, self.catchup_rate.rests_until) + patience
+        return max(moved_at, heard_at, self.catchup_rate.paused_until) + patience
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
         """Record a replay of earlier terms, up to `stop` or the end of the stream, durably."""
@@ -470,9 +476,9 @@ class Following(Role):
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.store
-        replayed = ReplayReceiver(stream, self.term, lambda: store.appended_position, stop)
+        replayed = ReplayReceiver(stream, self.term, lambda: store.submitted_position, stop)
         while not replayed.over:
-            await self.catchup_rate.throttle(store.appended_position, self.notified_commit)
+            await self.catchup_rate.throttle(store.submitted_position, self.notified_commit)
             try:
                 await replayed.receive(self.notified_commit)
             except Exception:
@@ -489,10 +495,10 @@ class Following(Role):
     def _take(self, replayed: ReplayReceiver) -> None:
         """Record the batches of a replay, and the live batches that it has reached."""
         store = self.store
-        live = self._ahead.reached(lambda: store.appended_position)
+        live = self._ahead.reached(lambda: store.submitted_position)
         for header, batch in itertools.chain(replayed.take(), live):
             # Both streams may have brought it: the first copy counts, and any other is dropped.
-            if header.position == store.appended_position:
+            if header.position == store.submitted_position:
                 self._append(header, batch)
 
     # --- tasks ------------------------------------------------------------------------------------
@@ -512,7 +518,7 @@ class Following(Role):
         while not self.state.votes:
             # Repeated: the leader may have changed, or may not have taken requests when we asked.
             self._ask_for_admission()
-            await look_again(self.state.timeouts.leader_heartbeat_timeout / 2)
+            await sleep_to_shared_tick(self.state.timeouts.leader_heartbeat_timeout / 2)
 
     def _ask_for_admission(self) -> None:
         """Ask the leader to admit our store, once we have its log and no vote yet."""

@@ -56,7 +56,8 @@ class ReplayReceiver:
             for.
         appended: returns where our log ends.
         stop: the sender sends everything up to there, and no more is wanted; None if all is.
-        before: the sender must live in a term before `term` instead: `term` is our own.
+        before: the sender must live in a term below `term`, which is our own. For an elected leader
+            that fetches a voter's longer log (`election.adopt_voter_log`).
     """
 
     def __init__(
@@ -94,8 +95,8 @@ class ReplayReceiver:
         """
         # Beyond this, nobody knows whether the sender has more: to wait for it could take for ever.
         certain = committed if self._stop is None else self._stop
-        # The first batch of a stream is recorded at once, the later ones in groups: a member whose
-        # link breaks again and again, before there are more, would get nowhere.
+        # The first batch of a stream is recorded at once. Otherwise a member whose link breaks
+        # again and again, before a group is full, would get nowhere.
         held_until = trio.current_time() + HELD_SECONDS if self._goes_on else -math.inf
         message = await self._source.receive()
         while message is not None:
@@ -118,7 +119,9 @@ class ReplayReceiver:
         if header.end > due:
             # I-41: recorded here, it would leave a hole, or overwrite what is durable.
             if header.position != due:
-                raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
+                raise WireError(
+                    f"replay at {header.position}, our log ends elsewhere, at {due}: {header}"
+                )
             self._batches.append((header, batch))
         return header.end
 

@@ -2,8 +2,8 @@
 
 There are two reasons. A follower may be so far behind that its leader has dropped the log that it
 needs (:meth:`SnapshotInstall.install`). Or the service of a member has lost its state: its tables
-are damaged or missing, and none of its own snapshots from which its log goes on is intact
-(:meth:`SnapshotInstall.reload`). Its log and its vote are not concerned; it waits in INIT.
+are damaged or missing, and no intact snapshot of its own reaches its log
+(:meth:`SnapshotInstall.reload`). It keeps its log and its vote, and waits in INIT.
 
 Any member will do that has a suitable snapshot: members write equal files. Standbys are asked first
 and then followers, because they have less to do, and the leader last. What has arrived is kept: if
@@ -109,7 +109,7 @@ class SnapshotInstall:
         """Return once the service has a state to begin with."""
         reminded_at = float("-inf")
         while self._applier.wanting:
-            head = await self._fetched()
+            head = await self._fetch_from_any()
             if head is None:
                 if trio.current_time() - reminded_at >= REMIND_SECONDS:
                     reminded_at = trio.current_time()
@@ -138,7 +138,7 @@ class SnapshotInstall:
             self._state.member_id,
         )
 
-    async def _fetched(self) -> SnapshotHead | None:
+    async def _fetch_from_any(self) -> SnapshotHead | None:
         """Fetch a snapshot from any member that has a suitable one."""
         for member in self._standbys_first():
             if self._links.connected(member):

@@ -91,11 +91,11 @@ class DiskWatch:
         self._progress.look()
         self._begun.notify()
 
-    def _rests(self, replication: Replication) -> bool:
+    def _nothing_to_watch(self, replication: Replication) -> bool:
         """Whether there is nothing to watch: everything proposed is durable and applied."""
         store, applier = self._store, self._applier
         return (
-            # In an election or a hand-over, the store writes more than batches.
+            # In an election or a handover, the store writes more than batches.
             replication.accepting
             and store.recorded is store.submitted
             and applier.applied_position >= replication.end
@@ -111,7 +111,7 @@ class DiskWatch:
             role: the leader's role, which ends when the disk stalls.
             replication: the log that is to be written.
             handover: gives the leadership to another member before that.
-            nursery: of the role's tasks; a hand-over runs in it while the watch goes on.
+            nursery: of the role's tasks; a handover runs in it while the watch goes on.
         """
         timeouts = self._state.timeouts
         timeout = timeouts.leader_heartbeat_timeout
@@ -128,7 +128,7 @@ class DiskWatch:
             # Half a timeout earlier, so that there is still time for it before we step down.
             elif end - timeout / 2 <= now and replication.accepting:
                 self._hand_over(handover, nursery)
-            if self._rests(replication):
+            if self._nothing_to_watch(replication):
                 # An idle leader does not wake up for this watch; `look` before an append wakes it.
                 await self._begun.wait()
                 now = self._progress.moved_at = trio.current_time()

@@ -1,4 +1,4 @@
-"""Hand-over: the leader gives its leadership to another member, in order.
+"""Handover: the leader gives its leadership to another member, in order.
 
 Four parts of a member want that, and all of them use this file:
 
@@ -18,7 +18,7 @@ How it works (Raft dissertation, section 3.10; BlazingMQ: the designated leader)
 5. Ask it (`TimeoutNow`). It becomes a candidate at once, and this leader and its followers vote for
    it although a leader is alive.
 
-Only one hand-over is under way at a time. The end of the leadership is its success. If that does
+Only one handover is under way at a time. The end of the leadership is its success. If that does
 not come within a heartbeat timeout, this leader takes requests again.
 """
 
@@ -54,11 +54,11 @@ class Handover:
         lease: is given up before another member is asked to lead.
         followers: the other members.
         replication: is drained.
-        reopen: has the leader take requests again.
+        resume: has the leader take requests again.
 
     Attributes:
         successor: the member that was asked to take over, while we wait for it; None otherwise.
-        under_way: a hand-over is under way.
+        under_way: a handover is under way.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Handover:
         lease: Lease,
         followers: Followers,
         replication: Replication,
-        reopen: Callable[[], None],
+        resume: Callable[[], None],
     ) -> None:
         self.successor: int | None = None
         self.under_way = False
@@ -82,7 +82,7 @@ class Handover:
         self._lease = lease
         self._followers = followers
         self._replication = replication
-        self._reopen = reopen
+        self._resume = resume
         self._over = Signal()
         self._priorities = {each.member_id: each.priority for each in state.config.members}
 
@@ -148,7 +148,7 @@ class Handover:
         await self._hand_over(None, drain=drain, even_if_behind=False, by_operator=False)
 
     async def idle(self) -> None:
-        """Wait until no hand-over is under way."""
+        """Wait until no handover is under way."""
         while self.under_way:
             await self._over.wait()
 
@@ -176,14 +176,15 @@ class Handover:
             self.under_way, self.successor = False, None
             # A leader that was deposed must not take requests again.
             if self._role.ended is None:
-                self._reopen()
+                self._resume()
             self._over.notify()
         taker = "the best successor" if target is None else f"member {target}"
         raise RefusedError(f"{taker} did not take over in time")
 
     async def _ask(self, target: int, *, even_if_behind: bool, by_operator: bool) -> Never:
         """Ask a member to take over, and wait until the end of the role cancels us."""
-        # Before the message leaves, because it opens the door for the successor's vote request.
+        # Before the message leaves: `Leadership._on_candidate` lets a vote request pass only from
+        # this member.
         self.successor = target
         # It may lead from now on, although its promise to us has not expired.
         self._lease.void(self._followers.values())

@@ -49,7 +49,7 @@ from ...transport import (
 from ..membership.admission import encode_admission
 from ..protocol import ballots, log_matching
 from ..protocol.role import Ended, Role
-from ..protocol.signal import Signal, look_again, overdue
+from ..protocol.signal import Signal, overdue, sleep_to_shared_tick
 from ..requests.request import COMMAND, QUERY, Request
 from ..state_machine.actions import SNAPSHOT
 from .catchup_sender import CatchupSender
@@ -130,7 +130,7 @@ class Leadership(Role):
         self._clocks = clocks
         self._voter = voter
         self._work = Signal()
-        self._ruled = 0  # where the log has the last snapshot that we ordered by the policy
+        self._policy_snapshot_at = 0  # where the log has the last snapshot action of the policy
         self.followers = Followers(state)
         self.reads = Reads(state, applier, self.followers)
         self._clock = LogClock(clocks.now_ms, store.last_timestamp_ms)
@@ -191,7 +191,7 @@ class Leadership(Role):
             lease=self.reads.lease,
             followers=self.followers,
             replication=self.replication,
-            reopen=self.open,
+            resume=self.open,
         )
 
     def _make_termination(self) -> Termination:
@@ -201,7 +201,7 @@ class Leadership(Role):
             links=self._links,
             followers=self.followers,
             replication=self.replication,
-            reopen=self.open,
+            resume=self.open,
         )
 
     # --- for observers ----------------------------------------------------------------------------
@@ -242,14 +242,14 @@ class Leadership(Role):
             else:
                 self._operator.submit(request)
 
-    def unsent(self) -> list[Request]:
+    def withdraw_unsent(self) -> list[Request]:
         """Remove and return the requests that are not in the log: they have had no effect."""
         return [*self.reads.surrender(), *self.replication.window.withdraw()]
 
     def surrender(self) -> list[Request]:
         """End all requests: those in flight have an unknown outcome, the rest is returned."""
         # What is not in the log has had no effect, so it may go to the next leader (I-34).
-        unsent = [*self.unsent(), *self._operator.surrender()]
+        unsent = [*self.withdraw_unsent(), *self._operator.surrender()]
         # These are in the log, which the next leader may keep or cut: neither success nor failure
         # is certain.
         for request in self._applier.forget():
@@ -262,8 +262,11 @@ class Leadership(Role):
         return unsent
 
     def flush(self) -> None:
-        """Make batches of the commands that wait, and start a round for the reads that wait."""
-        # A batch that is made after the drain of a hand-over would be missing on the successor.
+        """Make batches of the commands that wait, and start a round for the reads that wait.
+
+        Called at the end of a turn (`submit_all`), by `_flusher`, and by `_after_apply`.
+        """
+        # A batch that is made after the drain of a handover would be missing on the successor.
         if not self.replication.accepting or self.ended is not None:
             return
         self.replication.flush()
@@ -272,10 +275,10 @@ class Leadership(Role):
             self.replication.announce_commit()
 
     def open(self) -> None:
-        """Take requests from now on: the election is closed, or a hand-over has failed."""
+        """Take requests from now on: the election is closed, or a handover has failed."""
         self.replication.accepting = True
         self._work.notify()
-        self._timer_entries.look_again()
+        self._timer_entries.recheck()
 
     def open_term(self, *, reason: str, election_seconds: float) -> None:
         """Append the entry that opens the term; only after it may anything be committed.
@@ -341,7 +344,8 @@ class Leadership(Role):
         if AppendFlags.CATCHUP in flags:
             self._catchups.stop_where_joined(follower)
         if AppendFlags.INSTALL in flags:
-            # It will need the log from a snapshot on, which it has not got yet.
+            # It still fetches a snapshot, and will need our log from there on. So pruning leaves
+            # our present log, up to a bound, until it has joined.
             held.setdefault(follower.member_id, self._store.start_position)
 
     def _advance(self) -> None:
@@ -354,7 +358,7 @@ class Leadership(Role):
 
     def _on_commit(self) -> None:
         """Something was committed: the window has room, and log time has advanced."""
-        self._timer_entries.look_again()
+        self._timer_entries.recheck()
         if self.replication.window.waiting or self.reads.waiting:
             self._work.notify()
 
@@ -395,7 +399,7 @@ class Leadership(Role):
                 | AppendPosition(leadership_term_id=term)
                 | StaleLeader(leadership_term_id=term)
             ) if term > self.term:
-                self.end(f"member {sender} lives in term {term}", message=(sender, message))
+                self.end(f"member {sender} is in term {term}", message=(sender, message))
             case NewLeadershipTerm(leadership_term_id=self.term):
                 own = self._state.member_id
                 # I-1 is broken, or the message is forged. A leader that goes on could make it
@@ -465,7 +469,8 @@ class Leadership(Role):
             return
         # It follows us no more, or not yet: batches on the link would be ignored.
         follower.rejoins()
-        # A member's log of our term never gets shorter, unless its disk was lost.
+        # In our term a member's log never gets shorter, unless its disk was lost. Then what it
+        # reported before is gone, and must not count.
         follower.match = min(follower.match, message.log_position)
         self._catchups.stop(sender)
         if term <= self.term:
@@ -473,7 +478,7 @@ class Leadership(Role):
 
     def _on_admission_request(self, follower: Follower, message: AdmissionRequest) -> None:
         """Append the entry that gives a follower's new store its vote."""
-        # During a hand-over nothing may be appended, or the successor would not have the whole log.
+        # During a handover nothing may be appended, or the successor would not have the whole log.
         if not self.replication.accepting or not follower.may_be_admitted(message):
             return
         payload = encode_admission(
@@ -528,12 +533,12 @@ class Leadership(Role):
             # election and serve nobody.
             nursery.start_soon(self._watch_quorum)
             nursery.start_soon(self._disk.run, self, self.replication, self.handover, nursery)
-            nursery.start_soon(self._go_on)
+            nursery.start_soon(self._after_apply)
             nursery.start_soon(self._timer_entries.run)
             nursery.start_soon(self._catchups.run)
             nursery.start_soon(self._operator.run)
             nursery.start_soon(self.reads.run)
-            nursery.start_soon(self._snapshots_by_rule)
+            nursery.start_soon(self._snapshots_by_policy)
 
     async def prefer(self) -> Never:
         """Hand over to a member of a higher priority, once one is steady; until cancelled."""
@@ -552,7 +557,7 @@ class Leadership(Role):
             await self._work.wait()
             self.flush()
 
-    async def _go_on(self) -> Never:
+    async def _after_apply(self) -> Never:
         """Continue with what had to wait until the commits were applied."""
         while True:
             await self._applier.caught_up.wait()
@@ -572,18 +577,19 @@ class Leadership(Role):
         """Step down when a quorum has not been heard for too long."""
         timeout = self._state.timeouts.leader_heartbeat_timeout
 
-        # In an election, followers replicate and replay before they report; a hand-over waits.
+        # `accepting` is False in the election, in which followers copy the log before they report,
+        # and in a handover or a termination. These get twice the time.
         def due() -> float:
             return self.quorum_heard_at() + (timeout if self.replication.accepting else 2 * timeout)
 
         await overdue(due, timeout)
         self.end("inactive follower quorum")
 
-    async def _snapshots_by_rule(self) -> Never:
+    async def _snapshots_by_policy(self) -> Never:
         """Have all members take a snapshot whenever the policy asks for one."""
         while True:
-            await look_again(self._state.timeouts.leader_heartbeat_timeout)
+            await sleep_to_shared_tick(self._state.timeouts.leader_heartbeat_timeout)
             # In the log but not applied yet: a second action would be a second snapshot.
-            asked = self._ruled > self._applier.applied_position
+            asked = self._policy_snapshot_at > self._applier.applied_position
             if self.replication.accepting and self._snapshots.due and not asked:
-                self._ruled = self.replication.append_action(SNAPSHOT)
+                self._policy_snapshot_at = self.replication.append_action(SNAPSHOT)

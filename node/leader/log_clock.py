@@ -94,13 +94,14 @@ class TimerEntries:
         self._replication = replication
         self._changed = Signal()
         self._due_ms: float = math.inf
-        self._resting = False  # the log is not known to grow: a commit must wake us
-        self._own_end = -1  # where our last entry ends: what is below is known to be committed
+        self._wake_on_commit = False  # the log is not known to grow: a commit must wake us
+        # Where our last timer entry ends: a log that ends there needs none.
+        self._own_end = -1
         self._log_end, self._idle_at = -1, math.inf  # the end of the log, and when it is idle
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Something was committed, or requests are taken again: check whether more is due."""
-        if self._resting:
+        if self._wake_on_commit:
             self._changed.notify()
             return
         due = self._applier.service.next_deadline_ms()
@@ -127,17 +128,17 @@ class TimerEntries:
     def _due_at(self, now: float) -> float:
         """Return when an entry is due (trio's clock); infinity for never."""
         due, self._due_ms = self._applier.service.next_deadline_ms(), math.inf
-        # A hand-over or a termination waits for a log that does not grow.
+        # A handover or a termination waits for a log that does not grow.
         if not self._replication.accepting:
-            self._resting = True
+            self._wake_on_commit = True
             return math.inf
         if self._replication.end != self._log_end:
             self._log_end, self._idle_at = self._replication.end, now + IDLE_SECONDS
         # An entry for our own entry would keep an idle cluster writing for ever.
         idle_at = math.inf if self._log_end == self._own_end else self._idle_at
-        # Not "nothing is due": a timer of the service may be days away, and a log that grows and
-        # falls idle before that needs its entry, too.
-        self._resting = idle_at == math.inf
+        # A timer of the service does not count here: it may be days away. A log that grows and
+        # falls idle before that needs an entry, too, so a commit has to wake us.
+        self._wake_on_commit = idle_at == math.inf
         if due is None:
             return idle_at
         self._due_ms = due

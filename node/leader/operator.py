@@ -117,7 +117,8 @@ def parse_untrusted(payload: bytes, members: Collection[int]) -> Order:
     if verb not in _VERBS:
         known = ", ".join(_VERBS)
         raise RefusedError(f"{verb!r} is none of the things a leader can do: {known}")
-    # "found" names the members to begin without. Here it is too late for that, whatever they are.
+    # "found" may name members to begin without. A cluster with a leader is founded already, so they
+    # are not looked at: `_do` refuses.
     if arguments and verb != Verb.FOUND.value:
         raise RefusedError(f"{verb} takes no arguments, found {given!r}")
     return Verb(verb)
@@ -209,7 +210,7 @@ class Operator:
         ended = self._role.ended
         if running is not None and ended is not None:
             request, order = running
-            # Only a hand-over ends a leadership in order. For any other request it came between.
+            # Only a handover ends a leadership in order. For any other request it came between.
             if ended.in_order and isinstance(order, Transfer):
                 request.done(ended.reason.encode())
             else:

@@ -5,7 +5,7 @@ up and steady for a while, the leader hands over to it in order. Three rules kee
 going back and forth:
 
 - Only a higher priority is a reason.
-- "A while" is ten heartbeat timeouts, and twice as long after each hand-over that did not last.
+- "A while" is ten heartbeat timeouts, and twice as long after each handover that did not last.
 - A leader that an operator chose stays until the next failure.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...transport import Links
-    from ..state import MemberState, Returned
+    from ..state import HandBack, MemberState
     from ..state_machine.applier import Applier
     from .follower_progress import Follower, Followers
     from .handover import Handover
@@ -34,7 +34,7 @@ STEADY_TIMEOUTS: Final = 10
 comes and goes takes the leadership each time. If larger, it returns later."""
 
 MAX_DOUBLINGS: Final = 6
-"""Limit of the doubling after hand-overs that did not last. If smaller, an unstable member gets the
+"""Limit of the doubling after handovers that did not last. If smaller, an unstable member gets the
 leadership more often. If larger, a repaired member waits for hours."""
 
 
@@ -42,7 +42,7 @@ class Preference:
     """Hands over to a member of a higher priority, once it is steady.
 
     Args:
-        state: of the member; records how hand-overs went.
+        state: of the member; records how handovers went.
         links: to the followers.
         applier: knows what is committed.
         followers: the other members.
@@ -74,8 +74,8 @@ class Preference:
         self._commit = applier.commit_position
         self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
         for member in self._preferred:
-            # Before the first look: a hand-over that did not last makes the next one wait longer.
-            self._judge(state.returned[member])
+            # Before the first look: a handover that did not last makes the next one wait longer.
+            self._judge(state.handbacks[member])
 
     async def run(self) -> Never:
         """Check at every heartbeat; until cancelled."""
@@ -106,23 +106,24 @@ class Preference:
         linked = self._links.connected(follower.member_id)
         return linked and follower.may_take_over and recent and follower.match >= self._commit
 
-    def _judge(self, returned: Returned) -> None:
-        """Now that we lead again, record whether our last hand-over to a member has lasted."""
-        if returned.at is not None:
-            lasted = trio.current_time() - returned.at > STEADY_TIMEOUTS * self._patience
-            returned.failures = 0 if lasted else min(returned.failures + 1, MAX_DOUBLINGS)
-            returned.at = None
+    def _judge(self, handback: HandBack) -> None:
+        """Now that we lead again, record whether our last handover to a member has lasted."""
+        if handback.at is not None:
+            # A hundred heartbeat timeouts: ten times as long as it had to be steady.
+            lasted = trio.current_time() - handback.at > STEADY_TIMEOUTS * self._patience
+            handback.failures = 0 if lasted else min(handback.failures + 1, MAX_DOUBLINGS)
+            handback.at = None
 
     def _steady(self, member: int) -> bool:
         """Whether a member has been fine for long enough."""
         # Otherwise a member that fails under load would get the leadership, and lose it, for ever.
-        patience = self._patience * (1 << self._state.returned[member].failures)
+        patience = self._patience * (1 << self._state.handbacks[member].failures)
         return trio.current_time() - self._since[member] >= patience
 
     async def _hand_over(self, member: int) -> None:
         """Hand over to a member; if it does not take over, its time begins again."""
-        # Before the hand-over, because its success cancels this task.
-        self._since[member] = self._state.returned[member].at = trio.current_time()
+        # Before the handover, because its success cancels this task.
+        self._since[member] = self._state.handbacks[member].at = trio.current_time()
         log.info("member %d: hands over to member %d by priority", self._state.member_id, member)
         try:
             await self._handover.to(member)

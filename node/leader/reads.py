@@ -108,7 +108,8 @@ class Reads:
         self.rounds.append(ReadRound(number, self._applier.commit_position, reads))
         if certain:
             self.answer()
-            # The caller may be the very task that would be woken for these.
+            # By `run`: our caller may be the task that makes rounds, which can't wake itself,
+            # because a signal has no memory.
             if self.waiting:
                 self._asked_on = True
                 self._left.notify()

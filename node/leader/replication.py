@@ -127,7 +127,8 @@ class Replication:
     Attributes:
         window: commands that wait, and batches in flight.
         end: where the log ends, including what is not durable yet.
-        accepting: requests are put into the log; not during the election, a hand-over or the end.
+        accepting: requests are put into the log; not during the election, a handover or the end.
+            `Leadership.open` sets it; `drain` and `Handover` clear it.
         announced: the highest commit position that was sent to the followers.
     """
 
@@ -212,7 +213,8 @@ class Replication:
         self.end += size
         self.window.sent(self.end)
         header = BatchHeader(self._term, position, size, count, now_ms, self.announced)
-        # Offered first, so that the batch is in memory whenever it is committed.
+        # Offered before it can become durable: when it is committed, the applier has it in memory,
+        # and need not read it back.
         self._applier.offer(PendingBatch(header, None, entries, requests or [None] * count))
         self._store.append(batch, header=header)
 

@@ -41,7 +41,7 @@ class Termination:
         links: to the followers.
         followers: the other members.
         replication: is drained.
-        reopen: has the leader take requests again.
+        resume: has the leader take requests again.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Termination:
         links: Links,
         followers: Followers,
         replication: Replication,
-        reopen: Callable[[], None],
+        resume: Callable[[], None],
     ) -> None:
         self._term = term
         self._state = state
         self._links = links
         self._followers = followers
         self._replication = replication
-        self._reopen = reopen
+        self._resume = resume
         self._position = -1
         self._stopped: dict[int, None] = {}
         self._heard = Signal()
@@ -83,7 +83,7 @@ class Termination:
             await replication.drain()
         if scope.cancelled_caught:
             # Nothing was sent yet, so the cluster can go on as if it had not been asked.
-            self._reopen()
+            self._resume()
             raise RefusedError("what is in flight is not committed: no quorum answers")
         self._position = replication.end
         # No batch will carry the last commit position.

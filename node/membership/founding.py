@@ -1,6 +1,6 @@
-"""How a cluster begins: fresh stores find each other, and found it together.
+"""How a cluster begins: NEW stores find each other, and found it together.
 
-Each sends a list of the fresh stores that it has heard of. Once the lists of all members agree, the
+Each sends a list of the NEW stores that it has heard of. Once the lists of all members agree, the
 cluster is founded. :mod:`.admission` argues why that is safe.
 """
 
@@ -33,11 +33,11 @@ FOUND: Final = b"found"
 
 
 class Founders:
-    """Founds the cluster with a fresh store, together with the stores of all other members.
+    """Founds the cluster with a NEW store, together with the stores of all other members.
 
     Args:
         state: of the member.
-        store: says which store this is, and keeps its standing.
+        store: says which store this is, and keeps its voting status.
         links: to the other members.
     """
 
@@ -52,9 +52,9 @@ class Founders:
 
     @property
     def missing(self) -> list[int]:
-        """Members whose stores we have not heard of; none once our store is not fresh any more."""
-        fresh = self._store.voting_status.kind is VotingRight.NEW
-        return [peer for peer in self._state.voters if fresh and peer not in self._heard]
+        """Members whose stores we have not heard of; none once our store is NEW no more."""
+        new = self._store.voting_status.kind is VotingRight.NEW
+        return [peer for peer in self._state.voters if new and peer not in self._heard]
 
     @property
     def _most_left_out(self) -> int:
@@ -63,12 +63,12 @@ class Founders:
         return size - quorum(size)
 
     async def found(self) -> None:
-        """Return once our store is not fresh any more.
+        """Take part in the founding; return once our store is NEW no more.
 
         Raises:
             LostStoreError: the cluster began with other stores; ours is in the place of a lost one.
         """
-        said, again, pause = None, trio.current_time(), 0.0
+        last_sent, resend_at, pause = None, trio.current_time(), 0.0
         while self._store.voting_status.kind is VotingRight.NEW and not self._state.standby:
             if (stores := self._complete()) is not None:
                 # Durable first: from the next line on, other members may count on our vote.
@@ -80,29 +80,30 @@ class Founders:
                 self._log_outcome(stores)
                 return
             self._tell()
-            news = self._founding(self._stores(), self._state.log_end, founded=False)
+            announcement = self._founding(self._stores(), self._state.log_end, founded=False)
             # A list that only repeats itself is not answered at once: two members would answer each
             # other without end.
-            if news != said or trio.current_time() >= again:
+            new = announcement != last_sent
+            if new or trio.current_time() >= resend_at:
                 # Repeated, since members start late, and less often the longer one of them is
                 # missing.
-                self._links.broadcast(news)
-                pause = self._state.timeouts.canvass_interval if news != said else 2 * pause
+                self._links.broadcast(announcement)
+                pause = self._state.timeouts.canvass_interval if new else 2 * pause
                 pause = min(pause, self._state.timeouts.leader_heartbeat_timeout)
-                said, again = news, trio.current_time() + pause
-            await self._changed.wait(again)
+                last_sent, resend_at = announcement, trio.current_time() + pause
+            await self._changed.wait(resend_at)
 
-    def _log_outcome(self, standing: VotingStatus) -> None:
+    def _log_outcome(self, status: VotingStatus) -> None:
         """Log with which stores the cluster begins, or that it began without ours."""
         own = self._state.member_id
-        if standing.kind is VotingRight.RECOVERING:
+        if status.kind is VotingRight.RECOVERING:
             log.warning(
                 "member %d: the cluster was founded without this member; "
                 "it has no vote until the log admits its store",
                 own,
             )
             return
-        members = ", ".join(str(member) for member, _ in standing.founders)
+        members = ", ".join(str(member) for member, _ in status.founders)
         log.info("member %d: the cluster is founded by members %s", own, members)
 
     def _tell(self) -> None:
@@ -180,17 +181,17 @@ class Founders:
         # A standby is no founder, and nobody speaks in another member's name.
         if message.member_id != sender or sender not in self._state.voters:
             return
-        standing = self._store.voting_status
-        if standing.kind is VotingRight.NEW:
+        status = self._store.voting_status
+        if status.kind is VotingRight.NEW:
             self._heard[sender] = message
             self._changed.notify()
         # Only to one that asks: two founded members would answer each other without end.
-        elif standing.kind is VotingRight.VOTER and not message.founded:
-            floor = LogEnd(*standing.floor)
-            self._links.send(sender, self._founding(standing.founders, floor, founded=True))
+        elif status.kind is VotingRight.VOTER and not message.founded:
+            floor = LogEnd(*status.floor)
+            self._links.send(sender, self._founding(status.founders, floor, founded=True))
 
     def _complete(self) -> VotingStatus | None:
-        """Return our standing, once it is certain with which stores the cluster begins."""
+        """Return our voting status, once it is certain with which stores the cluster begins."""
         own = self._store.identity
         for message in self._heard.values():
             if message.founded:
@@ -198,7 +199,7 @@ class Founders:
                 # The same store, not only the same member: another store of ours was lost, with
                 # what it had promised.
                 if (own.member_id, own.instance_id) in stores:
-                    return _member(stores, _end(message))
+                    return _voter_status(stores, _end(message))
                 # An unlisted member never had a vote, so nothing was lost. But a log of its own was
                 # never compared.
                 unlisted = own.member_id not in {member for member, _ in stores}
@@ -215,7 +216,7 @@ class Founders:
             return None
         ends = [_end(message) for message in heard]
         # The longest log of a restored cluster becomes the floor: no member below it may lead.
-        return _member(stores, max([self._state.log_end, *ends]))
+        return _voter_status(stores, max([self._state.log_end, *ends]))
 
     def _lost(self, witness: int) -> str:
         own = self._state.member_id
@@ -230,7 +231,7 @@ class Founders:
         )
 
     def _stores(self) -> tuple[tuple[int, int], ...]:
-        """Our store and the fresh ones that we have heard of, except those of named members."""
+        """Our store and the NEW ones that we have heard of, except those of named members."""
         own = self._store.identity
         heard = {peer: message.instance_id for peer, message in self._heard.items()}
         stores = sorted({**heard, own.member_id: own.instance_id}.items())
@@ -257,7 +258,7 @@ class Founders:
         return Founding(own.member_id, own.instance_id, founded, end.term, end.position, listed)
 
 
-def _member(stores: tuple[tuple[int, int], ...], floor: LogEnd) -> VotingStatus:
+def _voter_status(stores: tuple[tuple[int, int], ...], floor: LogEnd) -> VotingStatus:
     return VotingStatus(VotingRight.VOTER, stores, floor)
 
 

@@ -1,13 +1,13 @@
 """Where two logs agree, and what a follower has to do so that its log becomes the leader's.
 
-A log is described by its table of terms: for each term where it begins and ends. Two logs that
+A log is described by its term table: for each term where it begins and ends. Two logs that
 have a term with the same beginning have the same bytes in it, up to the shorter end, since each
 term has one writer. So a follower compares tables, and never entries.
 
 The rules are those of Aeron Cluster's election, with two differences. Each closes a way in
 which acknowledged entries could be lost:
 
-- A follower compares the whole table of terms, and not one base, before it keeps what it has.
+- A follower compares the whole term table, and not one base, before it keeps what it has.
 - An announcement about the follower's own log term never truncates: it can only be an older one.
 
 Everything here is a pure function on frozen data, so the model checker runs the very functions that
@@ -98,7 +98,7 @@ def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) 
     term's row is durable before, or with, its first entry (Kafka KIP-101 argues the same way).
 
     Args:
-        mine: our table of terms.
+        mine: our term table.
         append: where our log ends.
         theirs: the leader's terms, the oldest of which is no newer than our last one.
     """
@@ -200,7 +200,10 @@ class Install:
 
 @attrs.frozen
 class Replay:
-    """Our log reaches the leader's term; catch up to `catchup_join` unless that is None."""
+    """Nothing earlier than the leader's own term is missing.
+
+    Catch up to `catchup_join` unless that is None.
+    """
 
     catchup_join: int | None
 
@@ -238,7 +241,7 @@ def follow(message: NewLeadershipTerm, *, terms: Sequence[TermRow], append: int)
 
     Args:
         message: of a leader that is not stale.
-        terms: our table of terms.
+        terms: our term table.
         append: our append position.
     """
     log_term = terms[-1].term if terms else NULL_VALUE
@@ -248,7 +251,7 @@ def follow(message: NewLeadershipTerm, *, terms: Sequence[TermRow], append: int)
         # The leader has dropped what would have to be compared.
         return Install(message.oldest_position)
     if not message.terms or (terms and message.terms[0].term > log_term and message.terms[0].base):
-        return Disregard("the leader's table of terms does not reach back to our log term")
+        return Disregard("the leader's term table does not reach back to our log term")
     position, last_term = agreement(terms, append, message.terms)
     if position < append or last_term != log_term or ends_early(terms, message.terms):
         if is_about_own_term(message):

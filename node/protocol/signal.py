@@ -65,7 +65,7 @@ async def overdue(due: Callable[[], float], look_seconds: float) -> None:
                 return
 
 
-async def look_again(seconds: float) -> None:
+async def sleep_to_shared_tick(seconds: float) -> None:
     """Sleep at most this long, until a moment that is the same for all that sleep this long.
 
     A turn of the event loop costs more than a look does, so all looks of an idle member share one.

@@ -11,7 +11,11 @@ import enum
 
 
 class State(enum.IntEnum):
-    """The states of an election; CLOSED means that the member leads or follows."""
+    """The states of an election; CLOSED means that the member leads or follows.
+
+    The names are Aeron's. In LEADER_REPLAY and FOLLOWER_REPLAY, "replay" means: apply what is known
+    to be committed. On a stream, a replay is the recorded log itself.
+    """
 
     INIT = 0
     CANVASS = 1

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 import attrs
 import trio
 
-from ...transport import Message, NewLeadershipTerm
+from ...transport import Message, NewLeadershipTerm, is_term
 from . import log_matching
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ member that missed many elections catches up more slowly."""
 
 def _terms_of(cls: type[attrs.AttrsInstance]) -> Callable[[Message], int] | None:
     """Return a function from a message to the highest term in it; None if its class has none."""
-    names = [field.name for field in attrs.fields(cls) if field.name.endswith("_term_id")]
+    names = [field.name for field in attrs.fields(cls) if is_term(field.type)]
     if not names:
         return None
     get = cast("Callable[[Message], Any]", attrgetter(*names))  # of one name it gives the value
@@ -115,7 +115,7 @@ def contradiction(
     Args:
         message: the announcement.
         decision: what it means for our log.
-        terms: our table of terms.
+        terms: our term table.
         append: where our log ends.
     """
     log_term = terms[-1].term if terms else -1

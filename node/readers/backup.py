@@ -242,7 +242,7 @@ class Backup:
     async def _take(self, replay: ReplayStream, stop: int) -> None:
         """Record what comes until `stop`, or until the member has become the leader."""
         unsaved = 0
-        while self.store.appended_position < stop:
+        while self.store.submitted_position < stop:
             batch = await replay.receive()
             if batch is not None:
                 self._append_untrusted(batch)

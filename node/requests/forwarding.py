@@ -5,8 +5,8 @@ come. Small replies always get onto the link; if that is impossible, the link is
 replies are bulk: the link takes a limited amount of them. The consequences:
 
 - While too much waits for the sender, a query is not executed; the sender is asked to retry.
-- A command has taken effect and cannot be repeated, so its reply may exceed the limit twice. If
-  even that is not enough, the sender gets an error that says so.
+- A command has taken effect and cannot be repeated. So its reply may use all of the link's bulk
+  queue, where a query stops at half of it. If that is full, the sender gets an error that says so.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
             """Take the requests of one turn of the event loop."""
             ...
 
-        def unsent(self) -> list[Request]:
-            """Return the requests that are not in the log."""
+        def withdraw_unsent(self) -> list[Request]:
+            """Remove and return the requests that are not in the log."""
             ...
 
         def surrender(self) -> list[Request]:
@@ -231,13 +231,13 @@ class Requests:
     # --- the leader -------------------------------------------------------------------------------
 
     def lead(self, leadership: TakesRequests) -> None:
-        """Note that this member leads."""
+        """Note that this member leads (called by `election.leader_states`)."""
         # Before the release, which submits to whatever is noted here.
         self._leadership, self._leader = leadership, None
         self._release(len(self._parked))
 
     def follow(self, leader: int) -> None:
-        """Note that another member leads."""
+        """Note that another member leads (called by `election.follower_states`)."""
         self._leadership, self._leader = None, leader
         self._release(len(self._parked))
 
@@ -248,12 +248,13 @@ class Requests:
         """
         if self._leadership is not None:
             # Forgotten before they are submitted again, or they would come straight back.
-            unsent, self._leadership = self._leadership.unsent(), None
+            unsent, self._leadership = self._leadership.withdraw_unsent(), None
             self._submit_again(unsent)
 
     def close(self) -> None:
         """Note that the member stops: parked requests will find no leader through it."""
         self._closed = True
+        # Submitted once more, each would be parked again, and `_park` fails it from now on.
         self._release(len(self._parked))
 
     def lost_leadership(self, leadership: TakesRequests) -> None:
@@ -375,7 +376,7 @@ class Requests:
         if message.kind in set(RequestKind):
             self.submit(ForwardedRequest(links, sender, message))
         else:
-            # A kind of a newer version. As a query, the refusal is small and repeats safely.
+            # A kind of a newer version. `QUERY` only fills the argument: `send_small` ignores it.
             ReplySender(links, sender, message.request_id, RequestKind.QUERY).send_small(
                 ForwardStatus.REFUSED,
                 b"the leader knows no requests of kind %d; nothing was done" % message.kind,

@@ -107,7 +107,7 @@ class NodeStatus:
         damage: what was damaged here and is not repaired yet, in words; empty if nothing.
         standing: its voting status: ``member`` once its store has a vote, ``recovering`` before it
             is admitted, ``fresh`` before the cluster was founded, ``standby`` if it never votes.
-        not_heard: members that a fresh store has not heard, without which it cannot found the
+        not_heard: members that a NEW store has not heard, without which it cannot found the
             cluster.
         entries: entries applied since the start.
         batches: batches applied since the start.
@@ -117,6 +117,7 @@ class NodeStatus:
         clock_skew_ms: how far the machine's clock is ahead of the log's time, as far as is known.
         peers: the other members.
         snapshot_timestamp_ms: log time of the newest snapshot, 0 without one.
+        snapshot_failure: why the last snapshot that ended failed, in words; empty if it did not.
     """
 
     member_id: int
@@ -151,3 +152,4 @@ class NodeStatus:
     clock_skew_ms: int
     peers: tuple[PeerStatus, ...]
     snapshot_timestamp_ms: int = 0
+    snapshot_failure: str = ""

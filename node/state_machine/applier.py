@@ -108,7 +108,7 @@ class Applier:
         self._waiting_bytes = 0
         self._behind = Signal()
         self._action: tuple[Entry, BatchHeader] | None = None
-        self._turn = trio.Lock()
+        self._applying = trio.Lock()
         self._now = trio.lowlevel.current_clock().current_time  # cheaper, per batch
 
     def offer(self, waiting: PendingBatch) -> None:
@@ -183,19 +183,19 @@ class Applier:
             # Between two slices, every other task that is ready runs once.
             await trio.lowlevel.checkpoint()
             # Not while `halted`: its block replaces the very state that we would apply to.
-            async with self._turn:
+            async with self._applying:
                 # A leader whose applier waits here too long steps down: see `leader.disk_watch`.
                 self.waits_since = self._now()
                 if self._action is not None:
                     await act(*self._action)
                     self._action = None
                 self._apply_waiting()
-                if self.applied_position < self.commit_position and not self._at_hand():
+                if self.applied_position < self.commit_position and not self._next_at_hand():
                     await self._read_back()
                 self.waits_since = math.inf
-                self._look()
+                self._update_lagging()
 
-    def _look(self) -> None:
+    def _update_lagging(self) -> None:
         """Update `lagging`, and wake the tasks that wait for its end."""
         self.lagging = self.applied_position < self.commit_position or self._action is not None
         if not self.lagging:
@@ -204,13 +204,13 @@ class Applier:
     @asynccontextmanager
     async def halted(self) -> AsyncGenerator[None, None]:
         """Apply nothing during the block, in which the service's state may be replaced."""
-        async with self._turn:
-            # Without the lock, `commit` looks only at this: it applies nothing while we are halted.
+        async with self._applying:
+            # `commit` does not take the lock. It looks at this alone, and applies nothing now.
             self.lagging = True
             try:
                 yield
             finally:
-                self._look()
+                self._update_lagging()
                 if self.lagging:
                     self._behind.notify()
 
@@ -228,8 +228,8 @@ class Applier:
         self.lagging = position < self.commit_position
         self.progressed.notify()
 
-    def _at_hand(self) -> bool:
-        """Whether the next batch to apply is committed and in memory."""
+    def _next_at_hand(self) -> bool:
+        """Drop applied batches; return whether the next one is committed and in memory."""
         waiting, applied = self._waiting, self.applied_position
         while waiting:
             header = waiting[0].header
@@ -247,12 +247,12 @@ class Applier:
     def _apply_waiting(self) -> None:
         """Apply committed batches in memory for one slice, up to the next action."""
         # An action comes first: what follows it in the log must see its effect (I-22).
-        if self._action is not None or not self._at_hand():
+        if self._action is not None or not self._next_at_hand():
             return
         until = self._now() + SLICE_SECONDS
         while self._apply(self._waiting[0], until):
             self._drop_first()
-            if self._action is not None or not self._at_hand() or self._now() > until:
+            if self._action is not None or not self._next_at_hand() or self._now() > until:
                 break
 
     def _apply(self, waiting: PendingBatch, until: float) -> bool:

@@ -74,7 +74,7 @@ class Snapshots:
         arrived: bytes received and file size of the snapshot being fetched, None if none is.
         held: by member, the position from which log is kept while it installs a snapshot.
         changed: notified when a snapshot was finished, or failed.
-        failure: why the last one failed, empty if it did not.
+        failure: why the last one that ended has failed, empty if it did not.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Snapshots:
                 header.end,
             )
             return
-        self.writing, self.failure = 0, ""
+        self.writing = 0
         began = trio.current_time()
         # Waits for the cut only. A later cut would have entries that other members' snapshots do
         # not have (I-24).
@@ -242,7 +242,7 @@ class Snapshots:
         self, header: BatchHeader, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Write a snapshot as of the end of a batch; `started` once the state is cut."""
-        cut = _Once(task_status)
+        cut = _RepeatableStatus(task_status)
         began = trio.current_time()
         try:
             head = head_of(
@@ -259,6 +259,8 @@ class Snapshots:
             size = await self._write(head, pieces)
             # The row comes last: a row must never name a file that a crash could take away.
             await self._store.add_snapshot(head.row)
+            # Not when it began: until one succeeds, a monitor has to see that the last one failed.
+            self.failure = ""
             log.info(
                 "member %d: snapshot at %d: %d bytes in %.1f s",
                 self._config.member_id,
@@ -390,6 +392,7 @@ class Snapshots:
             # next start sees and repairs.
             await self._store.install(row, head.terms, suspended=head.suspended)
             await self._load(row)
+        # No `finally`: an error ends the member, and waiters must not take it for success.
         self.installing = False
         self.changed.notify()
         # Their files are of no use any more: the log does not continue from them.
@@ -397,7 +400,7 @@ class Snapshots:
             await self._lane.read(partial(self.folder.remove, old))
 
 
-class _Once:
+class _RepeatableStatus:
     """A task status on which `started` may be called more than once."""
 
     def __init__(self, status: trio.TaskStatus[None]) -> None:

@@ -54,7 +54,7 @@ class Timers:
 
     def __init__(self) -> None:
         self._payloads: dict[bytes, bytes] = {}
-        self._deadlines = Deadlines({}, recorded=False)
+        self._deadlines = Deadlines({}, tracked=False)
 
     def __len__(self) -> int:
         """Return the number of timers that are set."""

@@ -50,13 +50,13 @@ class DiskSpaceWatch:
         self._state = state
         self._store = store
         self._free = free
-        self._found = Signal()
+        self._space_found = Signal()
         self._appended = Signal()
 
     async def available(self) -> None:
         """Wait until there is enough space."""
         while self._state.disk_full:
-            await self._found.wait()
+            await self._space_found.wait()
 
     async def run(self) -> Never:
         """Check again and again; until cancelled."""
@@ -73,22 +73,24 @@ class DiskSpaceWatch:
                 )
                 await self._leave()
             elif self._state.disk_full and free >= 2 * reserve:
+                # Twice the reserve: at its edge the member would leave and return all the time.
                 self._state.disk_full = False
                 log.error(
                     "member %d: %d bytes are free: appending again", self._state.member_id, free
                 )
-                self._found.notify()
+                self._space_found.notify()
             elif self._state.disk_full and isinstance(self._state.role, Leadership | Following):
-                # The member was past INIT, where it would have waited, when the space ran out.
+                # Only INIT waits for space. This election was past it when the space ran out, and
+                # has led to a role, which ends here.
                 self._state.role.end(REASON)
             await self._pause()
 
     async def _pause(self) -> None:
         """Wait for the next check: one heartbeat interval while something is appended."""
         interval = self._state.timeouts.leader_heartbeat_interval
-        end = self._store.appended_position
+        end = self._store.submitted_position
         await trio.sleep(interval)
-        if end == self._store.appended_position:
+        if end == self._store.submitted_position:
             await self._appended.wait(trio.current_time() + max(IDLE_SECONDS - interval, 0))
 
     def appended(self) -> None:

@@ -47,7 +47,8 @@ class Repair:
         self._state = state
         self._store = store
         self._links = links
-        self._turn = trio.Lock()
+        # One repair at a time: several readers may meet the same damaged batch.
+        self._one_at_a_time = trio.Lock()
 
     async def read(self, position: int, *, end: int | None = None) -> list[bytes]:
         """Return durable batches from `position` on; see `Store.read`.
@@ -76,8 +77,9 @@ class Repair:
             DamagedRecordError: no member has it.
         """
         log.error("%s; asking the other members for it", damage)
-        async with self._turn:
+        async with self._one_at_a_time:
             until = trio.current_time() + 2 * self._state.timeouts.leader_heartbeat_timeout
+            # -1 stands for a key that names no batch: there is nothing to ask for.
             while damage.term >= 0:
                 for peer in self._state.peers:
                     if self._links.connected(peer) and await self._fetch(peer, damage, until):

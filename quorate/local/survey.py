@@ -48,13 +48,13 @@ SETTLED: Final = "CLOSED"
 """The state of a member whose election is over."""
 
 VOTING: Final = "member"
-"""The standing of a store that has a vote."""
+"""The `standing` of a store that has a vote."""
 
 FRESH: Final = "fresh"
-"""The standing of a store whose cluster is not founded yet."""
+"""The `standing` of a store whose cluster is not founded yet."""
 
 STANDBY: Final = "standby"
-"""The standing, and the role, of a member that never has one."""
+"""The `standing`, and the role, of a member that never has one."""
 
 ANSWER_SECONDS: Final = 2.0
 """How long a member has to answer. Smaller, and a busy member counts as dead. Larger, and `status`

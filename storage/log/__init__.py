@@ -1,4 +1,4 @@
-"""The log of one member, with its table of terms, vote and identity, in one directory.
+"""The log of one member, with its term table, vote and identity, in one directory.
 
 `store` is the face: one open store, its state before and after the disk. `changes` has every change
 that it can make, `commit` makes groups of them durable: by the `journal`, or by LMDB. `reader`

@@ -17,7 +17,7 @@ A leader encodes a batch once; the same bytes go into every member's log.
                16   8  leadership term
                24   8  log position at which the batch begins
                32   8  commit position that the leader knew when it encoded the batch
-               40   8  timestamp, milliseconds of cluster time
+               40   8  timestamp, milliseconds of log time
                48   4  number of entries
                52  12  reserved (0)
 

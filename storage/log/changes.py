@@ -81,7 +81,7 @@ def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> 
     # would leave a log that claims an older term (H4).
     terms = with_row_of(old.terms, header)
     row = row_of(terms, term)
-    assert row is not None, f"{header}: its term is not in the table of terms"
+    assert row is not None, f"{header}: its term is not in the term table"
     assert row.base <= position, f"{header} begins before {row}"
     assert row.end is None or end <= row.end, f"{header} ends behind {row}"
     record = Record(term, position, batch)
@@ -117,7 +117,7 @@ def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> 
         if lost != old.lost:
             txn.delete(LOST_KEY, db=dbs.meta)
 
-    # Anything beyond the record must be in the same transaction, which the journal has none of.
+    # A change of more than the record needs a transaction, which only LMDB has.
     alone = terms is old.terms and not admits and lost == old.lost
     return Change(after, apply, record if alone else None)
 
@@ -130,7 +130,7 @@ def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRo
 
 
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
-    """Replace the table of terms. A term that is new must begin at the end of the log."""
+    """Replace the term table. A term that is new must begin at the end of the log."""
     # A term that began inside the log would claim batches that another leader wrote (I-12, I-16).
     if len(terms) > len(old.terms):
         assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"
@@ -150,7 +150,7 @@ def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
     return Change(attrs.evolve(old, node_state=state), apply)
 
 
-def regained(dbs: Databases, old: Recorded) -> Change:
+def clear_lost(dbs: Databases, old: Recorded) -> Change:
     """Note that the log again has the batches that were damaged at its end."""
 
     def apply(txn: Transaction) -> None:
@@ -292,7 +292,8 @@ def truncate(
         commit_position: what the last batch left says is committed.
         timestamp_ms: the time of that batch.
     """
-    # At the end of the log no term covers `position`, and there is no batch to drop.
+    # No row covers `position` only at the end of a log whose last term is closed. Then there is no
+    # batch to drop.
     row = term_at(old.terms, position)
     key = END_KEY if row is None else KEY.pack(row.term, position)
     # Rows and batches go in one transaction: a row that outlives its batches would make the log
@@ -340,9 +341,8 @@ def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms
     # Terms and snapshots stay: a row is needed for as long as anybody compares logs by it.
     after = attrs.evolve(old, start_position=position)
     if position == old.append_position:
-        after = attrs.evolve(
-            after, last_commit_position=position
-        )  # only committed batches are pruned
+        # The last batch, which said what is committed, is gone. Only committed ones are pruned.
+        after = attrs.evolve(after, last_commit_position=position)
     return Change(after, apply)
 
 

@@ -54,7 +54,7 @@ Everything else is damage:
 - a generation above LMDB's: somebody put back an older ``data.mdb``;
 - a first group older than LMDB's row allows: somebody put back an older journal. The journal begins
   with a group of LMDB's generation or, before there is one, of the generation before. To keep that
-  true, a run begins the file with an empty group.
+  true, the first append after a start begins the file with an empty group.
 
 What we do not do
 -----------------
@@ -157,14 +157,13 @@ class Journal:
 
     def group(self, records: Sequence[Record]) -> Span:
         """Return what to write to make these records durable; the caller has checked `has_room`."""
-        # The head repeats where the group ends. With it a reader notices whole batches that are not
-        # of this group: leftovers of an older one, under a head that the power cut still let
-        # through.
+        # The head also says where the last batch ends. So a reader notices a torn group whose head
+        # is on disk, but whose batches are leftovers of an older group.
         last = records[-1]
         batches = [record.batch for record in records]
         return Span(self._file, self._end, _encode(self.row, last.term, last.end, batches))
 
-    def grow(self, group: Span, error: int) -> None:
+    def written(self, group: Span, error: int) -> None:
         """Count a group as written, unless `error` is an errno.
 
         Raises:
@@ -173,10 +172,10 @@ class Journal:
         if error:
             with translating_errors(self._directory):
                 raise OSError(error, os.strerror(error))
-        # Only now: until it is durable, the place behind the last group is where the next one goes.
+        # Only now: a group that failed takes no place, so the end stays where it was.
         self._end += len(group.data)
 
-    def made(self) -> JournalRow:
+    def make_file(self) -> JournalRow:
         """Ensure that the file is there, durably; return the row that begins its next generation.
 
         Raises:
@@ -191,7 +190,7 @@ class Journal:
         # batches, and calls `begin` once that is durable.
         return JournalRow(self.row.generation + 1, self._salt, self._size)
 
-    def emptied(self) -> JournalRow:
+    def next_row(self) -> JournalRow:
         """Return the row that says that LMDB has everything in the journal."""
         return attrs.evolve(self.row, generation=self.row.generation + 1)
 
@@ -273,7 +272,7 @@ class JournalScan:
             member_id: of the store, for errors.
             row: LMDB's row about the journal.
             log: end of the log in LMDB.
-            log_term: last term in the table of terms; batches of it may be in the journal alone.
+            log_term: last term in the term table; batches of it may be in the journal alone.
         """
         term, end = log
         # No client's bytes can be at byte 0, so this group is believed whatever its salt.

@@ -1,12 +1,12 @@
 """What a store mends by itself when it is opened: rows of the term table, and the end of its log.
 
-Rows of the table of terms
---------------------------
+Rows of the term table
+----------------------
 Such a row can nearly always be rebuilt. A term begins where the term before ends, or where its
 first batch is; it ends where the next one begins. So a damaged or missing row is made again from
-its neighbours and the keys of the log. Where they do not settle it, the store is refused: the
-batches are pruned, and the next row is gone too. A missing row shows as a gap between its
-neighbours. The row of a term without batches may be missing unnoticed; no log needs it.
+its neighbours and the keys of the log. Where they do not settle it, the store is refused: for
+example, if the batches are pruned and the next row is gone, too. A missing row shows as a gap
+between its neighbours. The row of a term without batches may be missing unnoticed; no log needs it.
 
 A damaged row about a snapshot is removed. Another snapshot, or another member, serves instead.
 
@@ -28,7 +28,7 @@ member gets them back like any follower that is behind.
 The note is an end in the log: the term of the last damaged batch, and one byte behind that batch's
 beginning. A log that reaches this end has that very batch, since a term has one writer. The bytes
 of the damaged batches are not trusted; their keys are, if they fit the intact batch before them and
-the table of terms.
+the term table.
 
 What we do not do
 -----------------
@@ -87,10 +87,10 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
         peers: other members exist, from which cut-off batches come back.
 
     Raises:
-        DamagedRecordError: a row of the table of terms can't be rebuilt, or the place of a damaged
+        DamagedRecordError: a row of the term table can't be rebuilt, or the place of a damaged
             batch is not certain.
     """
-    # Snapshots first, the end of the log last: its batches are compared with the table of terms,
+    # Snapshots first, the end of the log last: its batches are compared with the term table,
     # which must be mended by then.
     snapshots = environment.read(lambda txn: _damaged_snapshots(txn, dbs, member_id))
     for key, damage in snapshots:
@@ -103,7 +103,7 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
         environment.write(lambda txn: _put_rows(txn, dbs, rows))
         for row in rows:
             log.error(
-                "member %d: table of terms: the row of term %d was damaged or missing; it is "
+                "member %d: term table: the row of term %d was damaged or missing; it is "
                 "mended: by its neighbours and the log it covers %d to %s",
                 member_id,
                 row.term,
@@ -146,8 +146,7 @@ def _delete(dbs: Databases, key: bytes, txn: Transaction) -> None:
     txn.delete(key, db=dbs.snapshots)
 
 
-# --- the table of terms
-# ----------------------------------------------------------------------------
+# --- the term table -------------------------------------------------------------------------------
 
 
 def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermRow]:
@@ -191,7 +190,7 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
         return left.mended()
     except StorageError as error:
         term = next((term for term in sorted(rows) if rows[term] is None), max(rows))
-        reason = f"table of terms: the row of the term is damaged or missing, and {error}"
+        reason = f"term table: the row of the term is damaged or missing, and {error}"
         raise DamagedRecordError(
             member_id=member_id, term=term, position=-1, reason=reason
         ) from damage
@@ -238,7 +237,7 @@ def _is_of_another_term(member_id: int, term: int, value: bytes) -> bool:
 
 @attrs.frozen
 class TermTableRepair:
-    """What is left of a table of terms, and what the log says about it.
+    """What is left of a term table, and what the log says about it.
 
     Args:
         rows: by term; None for a damaged or missing one.
@@ -266,20 +265,24 @@ class TermTableRepair:
         for index, term in enumerate(ordered):
             row = self.rows[term]
             if row is None:
-                row = self._made(term, ordered[index + 1 :], before)
+                row = self._rebuilt(term, ordered[index + 1 :], before)
                 made.append(row)
             before = row
         return made
 
-    def _made(self, term: int, behind: list[int], before: TermRow | None) -> TermRow:
-        base = 0 if term == 0 else None if before is None else before.end
-        # The row before is open or missing, so what lies behind has to say where this one begins.
-        if base is None:
+    def _rebuilt(self, term: int, behind: list[int], before: TermRow | None) -> TermRow:
+        if term == 0:
+            base = 0  # the first term there can be
+        elif before is not None and before.end is not None:
+            base = before.end
+        else:
+            # The row before is open or missing, so what lies behind says where this one begins.
             base = self._base_of([term, *behind])
         # Without a term behind it this row is the open one.
         until = self._base_of(behind) if behind else None
-        first = self.first_of(term)
-        time = first[1] if first else before.timestamp_ms if before else 0
+        time = before.timestamp_ms if before else 0
+        if (first := self.first_of(term)) is not None:
+            time = first[1]
         return TermRow(term, base, until, time)
 
     def _base_of(self, terms: list[int]) -> int:
@@ -294,7 +297,7 @@ class TermTableRepair:
             raise StorageError("the last batch of the log is damaged, too")
         # The asked term may have begun among the pruned batches. What is left would then give too
         # late a beginning.
-        if 0 < self.start >= base and (row is None or term > asked):
+        if self.start > 0 and base <= self.start and (row is None or term > asked):
             raise StorageError(f"the batches of term {asked} before {self.start} are pruned")
         return base
 

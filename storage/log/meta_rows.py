@@ -197,7 +197,7 @@ def load_forced(txn: Transaction, dbs: Databases) -> tuple[ForcedRow, ...]:
 
 
 def load_terms(txn: Transaction, dbs: Databases, member_id: int) -> tuple[TermRow, ...]:
-    """Read the table of terms.
+    """Read the term table.
 
     Raises:
         DamagedRecordError: a row is damaged.

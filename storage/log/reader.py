@@ -62,7 +62,7 @@ class LogReader:
         """Return checked batches from `position` on, at least one; None if none begins there.
 
         Args:
-            terms: the table of terms, to find the key of `position`.
+            terms: the term table, to find the key of `position`.
             position: where to begin.
             stop: no batch that begins here or behind is read.
             limit_bytes: of all batches together; the first one may be longer.
@@ -88,7 +88,7 @@ class LogReader:
         expected = position
         for record in records:  # outside the transaction, to keep that short
             if record.position != expected:
-                raise self._hole(record.term, expected)
+                raise self._hole_error(record.term, expected)
             expected = check_record_untrusted(self.member_id, record).end
         return [record.batch for record in records] or None
 
@@ -120,7 +120,7 @@ class LogReader:
                 f"the log starts at {recorded.start_position}"
             )
 
-    def missing(self, recorded: Recorded, position: int) -> StorageError:
+    def missing_error(self, recorded: Recorded, position: int) -> StorageError:
         """Return the error for a kept position at which no batch begins."""
         row = term_at(recorded.terms, position)
         key = END_KEY if row is None else KEY.pack(row.term, position)
@@ -131,7 +131,7 @@ class LogReader:
                 f"member {self.member_id}: position {position} is inside the batch "
                 f"from {before.position} to {before.end}"
             )
-        return self._hole(-1 if row is None else row.term, position)
+        return self._hole_error(-1 if row is None else row.term, position)
 
     def next_position(self, header: BatchHeader) -> int | None:
         """Return where the record behind this batch's begins; None if it is the last."""
@@ -162,7 +162,7 @@ class LogReader:
         return self.environment.read(look)
 
     def boundary(self, recorded: Recorded, position: int) -> int:
-        """Return where the batch that covers `position` begins; the end for one behind the log."""
+        """Return where the batch that covers `position` begins; the end, from the log's end on."""
         if position >= recorded.append_position:
             return recorded.append_position
         row = term_at(recorded.terms, position)
@@ -185,7 +185,7 @@ class LogReader:
         if record is None and position == recorded.start_position:
             return self.environment.read(lambda txn: load_origin(txn, self.dbs))
         if record is None or record.end != position or row is None:
-            raise self.missing(recorded, position)
+            raise self.missing_error(recorded, position)
         header = check_record_untrusted(self.member_id, record)
         return header.commit_position, header.timestamp_ms
 
@@ -221,13 +221,13 @@ class LogReader:
                     kept = KEY.pack(term, start)
             if start == recorded.start_position:
                 return None
-            # Its time becomes that of the origin, which log time has to go on from if the log gets
-            # empty.
+            # The time of the last batch to go is kept with the origin: if the log gets empty, log
+            # time goes on from there.
             dropped = record_before(cursor, self.member_id, kept)
         assert dropped is not None
         return kept, start, check_record_untrusted(self.member_id, dropped).timestamp_ms
 
-    def _hole(self, term: int, position: int) -> DamagedRecordError:
+    def _hole_error(self, term: int, position: int) -> DamagedRecordError:
         return DamagedRecordError(
             member_id=self.member_id, term=term, position=position, reason="no batch begins here"
         )
@@ -247,7 +247,7 @@ class LogReader:
         while position < stop:
             batches = self.chunk(recorded.terms, position, stop, CHUNK_BYTES)
             if batches is None:
-                raise self.missing(recorded, position)
+                raise self.missing_error(recorded, position)
             yield from batches
             position += sum(map(len, batches))
 

@@ -124,7 +124,7 @@ def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
     """Return the state with one more batch, checked by the caller, at the end of the log.
 
     Raises:
-        DamagedRecordError: it contradicts the table of terms.
+        DamagedRecordError: it contradicts the term table.
     """
     header = decode_header_untrusted(record.batch)
     row = row_of(recorded.terms, header.term)
@@ -134,6 +134,6 @@ def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
             member_id=member_id,
             term=header.term,
             position=header.position,
-            reason=f"the table of terms says {row}",
+            reason=f"the term table says {row}",
         )
     return ending_with(recorded, header)

@@ -55,7 +55,7 @@ class Recorded:
     Args:
         start_position: first position kept.
         append_position: end of the log.
-        terms: the table of terms, ascending.
+        terms: the term table, ascending.
         snapshots: rows of the snapshots that exist, ascending.
         node_state: the vote.
         last_commit_position: the log is committed at least up to here.
@@ -106,12 +106,12 @@ class StateView:
 
     @property
     def terms(self) -> tuple[TermRow, ...]:
-        """The table of terms, ascending. Skipped terms have no row; the last row may be open."""
+        """The term table, ascending. Skipped terms have no row; the last row may be open."""
         return self.recorded.terms
 
     @property
     def log_term(self) -> int:
-        """The last term in the table of terms, -1 without one."""
+        """The last term in the term table, -1 without one."""
         return self.recorded.terms[-1].term if self.recorded.terms else -1
 
     @property
@@ -136,7 +136,7 @@ class StateView:
 
     @property
     def last_timestamp_ms(self) -> int:
-        """Cluster time of the last batch, 0 before the first one."""
+        """Log time of the last batch, 0 before the first one."""
         return self.recorded.last_timestamp_ms
 
 
@@ -188,7 +188,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(
-            member_id=member_id, term=term, position=-1, reason=f"table of terms: {words}"
+            member_id=member_id, term=term, position=-1, reason=f"term table: {words}"
         )
     try:
         recorded = _with_last_batch(txn, dbs, member_id, recorded)
@@ -254,7 +254,7 @@ def _with_last_batch(
             member_id=member_id,
             term=last.term,
             position=last.position,
-            reason=f"the table of terms says {row}, the log starts at {recorded.start_position}",
+            reason=f"the term table says {row}, the log starts at {recorded.start_position}",
         )
     return attrs.evolve(
         recorded,

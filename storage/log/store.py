@@ -1,4 +1,4 @@
-"""The store of one member: its log, table of terms, vote and identity, in one directory.
+"""The store of one member: its log, term table, vote and identity, in one directory.
 
 The idea
 --------
@@ -23,7 +23,7 @@ Some facts must never be on disk one without the other; each is one change, so o
 
 - the first batch of a term and the term's row: a batch without a row has no known leader;
 - a snapshot's row and the empty log behind it (`install`);
-- a truncation and the table of terms that it leaves.
+- a truncation and the term table that it leaves.
 
 A process killed at any moment finds exactly a prefix of its changes.
 
@@ -50,13 +50,13 @@ from ..lmdb.environment import INITIAL_MAP_BYTES, Environment
 from ..writing.group_commit import ThreadExecutor
 from . import changes
 from .batch import BatchHeader, decode_header_untrusted
-from .commit import Recorder, Write, carry_over
 from .databases import MAX_DBS, Databases
 from .identity import Identity, check_identity
 from .journal import JOURNAL_BYTES, Journal
 from .mending import mend
 from .meta_rows import load_identity
 from .reader import CHUNK_BYTES
+from .recorder import Recorder, Write, carry_over
 from .state import Recorded, StateView, initialise, load
 from .term_table import SnapshotRow, TermRow, row_of, with_term
 
@@ -131,7 +131,7 @@ class Store(StateView):
             StoreMismatchError: it is of another cluster, member or format.
             StoreBusyError: another handle has it open.
             StoreFullError: there is no room to make it.
-            DamagedRecordError: the log's end or the table of terms is damaged beyond mending.
+            DamagedRecordError: the log's end or the term table is damaged beyond mending.
             LostStoreError: the vote, or whether there is one, is damaged.
         """
         draw = random.Random(rng.getrandbits(64)).getrandbits  # noqa: S311 - simulations seed it
@@ -172,7 +172,7 @@ class Store(StateView):
         await self.executor.run(task_status=task_status)
 
     @property
-    def appended_position(self) -> int:
+    def submitted_position(self) -> int:
         """End of the log, counting what is submitted and not durable."""
         return self.submitted.append_position
 
@@ -188,7 +188,7 @@ class Store(StateView):
         header: BatchHeader | None = None,
         done: Callable[[], None] | None = None,
     ) -> None:
-        """Append a batch that begins at `appended_position`; returns at once.
+        """Append a batch that begins at `submitted_position`; returns at once.
 
         The first batch of a term makes the term's row, durable together with the batch, and closes
         the term before.
@@ -264,9 +264,9 @@ class Store(StateView):
         """Record that snapshots are gone; their files are removed afterwards."""
         await self._durably(lambda dbs, old: changes.remove_snapshots(dbs, old, rows))
 
-    async def regain(self) -> None:
+    async def clear_lost(self) -> None:
         """Record that the log again has the batches that were damaged at its end."""
-        await self._durably(changes.regained)
+        await self._durably(changes.clear_lost)
 
     async def save_suspended(self, *, suspended: bool) -> None:
         """Record whether an operator has suspended the cluster, as the applied log says."""
@@ -293,7 +293,7 @@ class Store(StateView):
 
         Args:
             snapshot: from another member, its file already in place.
-            terms: the table of terms up to there; its last row is open.
+            terms: the term table up to there; its last row is open.
             suspended: an operator has suspended the cluster.
 
         Raises:
@@ -315,14 +315,18 @@ class Store(StateView):
         """
         await self.carried_over()  # the place is looked up in LMDB alone
         # The header only: the caller has checked the bytes. Its place is checked here.
-        old, header = self.submitted, decode_header_untrusted(batch)
-        row = row_of(old.terms, header.term)
-        if row is None or header.position < max(row.base, old.start_position):
-            raise StorageError(f"{header} is no part of this log")
+        header = decode_header_untrusted(batch)
+        _check_place(self.submitted, header)
         end = await self.executor.read(lambda: self._reader.next_position(header))
-        if header.end > (old.append_position if end is None else end):
+        if end is not None and header.end > end:
             raise StorageError(f"{header} ends behind where the next batch begins, at {end}")
-        await self._durably(lambda dbs, old: changes.replace(dbs, old, batch))
+
+        def change(dbs: Databases, now: Recorded) -> Change:
+            # Once more: a repair holds up nobody, so the log may have been cut or pruned since.
+            _check_place(now, header)
+            return changes.replace(dbs, now, batch)
+
+        await self._durably(change)
 
     async def truncate(self, position: int, *, last_term: int | None = None) -> None:
         """Drop the batches at and behind `position`, which is the end or where a batch begins.
@@ -339,17 +343,23 @@ class Store(StateView):
         self._reader.check_range(old, position)
         if position > old.append_position:
             raise StorageError(f"can't truncate to {position}: log ends at {old.append_position}")
-        # What the state says about commit and time comes from its last batch; now from another one.
+        # Commit position and time of the state come from its last batch. After the cut another
+        # batch is the last one.
         commit, timestamp = old.last_commit_position, old.last_timestamp_ms
         if position < old.append_position:
             commit, timestamp = await self.executor.read(
                 lambda: self._reader.ending_at(old, position)
             )
-        await self._durably(
-            lambda dbs, old: changes.truncate(
-                dbs, old, position, last_term, commit_position=commit, timestamp_ms=timestamp
+
+        def change(dbs: Databases, now: Recorded) -> Change:
+            # Only a role appends, and it has ended before the election truncates. What a snapshot
+            # or an action may have changed since (`now` is not `old`) does not matter here.
+            assert now.append_position == old.append_position, "appended during a truncation"
+            return changes.truncate(
+                dbs, now, position, last_term, commit_position=commit, timestamp_ms=timestamp
             )
-        )
+
+        await self._durably(change)
 
     async def drop_prefix(self, position: int) -> None:
         """Drop the batches that end at or before `position`, step by step.
@@ -398,7 +408,7 @@ class Store(StateView):
             # No batch begins there. That is an error only if the state did not change while we
             # read: a truncation or a pruning may be on its way.
             if self.submitted is self.recorded is recorded:
-                raise self._reader.missing(recorded, position)
+                raise self._reader.missing_error(recorded, position)
             await self.settled()
 
     async def boundary(self, position: int) -> int:
@@ -462,3 +472,17 @@ class Store(StateView):
             # Cleared first: the callback may append, and a report of that must not be missed.
             self._grown = False
             self.on_durable(self.recorded.append_position)
+
+
+def _check_place(state: Recorded, header: BatchHeader) -> None:
+    """Refuse a batch that has no place in a log.
+
+    Raises:
+        StorageError: it is of no term of the log, or not between the ends of both.
+    """
+    row = row_of(state.terms, header.term)
+    if row is None or header.position < max(row.base, state.start_position):
+        raise StorageError(f"{header} is no part of this log")
+    end = state.append_position if row.end is None else min(row.end, state.append_position)
+    if header.end > end:
+        raise StorageError(f"{header} ends behind the end of its term here, at {end}")

@@ -1,4 +1,4 @@
-"""The table of terms: which term covers which positions. Also rows of snapshots and forced quorums.
+"""The term table: which term covers which positions. Also rows of snapshots and forced quorums.
 
 A term covers the half-open range `[base, end)`. Rows ascend by term. Each begins where the one
 before it ends, and only the last may be open::
@@ -60,7 +60,7 @@ class TermRow:
         term: its number, 0 or more.
         base: log position where it begins.
         end: log position where it ends; None = open.
-        timestamp_ms: cluster time when this member first recorded it.
+        timestamp_ms: log time when this member first recorded it.
     """
 
     term: int
@@ -76,7 +76,7 @@ class SnapshotRow:
     Args:
         position: log position up to which it has everything.
         term: leadership term at that position.
-        timestamp_ms: cluster time when it was taken.
+        timestamp_ms: log time when it was taken.
         name: of its file.
     """
 
@@ -204,14 +204,14 @@ def incoherences(rows: tuple[TermRow, ...]) -> Iterator[tuple[int, str]]:
 
 
 def encode_term(row: TermRow) -> tuple[bytes, bytes]:
-    """Return key and value of a row of the table of terms."""
+    """Return key and value of a row of the term table."""
     key = _TERM_KEY.pack(row.term)
     end = _OPEN if row.end is None else row.end
     return key, seal(key, _TERM.pack(row.base, end, row.timestamp_ms))
 
 
 def decode_term_untrusted(member_id: int, key: bytes, value: bytes) -> TermRow:
-    """Decode a row of the table of terms.
+    """Decode a row of the term table.
 
     Raises:
         DamagedRecordError: it is damaged; with position -1, since that is unknown.
@@ -223,7 +223,7 @@ def decode_term_untrusted(member_id: int, key: bytes, value: bytes) -> TermRow:
         (term,) = unpack_untrusted(_TERM_KEY, key, key)
     except StorageError as error:
         raise DamagedRecordError(
-            member_id=member_id, term=term, position=-1, reason=f"table of terms: {error}"
+            member_id=member_id, term=term, position=-1, reason=f"term table: {error}"
         ) from error
     return TermRow(term, base, None if end == _OPEN else end, timestamp_ms)
 

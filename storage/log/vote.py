@@ -1,8 +1,8 @@
 """The vote: what a member must never forget.
 
 It is durable before it leaves the member. The candidate term never decreases, and within one term a
-vote is given once. The row also bounds the promises made to leaders (leases), where leaders ask for
-them: after a restart the member waits that long before it votes.
+vote is given once. With leases the row also says how long a promise to a leader may last: after a
+restart the member waits that long before it votes.
 
 ::
 

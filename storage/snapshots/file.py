@@ -83,7 +83,7 @@ class SnapshotHead:
         position: log position up to which it has everything; the end of a batch.
         term: leadership term of that batch.
         timestamp_ms: log time of that batch.
-        terms: the table of terms up to there, the newest `MAX_TERMS`; the last row is open.
+        terms: the term table up to there, the newest `MAX_TERMS`; the last row is open.
         suspended: an operator has suspended the cluster.
         service: kind of the service, empty if unknown.
     """
@@ -119,8 +119,9 @@ def head_of(
 ) -> SnapshotHead:
     """Make the head of a snapshot taken behind a batch of `term`."""
     rows = [row for row in terms if row.term <= term][-MAX_TERMS:]
-    assert rows, f"term {term} is not in the table of terms"
-    assert rows[-1].term == term, f"term {term} is not in the table of terms"
+    assert rows, f"term {term} is not in the term table"
+    assert rows[-1].term == term, f"term {term} is not in the term table"
+    # Open, whether this member knows its end by now or not: all members' files are equal (I-24).
     rows[-1] = attrs.evolve(rows[-1], end=None)
     return SnapshotHead(cluster, position, term, timestamp_ms, tuple(rows), suspended, service)
 
@@ -294,6 +295,8 @@ class SnapshotReader:
         self.end = len(self.head_part)
         self._file.seek(self.end)
         self._number = self._raw_bytes = 0
+        # Of the pieces from here on: those unpacked before are unpacked again.
+        self._digest = blake2b(digest_size=_DIGEST_BYTES)
         self.summary = None
 
     def next_part(self) -> bytes | None:
@@ -308,6 +311,7 @@ class SnapshotReader:
         if len(start) < _PART.size:
             raise self._broken("the file ends too soon")
         stored_bytes, raw_bytes, number, check = _PART.unpack(start)
+        # Before the read: until the checksum has passed, a length is only a claim.
         if max(stored_bytes, raw_bytes) > MAX_PART_BYTES or number != self._number:
             raise self._broken(f"piece {number} of {stored_bytes} bytes")
         stored = self._read(stored_bytes)
@@ -315,6 +319,7 @@ class SnapshotReader:
             raise self._broken("the file ends too soon")
         if extend_crc32c(crc32c(start[: _COVERED.size]), stored) != check:
             raise self._broken("the checksum differs")
+        # No piece looks like this: the zstd frame of an empty piece is shorter.
         if stored_bytes == _END_BYTES and not raw_bytes:
             self._end(stored, len(start))
         else:
@@ -325,6 +330,7 @@ class SnapshotReader:
 
     def _end(self, stored: bytes, header_bytes: int) -> None:
         (raw_bytes,) = _TOTAL.unpack_from(stored)
+        # The read finds bytes behind the end, which no snapshot has.
         if raw_bytes != self._raw_bytes or self._read(1):
             raise self._broken("its end part does not match it")
         size = self.end + header_bytes + len(stored)
@@ -352,6 +358,7 @@ class SnapshotReader:
     def _unpack_untrusted(self, part: bytes) -> bytes:
         raw_bytes = cast("int", _PART.unpack_from(part)[1])
         try:
+            # Bounded: a small frame can claim to unpack to gigabytes.
             piece = self._unpacker.decompress(part[_PART.size :], max_output_size=raw_bytes)
         except zstandard.ZstdError as error:
             raise self._broken(str(error)) from error

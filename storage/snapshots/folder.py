@@ -74,7 +74,7 @@ class SnapshotFolder:
         Args:
             rows: the snapshots that the store names.
             cluster: of the store.
-            terms: its table of terms. A store without terms is new, and removes nothing.
+            terms: its term table. A store without terms is new, and removes nothing.
 
         Returns:
             The rows whose files are missing.
@@ -91,6 +91,7 @@ class SnapshotFolder:
             for path, suffix in self._ours():
                 if path.name in names or suffix == _PART or not terms:
                     continue
+                # A whole one only if some row's file is there: it might be the last snapshot.
                 if suffix == _NEW or (len(missing) < len(names) and _is_of(path, cluster, terms)):
                     _remove(path, "no row names it")
                 else:
@@ -135,6 +136,8 @@ class SnapshotFolder:
 
     def transfer(self, head: SnapshotHead, first: bytes, offset: int) -> Transfer:
         """Begin to receive a snapshot from another member, or go on at `offset`.
+
+        The part of any other snapshot that has arrived before is removed.
 
         Args:
             head: of the snapshot that is offered.
@@ -206,6 +209,8 @@ class SnapshotWriter:
         """
         self._write(self._encoder.end())
         with translating_errors(self._directory):
+            # Synced before it is renamed: a power cut must not leave a short file under a
+            # snapshot's name.
             _sync_and_close(self._file)
             _give_name(self._path, self._head)
         encoder = self._encoder
@@ -257,6 +262,7 @@ class Transfer:
         with translating_errors(directory):
             if offset > len(first) and whole_bytes(self._path) >= offset:
                 self._file: BinaryIO = self._path.open("r+b")
+                # Back to the end of the last whole part: what lies behind may be torn.
                 self._file.truncate(offset)
                 self._file.seek(offset)
             elif offset == len(first):
@@ -297,6 +303,7 @@ class Transfer:
         with translating_errors(self._directory):
             _sync_and_close(self._file)
         try:
+            # As the disk has it, and with the parts of earlier attempts.
             summary = check_snapshot(self._path)
         except StorageError:
             self.abandon()
@@ -319,7 +326,7 @@ def _head_in(path: Path) -> SnapshotHead | None:
 
 
 def _is_of(path: Path, cluster: str, terms: tuple[TermRow, ...]) -> bool:
-    """Whether a snapshot belongs to the log with this table of terms.
+    """Whether a snapshot belongs to the log with this term table.
 
     Two logs of one name may share term numbers, but not the millisecond in which the term began.
     """

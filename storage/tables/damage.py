@@ -1,10 +1,9 @@
 """Damaged tables: noticed, marked for the next start, and then thrown away.
 
 The tables are derived from the log. A member can rebuild them from a snapshot and the log behind
-it.
-So nothing of damaged tables is rescued: a member that meets damage stops, and the next start begins
-with empty tables, at position 0. A file next to them marks the damage, since damage deep inside
-shows only when somebody reads there.
+it. So nothing of damaged tables is rescued: a member that meets damage stops, and the next start
+begins with empty tables, at position 0. A file next to them marks the damage, since damage deep
+inside shows only when somebody reads there.
 
 Only the tables' own files are removed. Their folder stays: it may be the root of a volume, which
 can't be renamed, or a link to another disk.
@@ -106,8 +105,7 @@ def open_or_rebuild(directory: Path, opened: Callable[[], T]) -> T:
         )
     remove_environment(directory)
     with translating_errors(directory):
-        (directory / MARK).unlink(
-            missing_ok=True
-        )  # last: after a crash here, the next start repeats this
+        # Last: after a crash before this, the next start does it all again.
+        (directory / MARK).unlink(missing_ok=True)
         sync_directory(directory)
     return opened()

@@ -1,9 +1,10 @@
 """Which keys expire, and when. All deadlines are in memory; a flush writes those that have changed.
 
 A dictionary has the truth, a heap finds the next deadline. A heap entry is stale once its key has
-another deadline, and is then skipped. When most of the heap is stale, a new heap takes its place.
-The old one is emptied into it from its end, a few entries with every change: a million keys at once
-would take half a second. For the same reason no call skips more than a thousand entries.
+another deadline, and is then skipped. When most of the heap is stale, a new heap is begun. Entries
+that are not stale move there, a few with every change: a million at once would take half a second.
+Until all have moved, the next deadline may be in either heap. For the same reason no call skips
+more than a thousand stale entries.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ _Entry: TypeAlias = tuple[int, bytes]
 
 
 class Deadlines:
-    """Deadlines in cluster time, milliseconds.
+    """Deadlines in log time, milliseconds.
 
     Args:
         by_key: the first ones.
-        recorded: `take_changes` will be called now and then; else changes are not kept.
+        tracked: `take_changes` will be called now and then; else changes are not kept.
 
     Attributes:
         by_key: the deadline of every key that has one.
     """
 
-    def __init__(self, by_key: dict[bytes, int], *, recorded: bool = True) -> None:
+    def __init__(self, by_key: dict[bytes, int], *, tracked: bool = True) -> None:
         self.by_key = by_key
         self._heap = [(deadline, key) for key, deadline in by_key.items()]
         heapq.heapify(self._heap)
         self._old_heap: list[_Entry] = []
-        self._recorded = recorded
+        self._tracked = tracked
         self._changes: dict[bytes, int] = {}
         self._counted_for: int = -1
         self._due = 0
@@ -50,7 +51,7 @@ class Deadlines:
             return
         # Keep the last count right, so that `count_due` need not count again for the same time.
         self._due += (0 < deadline <= self._counted_for) - (0 < old <= self._counted_for)
-        if self._recorded:
+        if self._tracked:
             self._changes[key] = deadline
         if deadline:
             self.by_key[key] = deadline

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Record: TypeAlias = tuple[bytes, int, int, int]
-"""Value, when it expires (cluster time in ms, 0 for never), revision, type tag (0..255)."""
+"""Value, when it expires (log time in ms, 0 for never), revision, type tag (0..255)."""
 
 MAX_PLAIN_BYTES: Final = 479
 HASHED_BYTES: Final = 480

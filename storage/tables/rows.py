@@ -3,7 +3,7 @@
 ::
 
     record      tag       u8
-                expires   u64   cluster time in ms, 0 for never
+                expires   u64   log time in ms, 0 for never
                 revision  u64
                 checksum  u32   CRC-32C of the key, of the 17 bytes above, and of the value
                 [length   u32   of the key; only if the key is stored hashed, see `memtable`]

@@ -31,8 +31,8 @@ owner of the tables deletes it.
 
 What we do not do
 -----------------
-Memory is bounded by about twice `flush_bytes` plus what arrives during a flush, and by `PATIENCE`
-times as much while the tables are patient. Nothing slows the log down if flushes are slower.
+Nothing slows the log down if flushes are slower. So memory has no hard bound: it is about twice
+`flush_bytes`, `PATIENCE` times that while the tables are patient, plus what arrives during a flush.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ REST: Final = 2.0
 clients of the other members feel the load on processors and disks that they share with this one."""
 
 PATIENCE: Final = 4
-"""Memory factor while a member catches up. The log then comes so fast that one flush would follow
-another,
-and each writes nearly all pages if keys are spread: fewer flushes write less."""
+"""How many times `flush_bytes` the memtable may take while a member catches up. The log then comes
+so fast that one flush would follow another, and each writes nearly all pages if keys are spread.
+Smaller: more writing. Larger: more memory."""
 
 LOG_PATIENCE: Final = 8
 """The same factor for log, which a restart would apply again."""

@@ -64,7 +64,7 @@ class RecoveryPlan:
         start_position: where the log begins.
         append_position: where it ends.
         commit_position: it is known to be committed up to here.
-        log_term: the last term in the table of terms, -1 without one.
+        log_term: the last term in the term table, -1 without one.
         tables_position: up to which the tables are complete, 0 without any.
         tables_damage: why they can't be read, empty if they can.
         snapshots: all of them, newest first, each read completely.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
-    from ..log.commit import Write
+    from ..log.recorder import Write
     from ..writing.executor import ExecutorFactory
 
 log = logging.getLogger("quorate.storage")

@@ -5,7 +5,7 @@ member may be running, in another process. It checks that
 
 - every checksum is right, and every batch is the one that its key names;
 - the log has no hole;
-- terms lie where the table of terms says, and are opened once;
+- terms lie where the term table says, and are opened once;
 - the leader's clock never went back;
 - every snapshot is whole.
 
@@ -30,7 +30,6 @@ from ..log.batch import (
     EntryKind,
     check_batch_untrusted,
 )
-from ..log.commit import journal_goes_on
 from ..log.databases import LOG_TABLE, MAX_DBS, Databases
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..log.journal import read_journal
@@ -45,6 +44,7 @@ from ..log.meta_rows import (
     load_terms,
     load_voting_status,
 )
+from ..log.recorder import end_in_lmdb
 from ..log.term_table import (
     ForcedRow,
     SnapshotRow,
@@ -95,7 +95,7 @@ class VerifyReport:
         batches: number of batches checked.
         entries: number of entries in the intact ones.
         bytes: length of all batches.
-        terms: rows of the table of terms.
+        terms: rows of the term table.
         findings: the first `MAX_FINDINGS`, in the order of the log.
         count: number of all findings.
         forced: where an operator forced a quorum; that is no damage.
@@ -224,7 +224,7 @@ class _Verifier:
                 self.guarded(decode_term_untrusted, key, value)
         self.load_terms(txn)
         for term, words in incoherences(self.terms):
-            self.note(term, -1, f"table of terms: {words}")
+            self.note(term, -1, f"term table: {words}")
 
     def guarded(
         self, decode: Callable[[int, bytes, bytes], T], key: bytes, value: bytes
@@ -249,7 +249,7 @@ class _Verifier:
         return txn.get(encode_snapshot(row)[0], db=self.dbs.snapshots) is not None
 
     def load_terms(self, txn: Transaction) -> None:
-        """Read the table of terms; a damaged one (already noted) counts as empty."""
+        """Read the term table; a damaged one (already noted) counts as empty."""
         with contextlib.suppress(DamagedRecordError):
             self.terms = load_terms(txn, self.dbs, self.identity.member_id)
 
@@ -289,7 +289,7 @@ class _Verifier:
         """Read the journal; first check what was carried over since LMDB was read."""
 
         def rest(txn: Transaction) -> tuple[LogEnd, JournalRow, list[tuple[bytes, bytes]]]:
-            return *journal_goes_on(txn, self.dbs, member_id), self.next_records(txn)
+            return *end_in_lmdb(txn, self.dbs, member_id), self.next_records(txn)
 
         member_id = self.identity.member_id
         while True:
@@ -341,7 +341,7 @@ class _Verifier:
             yield f"its header says term {header.term}, position {header.position}"
         row = row_of(self.terms, term)
         if row is None:
-            yield "its term is not in the table of terms"
+            yield "its term is not in the term table"
         elif position < row.base or (row.end is not None and position + header.length > row.end):
             yield f"its term covers {row.base} to {row.end}, the batch {position} to {header.end}"
         if header.timestamp_ms < self.timestamp_ms:

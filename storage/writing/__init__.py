@@ -4,7 +4,7 @@
 the path of the journal (`journal_path`, `journal_writer`) or of LMDB (`writer_thread`). `lane` runs
 one blocking read at a time.
 
-It does not know what a job contains: `log.commit` and `tables` write, this room says when and
+It does not know what a job contains: `log.recorder` and `tables` write, this room says when and
 where.
 
 Read `group_commit` first, then `writer_thread`.

@@ -149,8 +149,8 @@ class GroupCommit(Generic[J]):
     def _begin_next(self) -> None:
         """Begin to write what waits, unless a path is at work."""
         journal = self._journal
-        # Until the other path is reported: its group is older, and LMDB must never have a change
-        # without the changes before it.
+        # Not while a path is at work: its group is older, and LMDB must never have a change without
+        # the changes before it.
         if journal is None or not journal.waiting or self._thread.busy or journal.busy:
             return
         if journal.begin():
@@ -195,7 +195,8 @@ class GroupCommit(Generic[J]):
     def _grant_rest(self) -> None:
         """Let the thread rest if nothing was submitted since it last asked."""
         # The thread asks after a second without jobs of its own. Jobs of the journal path never
-        # pass by it, so one request is not enough: nothing may have come until the next.
+        # pass by it, so one request is not enough. It rests at the second request in a row without
+        # a job in between.
         at_work = self._thread.busy or (self._journal is not None and self._journal.busy)
         if self._quiet and not at_work:
             self._thread.rest()

@@ -1,7 +1,7 @@
 """Writes the journal durably, without the event loop and without waiting for the interpreter.
 
 A thread of Python's needs the interpreter's lock when it wakes and again after the write. While the
-event loop is busy that is late twice for each write. The compiled :class:`Writer`
+event loop is busy it waits for that lock twice per write. The compiled :class:`Writer`
 (``journal_writer.c``) is a thread that never asks for the lock. Where it could not be built its
 twin in Python, :class:`PythonWriter`, takes its place: the same calls, slower. One differential
 test compares them over a corpus.

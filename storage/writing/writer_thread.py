@@ -169,7 +169,8 @@ class WriterThread(Generic[J]):
                 return group
             job = self._queue.get_nowait()  # never empty: only this thread takes
         if group:
-            # A signal behind jobs: back to the end of the queue, which is behind these jobs too.
+            # A signal behind jobs goes back to the end of the queue. It may take effect later than
+            # it was put, and never earlier.
             self._queue.put(job)
             return group
         return [] if job is _Signal.REST else None

@@ -15,7 +15,7 @@ from quorate.local.restored import start_once
 from quorate.node.election.context import ElectionContext
 from quorate.node.state_machine.service import KEY_VALUE
 from quorate.storage import Entry, EntryKind, Store, encode_batch, open_readonly, verify
-from quorate.storage.log.commit import Write
+from quorate.storage.log.recorder import Write
 from quorate.storage.testing import InlineExecutor
 from quorate.storage.tools.restore import plan_restore, restore
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from quorate.storage import ExecutorFactory
-    from quorate.storage.log.commit import Write
     from quorate.storage.log.log_table import Record
+    from quorate.storage.log.recorder import Write
     from quorate.storage.writing.journal_writer import Span
 
     Make = Callable[[Path], ExecutorFactory[Write]]
@@ -67,7 +67,7 @@ def batch(position: int, size: int = 100) -> bytes:
 
 
 def append(store: Store, done: Callable[[], None] | None = None) -> bytes:
-    at = store.appended_position
+    at = store.submitted_position
     made = batch(at)
     store.append(made, done=done)
     return made
@@ -141,7 +141,7 @@ async def test_a_failed_write_ends_the_store_and_nothing_behind_it_is_written(
             await nursery.start(store.run)
             append(store)
             await store.settled()
-            await store.append_durably(batch(store.appended_position))
+            await store.append_durably(batch(store.submitted_position))
             # what comes from here on goes to the journal
             failing = True
             append(store, lambda: pytest.fail("reported"))

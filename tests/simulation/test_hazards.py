@@ -112,7 +112,7 @@ async def test_without_f7_the_store_refuses_to_record(
     async with open_ledgers(tmp_path, contain=True) as stage:
         await schedules.crashes_while_joining(stage)
         (failure,) = stage.failures.values()
-        assert "its term is not in the table of terms" in repr(failure)
+        assert "its term is not in the term table" in repr(failure)
 
 
 async def test_without_f3_a_leader_writes_in_a_term_that_it_alone_knows_of(

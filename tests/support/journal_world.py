@@ -27,7 +27,7 @@ async def append(store: Store, count: int, *, size: int = 100) -> list[bytes]:
     """Append small batches one after the other, each durable before the next."""
     made: list[bytes] = []
     for _ in range(count):
-        made.append(batch_at(store.appended_position, term=store.log_term, size=size))
+        made.append(batch_at(store.submitted_position, term=store.log_term, size=size))
         await store.append_durably(made[-1])
     return made
 

@@ -22,7 +22,7 @@ from quorate.storage import (
     decode_header_untrusted,
     encode_batch,
 )
-from quorate.storage.log.commit import Write
+from quorate.storage.log.recorder import Write
 from quorate.storage.testing import InlineExecutor
 from quorate.transport import (
     NULL_VALUE,
@@ -115,7 +115,7 @@ async def record(
                 store.append(each)
                 last = head.term
             for term in opened:
-                base = store.appended_position
+                base = store.submitted_position
                 await store.ensure_coherent(term=term, base=base, end=None, timestamp_ms=EPOCH_MS)
             await store.save_node_state(promised or NodeState(max(last, *opened, -1), -1))
             nursery.cancel_scope.cancel()

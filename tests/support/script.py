@@ -24,7 +24,7 @@ from quorate.simulation.machines.clock import EPOCH_MS
 from quorate.simulation.machines.scheduler import seeded_scheduler
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import Identity, NodeState, Store, VotingRight, VotingStatus, make_store
-from quorate.storage.log.commit import Write
+from quorate.storage.log.recorder import Write
 from quorate.storage.testing import InlineExecutor
 from quorate.storage.writing.executor import nothing
 from quorate.transport import AppendFlags, TermSpan

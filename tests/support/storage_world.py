@@ -123,7 +123,7 @@ async def running(what: R) -> AsyncGenerator[R]:
 
 async def begin_term(store: Store, term: int, *, timestamp_ms: int = 0) -> int:
     """Append the first batch of a term, and return where it ends."""
-    base = store.appended_position
+    base = store.submitted_position
     await store.append_durably(
         batch_at(base, term=term, timestamp_ms=timestamp_ms),
     )
@@ -133,8 +133,8 @@ async def begin_term(store: Store, term: int, *, timestamp_ms: int = 0) -> int:
 async def fill(store: Store, count: int, *, term: int = 0) -> list[bytes]:
     """Append batches to a term that has begun; return all of the term's batches in the store."""
     for _ in range(count):
-        store.append(batch_at(store.appended_position, term=term))
-    await store.append_durably(batch_at(store.appended_position, term=term))
+        store.append(batch_at(store.submitted_position, term=term))
+    await store.append_durably(batch_at(store.submitted_position, term=term))
     return list(store.scan(store.start_position))
 
 

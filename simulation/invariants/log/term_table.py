@@ -1,4 +1,4 @@
-"""The table of terms says which leader made each batch of a log."""
+"""The term table says which leader made each batch of a log."""
 
 from __future__ import annotations
 

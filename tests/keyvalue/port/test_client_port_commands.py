@@ -1,11 +1,13 @@
 """Commands that the connection answers: what they say, and what they change."""
 
+import attrs
 import pytest
 
 from quorate.keyvalue.commands.table import Kind, all_commands
 from quorate.keyvalue.port import connection_commands
 from quorate.keyvalue.protocol import resp
 from quorate.node.requests.request import RequestKind
+from quorate.node.requests.status import MemberAddress
 from tests.support.client_port_world import RawClient, World, command
 
 OK = b"+OK\r\n"
@@ -220,6 +222,23 @@ async def test_wait_asks_the_leader_only_for_more_than_a_quorum_has(
     assert await client.receive(11) == b":2\r\n+PONG\r\n"
 
 
+async def test_wait_does_not_take_a_standby_for_a_part_of_the_quorum(
+    world: World, client: RawClient
+) -> None:
+    standbys = tuple(MemberAddress(n, "10.0.0.9", 7000 + n, standby=True) for n in (3, 4))
+    members = (*world.member.topology.members, *standbys)
+    world.member.topology = attrs.evolve(world.member.topology, members=members)
+    status = world.member.status()
+    unknown = tuple(attrs.evolve(status.peers[1], member_id=n) for n in (3, 4))
+    status = attrs.evolve(status, peers=(*status.peers, *unknown))
+    world.member.status = lambda: status  # type: ignore[method-assign]
+    await client.ask(command("WAIT", "1", "0"), b":1\r\n")
+    world.member.parked = []
+    await client.send(command("WAIT", "2", "50"))
+    await world.until(lambda: world.member.parked)
+    assert world.member.parked[0].payload == b"wait 2 50"
+
+
 async def test_info_has_all_sections(world: World, client: RawClient) -> None:
     await client.ask(command("SET", "a", "1"), OK)
     text = await text_of(client, "INFO")
@@ -237,6 +256,15 @@ async def test_info_has_all_sections(world: World, client: RawClient) -> None:
     assert facts["raft_commit_position"] == str(world.member.position)
     assert facts["raft_peer2"] == "connected=0,append_position=-1,last_heard_s="
     assert facts["cluster_enabled"] == "1"
+
+
+async def test_info_tells_that_the_last_snapshot_failed(world: World, client: RawClient) -> None:
+    facts = await fields_of(client, "INFO", "persistence")
+    assert facts["rdb_last_bgsave_status"] == "ok"
+    status = attrs.evolve(world.member.status(), snapshot_failure="no room")
+    world.member.status = lambda: status  # type: ignore[method-assign]
+    facts = await fields_of(client, "INFO", "persistence")
+    assert facts["rdb_last_bgsave_status"] == "err"
 
 
 async def test_info_of_chosen_sections(client: RawClient) -> None:

@@ -180,7 +180,7 @@ async def test_whoever_lives_in_a_newer_term_ends_it(s: Script) -> None:
     await s.peers[1].replay()
     s.peers[2].say(StaleLeader(term + 1, 2))
     ended = await s.enters(State.INIT)
-    assert "lives in term" in ended.reason
+    assert "is in term" in ended.reason
 
 
 @scripted(batches=log((0, 96)))

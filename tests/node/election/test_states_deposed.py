@@ -38,7 +38,7 @@ async def test_a_leader_steps_down_when_somebody_lives_in_a_newer_term(
     assert s.member.status().role == "leader"
     s.peers[2].say(message)
     ended = await s.enters(State.INIT)
-    assert (ended.before, ended.reason) == (State.CLOSED, "member 2 lives in term 900")
+    assert (ended.before, ended.reason) == (State.CLOSED, "member 2 is in term 900")
     await s.enters(State.CANVASS)
     assert s.member.status().role == "follower"
     assert not s.member.topology.is_leader

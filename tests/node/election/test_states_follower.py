@@ -210,7 +210,7 @@ async def test_batches_still_on_their_way_to_the_disk_are_judged_with_the_log(s:
     await s.until(lambda: s.store.append_position == 96)
     s.disk.latency = 0.2
     leader.live(batch(0, 96, 320, name="doomed"))
-    await s.until(lambda: s.store.appended_position == 320)
+    await s.until(lambda: s.store.submitted_position == 320)
     spans = (TermSpan(0, 0, 96), TermSpan(1, 96, -1))
     s.peers[2].lead(1, 0, *spans, position=960, commit=960)  # it lacks the second batch
     await s.enters(State.INIT)

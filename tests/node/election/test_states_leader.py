@@ -63,7 +63,7 @@ async def test_nothing_more_is_committed_before_an_entry_of_the_new_term_is_on_a
     s: Script,
 ) -> None:
     await s.lead()
-    end = s.member.store.appended_position
+    end = s.member.store.submitted_position
     assert end > 192
     await s.until(lambda: s.store.append_position == end)
     s.peers[1].append_position(1, 192, AppendFlags.READY)
@@ -169,7 +169,7 @@ async def test_leaders_that_fail_alike_wait_longer_each_time(s: Script) -> None:
 @scripted(size=5)
 async def test_only_positions_reported_for_the_leaders_own_term_count(s: Script) -> None:
     term = await s.lead()
-    end = s.store.appended_position
+    end = s.store.submitted_position
     await s.until(lambda: s.store.append_position == end)
     s.peers[1].append_position(term, end, AppendFlags.READY)
     s.peers[2].append_position(term - 1, end, AppendFlags.READY)
@@ -188,8 +188,8 @@ async def test_nothing_is_committed_before_it_is_durable_here(s: Script) -> None
     s.disk.latency = 0.3
     async with trio.open_nursery() as nursery:
         nursery.start_soon(s.member.command, b"x")
-        await s.until(lambda: s.store.appended_position > s.store.append_position)
-        end, durable = s.store.appended_position, s.store.append_position
+        await s.until(lambda: s.store.submitted_position > s.store.append_position)
+        end, durable = s.store.submitted_position, s.store.append_position
         for peer in s.peers.values():  # both were quicker
             peer.append_position(0, end, AppendFlags.READY)
         await trio.sleep(0.1)
@@ -291,7 +291,7 @@ async def test_a_canvasser_is_told_what_follows_its_log_term(
     s: Script, log_term: int, following: tuple[int, int, int]
 ) -> None:
     await s.lead()
-    peer, end = s.peers[2], s.store.appended_position
+    peer, end = s.peers[2], s.store.submitted_position
     await trio.sleep(0.01)
     peer.forget()
     peer.canvass(log_term, 0)
@@ -359,7 +359,7 @@ async def test_a_candidate_is_refused_by_a_leader_whatever_its_term(
 @scripted()
 async def test_the_live_log_begins_at_the_end_of_the_leaders(s: Script) -> None:
     await s.lead()
-    peer, end = s.peers[1], s.store.appended_position
+    peer, end = s.peers[1], s.store.submitted_position
     session = (await peer.hears(NewLeadershipTerm)).log_session_id
     peer.say(LogSubscribe(0, session + 1, 1))  # of another log
     peer.say(LogSubscribe(0, session, 1))

@@ -97,4 +97,4 @@ async def test_a_rest_that_would_be_short_is_put_off(autojump_clock: MockClock) 
         await one.throttle(PIECE // 3, SPEED)
         assert trio.current_time() == now
         await one.throttle(PIECE, SPEED)
-        assert trio.current_time() == one.rests_until == pytest.approx(now + 0.1)
+        assert trio.current_time() == one.paused_until == pytest.approx(now + 0.1)

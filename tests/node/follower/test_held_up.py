@@ -68,7 +68,7 @@ async def test_a_leader_that_was_held_up_does_not_blame_its_disk(s: Script) -> N
     s.disk.latency = HELD_UP + 0.4
     async with trio.open_nursery() as nursery:
         nursery.start_soon(s.member.command, b"x")
-        await s.until(lambda: s.store.appended_position > s.store.append_position)
+        await s.until(lambda: s.store.submitted_position > s.store.append_position)
         seen = len(s.transitions)
         for peer in s.peers.values():
             peer.append_position(term, 0)

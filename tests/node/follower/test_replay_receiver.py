@@ -205,7 +205,7 @@ async def catching_up(s: Script) -> tuple[Peer, FrameStream]:
         await stream.send(LogBatch(0, 0, batch(0, begin, begin + 96)))
     await leader.hears(AppendPosition, lambda m: m.log_position == 288)
     await trio.testing.wait_all_tasks_blocked()
-    assert s.store.appended_position == 288
+    assert s.store.submitted_position == 288
     return leader, stream
 
 
@@ -231,7 +231,7 @@ async def test_what_broke_may_have_met_the_live_log(s: Script) -> None:
         await stream.send(LogBatch(0, 0, batch(0, begin, begin + 96)))
     await leader.hears(AppendPosition, lambda m: m.log_position == 288)
     await trio.testing.wait_all_tasks_blocked()
-    assert s.store.appended_position == 288
+    assert s.store.submitted_position == 288
     await stream.send_frame(encode(LogBatch(0, 0, batch(0, 480, 576)))[:-1])
     stream.close()
     await leader.hears(AppendPosition, lambda m: m.log_position == 1152)
@@ -264,4 +264,4 @@ async def test_what_is_held_when_the_role_ends_is_never_recorded(s: Script) -> N
     await s.until(lambda: s.state is not State.FOLLOWER_CATCHUP)
     stream.close()
     await trio.testing.wait_all_tasks_blocked()
-    assert s.store.appended_position == 288
+    assert s.store.submitted_position == 288

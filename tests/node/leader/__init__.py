@@ -1,1 +1,1 @@
-"""Leading: replication, leases, cluster time, handover, termination, slow disks."""
+"""Leading: replication, leases, log time, handover, termination, slow disks."""

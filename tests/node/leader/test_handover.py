@@ -1,4 +1,4 @@
-"""Hand-overs: one rule for the successor; none waits for an operator, none is asked by text."""
+"""Handovers: one rule for the successor; none waits for an operator, none is asked by text."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from quorate.node import Timeouts
-from quorate.node.protocol.signal import look_again
+from quorate.node.protocol.signal import sleep_to_shared_tick
 from quorate.simulation import Setting, open_world
 from quorate.simulation.ledger import Ledger
 from quorate.transport import AppendPosition, CommitPosition
@@ -75,5 +75,5 @@ async def test_the_next_look_is_never_now(autojump_clock: MockClock, seconds: fl
     for turn in range(1, 40):
         await trio.sleep_until(turn * seconds)
         before = trio.current_time()
-        await look_again(seconds)
+        await sleep_to_shared_tick(seconds)
         assert before < trio.current_time() <= before + 2 * seconds

@@ -262,7 +262,7 @@ async def test_a_leader_that_does_not_wait_any_more_is_not_left(s: Script) -> No
 @scripted()
 async def test_a_leader_makes_way_only_for_whom_it_has_asked(s: Script) -> None:
     term = await s.lead()
-    end = s.store.appended_position
+    end = s.store.submitted_position
     s.peers[2].say(Scout(term + 1, term, end, 2, 1, force=True))
     assert (await s.peers[2].hears(ScoutReply)).reason is VoteReason.LEADER_ALIVE
     s.peers[2].say(RequestVote(term, end, term + 1, 2, force=True))

@@ -66,7 +66,7 @@ async def test_a_leader_that_waits_for_its_log_to_spread_gives_way_to_a_newer_te
 ) -> None:
     await s.win()
     hears_of_a_newer_term(s)
-    assert (await s.enters(State.INIT)).reason == "member 2 lives in term 900"
+    assert (await s.enters(State.INIT)).reason == "member 2 is in term 900"
 
 
 @takes(State.LEADER_REPLAY, State.INIT, batches=COMMITTED, read_seconds=NEVER)
@@ -74,7 +74,7 @@ async def test_a_leader_that_replays_gives_way_to_a_newer_term(s: Script) -> Non
     s.peers[1].append_position(await s.win(), 192)
     await s.enters(State.LEADER_REPLAY)
     hears_of_a_newer_term(s)
-    assert (await s.enters(State.INIT)).reason == "member 2 lives in term 900"
+    assert (await s.enters(State.INIT)).reason == "member 2 is in term 900"
 
 
 @takes(State.LEADER_INIT, State.INIT, batches=LOG)
@@ -84,7 +84,7 @@ async def test_a_leader_that_writes_its_term_gives_way_to_a_newer_one(s: Script)
     s.peers[1].append_position(term, 192)
     await s.enters(State.LEADER_INIT)
     hears_of_a_newer_term(s)
-    assert (await s.enters(State.INIT)).reason == "member 2 lives in term 900"
+    assert (await s.enters(State.INIT)).reason == "member 2 is in term 900"
     # the write cannot be called back, and the next election waits for it
     await s.enters(State.CANVASS)
     assert s.terms == [(0, 0, 192), (term, 192, None)]
@@ -95,7 +95,7 @@ async def test_a_leader_that_waits_for_a_ready_quorum_gives_way_to_a_newer_term(
     await s.win()
     await s.enters(State.LEADER_READY)
     hears_of_a_newer_term(s)
-    assert (await s.enters(State.INIT)).reason == "member 2 lives in term 900"
+    assert (await s.enters(State.INIT)).reason == "member 2 is in term 900"
 
 
 @takes(State.FOLLOWER_LOG_REPLICATION, State.INIT)

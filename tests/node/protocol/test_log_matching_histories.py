@@ -1,4 +1,4 @@
-"""What a follower makes of a leader's table of terms, in random histories of a cluster.
+"""What a follower makes of a leader's term table, in random histories of a cluster.
 
 A history is a row of leaders that come one after the other, each of which continues some log that
 exists, as far as it likes; some of their terms stay empty, and some are skipped, which older
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Log:
-    """A log as it was at some moment: the term of each entry, and its table of terms.
+    """A log as it was at some moment: the term of each entry, and its term table.
 
     An entry is its term and its number within it, so equal entries are equal bytes.
     """

@@ -51,7 +51,7 @@ async def test_a_deposed_leader_counts_what_was_on_its_way_to_the_disk_among_its
         end = s.store.append_position
         s.disk.latency = 0.3
         nursery.start_soon(send_command, s, b"x", list[object]())
-        await s.until(lambda: s.store.appended_position > end)
+        await s.until(lambda: s.store.submitted_position > end)
         spans = TermSpan(0, 0, 192), TermSpan(term, 192, end), TermSpan(term + 1, end, -1)
         await replaced(s, spans)
 
@@ -63,7 +63,7 @@ async def test_a_follower_counts_what_was_on_its_way_to_the_disk_among_its_log(
         leader = await s.follow(1, 1, *LEVEL, log_term=0)
         s.disk.latency = 0.3
         leader.live(batch(1, 192, 288))
-        await s.until(lambda: s.store.appended_position == 288)
+        await s.until(lambda: s.store.submitted_position == 288)
         await replaced(s, (TermSpan(0, 0, 192), TermSpan(1, 192, 192), TermSpan(2, 192, -1)))
 
 
@@ -76,7 +76,7 @@ async def replaced(s: Script, spans: tuple[TermSpan, ...]) -> None:
     await s.enters(State.CANVASS)
     new.lead(term, term - 1, *spans)
     await s.enters(State.FOLLOWER_LOG_AWAIT)
-    assert s.store.append_position == s.store.appended_position == base
+    assert s.store.append_position == s.store.submitted_position == base
     await new.hears(AppendPosition, lambda m: m.leadership_term_id == term)
     reports = [m for m in new.messages(AppendPosition) if m.leadership_term_id == term]
     assert [m.log_position for m in reports if m.log_position > base] == []
@@ -192,7 +192,7 @@ async def test_a_leader_whose_disk_has_stalled_steps_down(
         async def followers_are_well() -> None:
             while True:
                 for peer in s.peers.values():
-                    peer.append_position(term, s.store.appended_position, AppendFlags.READY)
+                    peer.append_position(term, s.store.submitted_position, AppendFlags.READY)
                 await trio.sleep(0.05)
 
         nursery.start_soon(followers_are_well)
@@ -218,4 +218,4 @@ async def test_a_follower_whose_disk_is_too_slow_for_the_live_log_lets_go_of_it(
         assert "behind the live log" in (await s.enters(State.INIT, within=0.1)).reason
         assert s.store.append_position == 192
         await s.enters(State.CANVASS)
-        assert s.store.append_position == s.store.appended_position == 192 + 11 * 96
+        assert s.store.append_position == s.store.submitted_position == 192 + 11 * 96

@@ -15,7 +15,7 @@ from quorate.node.readers.backup import open_backup
 from quorate.node.readers.replay_client import ReplayClient
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import Store, open_readonly, verify
-from quorate.storage.log.commit import Write
+from quorate.storage.log.recorder import Write
 from quorate.storage.testing import InlineExecutor
 from quorate.transport import Address
 from tests.node.state_machine.test_snapshots import PRUNING, load, pruned, set_policy, snapshot

@@ -18,7 +18,7 @@ from quorate.errors import (
 from quorate.node.election.context import ElectionContext
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import NodeState, decode_header_untrusted, open_readonly, verify
-from quorate.storage.log.commit import Write
+from quorate.storage.log.recorder import Write
 from quorate.storage.snapshots.file import check_snapshot
 from quorate.storage.testing import InlineExecutor
 from quorate.storage.tools.restore import plan_restore, restore

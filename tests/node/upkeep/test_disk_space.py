@@ -84,7 +84,9 @@ async def test_a_snapshot_does_not_take_the_reserve(
         world.hosts[leader].disk.room = 2 * RESERVE - 1
         with pytest.raises(RefusedError, match=r"no snapshot at \d+: \d+ bytes are free"):
             await member.control("snapshot")
+        assert "bytes are free" in member.status().snapshot_failure
         assert member.store.snapshots == ()
         assert list((world.hosts[leader].config.directory / "snapshots").iterdir()) == []
         world.hosts[leader].disk.room = 2 * RESERVE
         assert (await member.control("snapshot")).startswith("snapshot at")
+        assert member.status().snapshot_failure == ""

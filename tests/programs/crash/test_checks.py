@@ -39,7 +39,7 @@ async def record(directory: Path, member_id: int, payloads: Sequence[bytes]) -> 
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         for payload in payloads:
-            at = store.appended_position
+            at = store.submitted_position
             batch = encode_batch(
                 [Entry(EntryKind.COMMAND, payload)],
                 term=0,

@@ -42,7 +42,7 @@ def report_before_sync(patch: pytest.MonkeyPatch) -> None:
             self.leader_id,
             AppendPosition(
                 leadership_term_id=self.term,
-                log_position=self.store.appended_position,
+                log_position=self.store.submitted_position,
                 follower_member_id=self.state.member_id,
                 flags=self.flags,
                 confirm_id=self._confirm_id,  # pyright: ignore[reportPrivateUsage]
@@ -61,7 +61,7 @@ def _advance_with(advance: object) -> object:
     def _advance(self: Commit) -> None:
         store = self._store  # pyright: ignore[reportPrivateUsage]
         recorded = store.recorded
-        pretended = attrs.evolve(recorded, append_position=store.appended_position)
+        pretended = attrs.evolve(recorded, append_position=store.submitted_position)
         store.recorded = pretended
         try:
             advance(self)  # type: ignore[operator]

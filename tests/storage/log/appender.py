@@ -26,13 +26,13 @@ async def work(store: Store, rng: Random) -> None:
     """Write at random: bursts of batches, new terms, votes, pruning."""
     store.on_durable = lambda position: report(b"A", position, store.start_position)
     while True:
-        base, term = store.appended_position, store.log_term + 1
+        base, term = store.submitted_position, store.log_term + 1
         await store.append_durably(batch_at(base, term=term))
         for _ in range(rng.randrange(20)):  # into the journal, until it is carried over
-            await store.append_durably(batch_at(store.appended_position, term=term, size=1000))
+            await store.append_durably(batch_at(store.submitted_position, term=term, size=1000))
         for _ in range(rng.randrange(40)):
             size = rng.choice([10, 1000, 100_000])
-            store.append(batch_at(store.appended_position, term=term, size=size))
+            store.append(batch_at(store.submitted_position, term=term, size=size))
             if rng.random() < 0.2:
                 await trio.lowlevel.checkpoint()
         await store.save_node_state(NodeState(store.node_state.candidate_term + 1, term % 3))

@@ -190,7 +190,7 @@ async def test_terms_begin_in_lmdb(tmp_path: Path) -> None:
     async with running(at_once(tmp_path)) as store:
         await begin(store)
         await append(store, 2)
-        base = store.appended_position
+        base = store.submitted_position
         await store.append_durably(batch_at(base, term=4))
         await append(store, 2)
         terms = store.terms

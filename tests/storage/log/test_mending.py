@@ -170,8 +170,7 @@ async def test_a_forced_quorum_goes_on_without_what_was_damaged(tmp_path: Path) 
         assert store.recorded.lost == EMPTY_LOG
 
 
-# --- the table of terms
-# ----------------------------------------------------------------------------
+# --- the term table -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["damaged", "missing"])
@@ -297,5 +296,5 @@ async def test_a_key_of_a_term_that_is_damaged_makes_up_no_term(tmp_path: Path, 
     row = stored(tmp_path, b"terms", key)
     tamper(tmp_path, b"terms", key, None)
     tamper(tmp_path, b"terms", (2 ^ 1 << bit).to_bytes(8, "big"), row)
-    with pytest.raises(DamagedRecordError, match="table of terms"):
+    with pytest.raises(DamagedRecordError, match="term table"):
         open_with_peers(tmp_path)

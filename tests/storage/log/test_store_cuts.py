@@ -34,7 +34,7 @@ async def test_batches_that_are_appended_while_all_before_are_dropped_stay(tmp_p
 
         async def read_and_append(fn: Callable[[], T]) -> T:
             found = await read(fn)
-            if store.appended_position == end:
+            if store.submitted_position == end:
                 store.append(batch_at(end, term=0))
             return found
 
@@ -51,7 +51,7 @@ async def test_truncation_drops_batches_and_terms_behind(tmp_path: Path) -> None
         ends = [await begin_term(store, term, timestamp_ms=term) for term in range(5)]
         await store.ensure_coherent(term=6, base=ends[-1], end=None, timestamp_ms=9)
         await store.truncate(ends[2])
-        assert store.append_position == store.appended_position == ends[2]
+        assert store.append_position == store.submitted_position == ends[2]
         assert store.terms[2:] == (TermRow(2, ends[1], ends[2], 2), TermRow(3, ends[2], None, 3))
         assert store.last_timestamp_ms == 2
         assert len(list(store.scan(0))) == 3
@@ -81,7 +81,7 @@ async def test_truncation_comes_after_the_appends_before_it(tmp_path: Path) -> N
     async with running(open_store(tmp_path)) as store:
         end = await begin_term(store, 0)
         for _ in range(5):
-            store.append(batch_at(store.appended_position))
+            store.append(batch_at(store.submitted_position))
         await store.truncate(end)
         assert store.append_position == end
         await store.append_durably(batch_at(end))
@@ -197,8 +197,8 @@ async def test_space_that_was_pruned_is_used_again(tmp_path: Path) -> None:
         sizes: list[int] = []
         for _ in range(6):
             for _ in range(10):
-                store.append(batch_at(store.appended_position, size=100_000))
-            await store.append_durably(batch_at(store.appended_position))
+                store.append(batch_at(store.submitted_position, size=100_000))
+            await store.append_durably(batch_at(store.submitted_position))
             await store.drop_prefix(store.append_position)
             sizes.append((tmp_path / "data.mdb").stat().st_size)
         assert sizes[-1] <= sizes[2] < MAP_BYTES

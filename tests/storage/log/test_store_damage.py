@@ -1,11 +1,17 @@
 """Damage is reported with member, term and position, wherever it is met, and never skipped."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from quorate.errors import DamagedRecordError, LostStoreError, StoreMismatchError
+from quorate.errors import (
+    DamagedRecordError,
+    LostStoreError,
+    StorageError,
+    StoreMismatchError,
+)
 from quorate.storage import SnapshotRow, TermRow, describe, dump, open_readonly, verify
 from quorate.storage.log.log_table import KEY
 from quorate.storage.log.meta_rows import ORIGIN_KEY, SUSPENDED_KEY
@@ -137,7 +143,7 @@ async def test_terms_that_do_not_meet_are_reported(tmp_path: Path) -> None:
     end = place(batches, 8)[1]
     for row in (TermRow(1, 32, end, 0), TermRow(2, end + 32, None, 0)):
         tamper(tmp_path, b"terms", *encode_term(row))
-    with pytest.raises(DamagedRecordError, match="table of terms"):
+    with pytest.raises(DamagedRecordError, match="term table"):
         open_fifth(tmp_path)
     reasons = [finding.reason for finding in verify(tmp_path).findings]
     assert any("it begins at 32, term 0 ends at" in reason for reason in reasons)
@@ -148,7 +154,7 @@ async def test_a_missing_row_of_the_recording_log_is_reported(tmp_path: Path) ->
     await make(tmp_path)
     key, _ = encode_term(TermRow(2, 0, None, 0))
     tamper(tmp_path, b"terms", key, None)
-    assert any("not in the table of terms" in one.reason for one in verify(tmp_path).findings)
+    assert any("not in the term table" in one.reason for one in verify(tmp_path).findings)
 
 
 async def test_a_term_without_its_batches_is_reported(tmp_path: Path) -> None:
@@ -226,3 +232,42 @@ async def test_a_broken_file_is_refused_in_our_words(tmp_path: Path) -> None:
         open_fifth(tmp_path)
     with pytest.raises(StoreMismatchError):
         verify(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [9, 11])
+async def test_a_copy_is_refused_if_the_log_was_cut_while_its_place_was_looked_up(
+    tmp_path: Path, kept: int
+) -> None:
+    batches = await make(tmp_path)
+    _, end = place(batches, kept)
+    async with running(open_fifth(tmp_path)) as store:
+        read = store.executor.read
+
+        async def read_and_cut(fn: Callable[[], object]) -> object:
+            found = await read(fn)
+            store.executor.read = read  # type: ignore[method-assign]
+            await store.truncate(end)
+            return found
+
+        store.executor.read = read_and_cut  # type: ignore[method-assign,assignment]
+        with pytest.raises(StorageError, match="ends behind the end of its term here"):
+            await store.replace(batches[11])
+        assert list(store.scan(0)) == batches[:kept]
+    with open_readonly(tmp_path) as closed:
+        assert closed.append_position == end
+    assert verify(tmp_path).ok
+
+
+async def test_nothing_may_be_appended_during_a_truncation(tmp_path: Path) -> None:
+    batches = await make(tmp_path)
+    async with running(open_fifth(tmp_path)) as store:
+        read = store.executor.read
+
+        async def read_and_append(fn: Callable[[], object]) -> object:
+            found = await read(fn)
+            store.append(batch_at(store.submitted_position, term=2))
+            return found
+
+        store.executor.read = read_and_append  # type: ignore[method-assign,assignment]
+        with pytest.raises(AssertionError, match="appended during a truncation"):
+            await store.truncate(place(batches, 9)[1])

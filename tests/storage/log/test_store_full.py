@@ -32,8 +32,8 @@ async def test_a_full_disk_ends_the_run_and_loses_nothing(
             await begin_term(store, 0)
             await store.save_node_state(NodeState(3, 1))
             while True:
-                store.append(batch_at(store.appended_position, size=50_000))
-                await store.append_durably(batch_at(store.appended_position, size=50_000))
+                store.append(batch_at(store.submitted_position, size=50_000))
+                await store.append_durably(batch_at(store.submitted_position, size=50_000))
     report = verify(tmp_path)
     assert report.ok
     assert report.bytes == store.append_position == durable[-1] > 500_000
@@ -55,7 +55,7 @@ async def test_waiting_for_a_write_ends_when_the_disk_is_full(tmp_path: Path) ->
 
     async def wait() -> None:
         try:
-            await store.append_durably(batch_at(store.appended_position, size=2 << 20))
+            await store.append_durably(batch_at(store.submitted_position, size=2 << 20))
         except trio.Cancelled:
             outcomes.append("cancelled")
             raise

@@ -66,7 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
     def check(self, store: Store) -> None:
         last = self.batches.get(max(self.batches, default=-1))
         assert store.start_position == self.start
-        assert store.append_position == store.appended_position == self.end
+        assert store.append_position == store.submitted_position == self.end
         assert [Span(row.term, row.base, row.end) for row in store.terms] == self.spans
         assert store.node_state == self.vote
         if last is not None:

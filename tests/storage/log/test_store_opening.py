@@ -14,7 +14,7 @@ from tests.support.storage_world import open_store, tamper
 def test_a_new_store_is_empty_and_has_an_identity_of_its_own(tmp_path: Path) -> None:
     stores = [open_store(tmp_path / "deep" / name, seed=seed) for seed, name in enumerate("ab")]
     for store in stores:
-        assert (store.start_position, store.append_position, store.appended_position) == (0, 0, 0)
+        assert (store.start_position, store.append_position, store.submitted_position) == (0, 0, 0)
         assert (store.terms, store.log_term, store.snapshots) == ((), -1, ())
         assert store.node_state == NodeState(-1, -1)
         assert (store.last_commit_position, store.last_timestamp_ms) == (0, 0)

@@ -1,4 +1,4 @@
-"""The table of terms's rules, on rows alone."""
+"""The term table's rules, on rows alone."""
 
 import pytest
 from hypothesis import given

@@ -43,6 +43,14 @@ def test_a_snapshot_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [HEAD.name]
 
 
+def test_a_reader_that_has_unpacked_some_pieces_can_begin_again(tmp_path: Path) -> None:
+    write(tmp_path)
+    with SnapshotReader(tmp_path / HEAD.name) as reader:
+        assert next(reader.pieces()) == PIECES[0]
+        reader.rewind()
+        assert list(reader.pieces()) == PIECES
+
+
 def test_equal_pieces_have_equal_digests_and_others_another(tmp_path: Path) -> None:
     digests = [
         write(tmp_path / str(i), pieces).digest

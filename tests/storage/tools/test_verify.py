@@ -96,7 +96,7 @@ async def test_verification_goes_through_a_log_of_many_chunks(tmp_path: Path) ->
     async with running(open_store(tmp_path, InlineExecutor)) as store:
         await begin_term(store, 0)
         for _ in range(20):
-            store.append(batch_at(store.appended_position, size=500_000))
+            store.append(batch_at(store.submitted_position, size=500_000))
         batches = await fill(store, 1)
     report = verify(tmp_path)
     assert report.ok
@@ -162,7 +162,7 @@ with open_readonly(Path({str(tmp_path)!r})) as store:
             assert child.stdin is not None
             assert child.stdout is not None
             for size in (10, 300_000, 3_000_000):
-                await store.append_durably(batch_at(store.appended_position, size=size))
+                await store.append_durably(batch_at(store.submitted_position, size=size))
                 print(file=child.stdin, flush=True)
                 assert child.stdout.readline().split() == [str(store.append_position)] * 2
             child.stdin.close()

@@ -133,7 +133,7 @@ class Recorder:
         """
         assert self._begun is not None, "nothing was begun"
         (span, records), self._begun = self._begun, None
-        self._journal.grow(span, error)  # raises if the write failed: then nothing was added
+        self._journal.written(span, error)  # raises if the write failed: then nothing was added
         self._tail += records
 
     def _appended(self, group: Sequence[Write]) -> list[Record]:
@@ -163,11 +163,13 @@ class Recorder:
         if span is not None:
             self.end(write_span(span))
             return
-        # From here on LMDB. If the group would fit into the journal, LMDB knows of none yet: it is
-        # the first append since the start, so the file is made now.
-        fits = bool(records)
-        row = self._journal.made() if fits else self._journal.emptied()
+        # From here on LMDB. Records that fit, but got no span, mean that there is no journal file
+        # yet: this is the first append since the start, so the file is made now.
+        begins = bool(records)
+        row = self._journal.make_file() if begins else self._journal.next_row()
         tail = self._tail
+        # Nothing was in the journal, and nothing goes there: its row need not change.
+        row_changes = begins or bool(tail)
 
         def apply(txn: Transaction) -> None:
             # `Environment.write` calls this again with a larger map, so it must not change the
@@ -178,12 +180,11 @@ class Recorder:
                 write.change.apply(txn)
             # The new generation in the same transaction: from the moment it is durable, the groups
             # just carried over are void, and no batch can be taken twice.
-            if fits or tail:
+            if row_changes:
                 save_row(txn, self.dbs, row)
 
         self.environment.write(apply)
-        # Nothing was in the journal, and nothing goes there: its row need not change.
-        if fits or tail:
+        if row_changes:
             # A new list: readers may still hold the old one, which is in LMDB by now.
             self._journal.begin(row)
             self._tail = []
@@ -204,7 +205,7 @@ class Recorder:
         self.environment.close()
 
 
-def journal_goes_on(txn: Transaction, dbs: Databases, member_id: int) -> tuple[LogEnd, JournalRow]:
+def end_in_lmdb(txn: Transaction, dbs: Databases, member_id: int) -> tuple[LogEnd, JournalRow]:
     """Return the end of the log in LMDB, unchecked, and LMDB's row about the journal.
 
     Raises:
@@ -246,7 +247,7 @@ def carry_over(
     member_id = identity.member_id
     scan = read_journal(environment.directory)  # before LMDB, see `JournalScan`
     end, row, log_term = environment.read(
-        lambda txn: (*journal_goes_on(txn, dbs, member_id), _last_term(txn, dbs))
+        lambda txn: (*end_in_lmdb(txn, dbs, member_id), _last_term(txn, dbs))
     )
     tail = scan.tail(member_id, row, end, log_term)
     _refuse_lost(member_id, tail, peers=peers)
@@ -291,7 +292,7 @@ def _refuse_lost(member_id: int, tail: JournalTail, *, peers: bool) -> None:
 
 
 def _last_term(txn: Transaction, dbs: Databases) -> int:
-    """Return the last term in the table of terms, unchecked; -1 without one."""
+    """Return the last term in the term table, unchecked; -1 without one."""
     # A term whose row was written before its first batch may have batches in the journal alone.
     with txn.cursor(dbs.terms) as cursor:
         return int.from_bytes(cursor.key()[:8]) if cursor.last() else -1
