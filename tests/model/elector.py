@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from quorate.node.protocol import ballots, log_matching
+from quorate.node.protocol.quorum import Quorums
 from quorate.storage import NodeState
 from quorate.transport import Scout, VoteReason
 from tests.model.cluster import (
@@ -84,6 +85,9 @@ class Elector:
             no term may be raised, and their roles must not change.
         scouting: members run a pre-vote before they become candidates.
         wipes: one member may lose its disk.
+        sets: of voters; a decision needs a majority of each. Without any: all members are one set.
+        alone: members that count by the first set alone, since they do not know yet that the voters
+            change, or know already that the change is over.
     """
 
     size: int
@@ -92,6 +96,16 @@ class Elector:
     steady: frozenset[int] = frozenset()
     scouting: bool = True
     wipes: bool = False
+    sets: tuple[frozenset[int], ...] = ()
+    alone: frozenset[int] = frozenset()
+
+    def quorums(self, i: int) -> Quorums:
+        """Return what a member counts by."""
+        return Quorums(self._sets[:1] if i in self.alone else self._sets)
+
+    @property
+    def _sets(self) -> tuple[frozenset[int], ...]:
+        return self.sets or (frozenset(range(self.size)),)
 
     def start(self) -> State:
         """Return the first state: no leader yet; with steady members, the first one leads."""
@@ -175,8 +189,10 @@ class Elector:
             if isinstance(sent, Yes)
             and (sent.term, sent.receiver, sent.forced) == (member.term, i, member.forced)
         }
-        others = self._others(i)
-        if member.promised < member.term and ballots.is_supported(answers, others, others):
+        quorums = self.quorums(i)
+        # All are absent: the round may be over at any time.
+        enough = ballots.is_supported(answers, i, quorums, quorums.voters)
+        if member.promised < member.term and enough:
             stands = member.promising(NodeState(member.term, i))._replace(role=BALLOT)
             yield changed(state, i, stands, VoteAsked(member.term, i, member.log, member.forced))
 
@@ -186,7 +202,7 @@ class Elector:
             for sent in state.sent
             if isinstance(sent, VoteGiven) and (sent.term, sent.receiver) == (member.term, i)
         ]
-        if not ballots.has_majority({vote.sender: True for vote in given}, self.size):
+        if not ballots.has_quorum({vote.sender: True for vote in given}, i, self.quorums(i)):
             return
         log = drawn_level(member, given)
         for term, winner in state.won:
@@ -206,7 +222,7 @@ class Elector:
             for sent in state.sent
             if isinstance(sent, Has) and (sent.term, sent.log) == (member.term, member.log)
         }
-        if not ballots.has_majority(at, self.size):
+        if not ballots.has_quorum(at, i, self.quorums(i)):
             return
         admits = any(not each.votes for each in state.members) and not admitted_at(member.log)
         if member.log[-1:] != (member.term,) or admits:
@@ -221,13 +237,10 @@ class Elector:
             yield state._replace(committed=member.log)
 
     def _ask(self, state: State, i: int, member: Member) -> Iterator[State]:
-        for other in self._others(i):
+        for other in set(range(self.size)) - {i}:
             for forced in (FORCED, BEHIND):
                 asks = member._replace(other=other)
                 yield changed(state, i, asks, Asked(member.term, other, forced))
-
-    def _others(self, i: int) -> tuple[int, ...]:
-        return tuple(other for other in range(self.size) if other != i)
 
     # --- received messages
 
