@@ -17,13 +17,7 @@ import pytest
 import redis
 
 from quorate.local.cluster import free_client_port
-from tests.support.real import QUORATE, RealCluster
-
-
-def quorate(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*QUORATE, *words], capture_output=True, text=True, check=False, timeout=60
-    )
+from tests.support.real import QUORATE, RealCluster, quorate
 
 
 def connect(cluster: RealCluster, member: int) -> str:
