@@ -15,6 +15,9 @@ pipeline := $(VENV)/.pipeline
 dev := $(VENV)/.dev
 docs := $(VENV)/.docs
 
+# The tests start Python several hundred times, and each start would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One process takes the tests that start members, one those of Spark, and all take the rest.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3
 # No clusters of processes, no Spark, no storms: what is worth running after every edit.

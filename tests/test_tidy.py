@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,12 @@ def name_of(file: Path) -> str:
 
 
 TEXTS = {name_of(file): file.read_text() for file in sources()}
-TREES = {name: ast.parse(text) for name, text in TEXTS.items()}
+
+
+def parsed() -> Iterator[tuple[str, ast.Module]]:
+    """Every source and its tree, one after the other: all trees at once are a million objects."""
+    for name, text in TEXTS.items():
+        yield name, ast.parse(text)
 
 
 def test_there_are_sources() -> None:
@@ -48,7 +54,7 @@ def test_there_are_sources() -> None:
 def test_no_function_is_long() -> None:
     lengths = {
         f"{name}: {item.name}": (item.end_lineno or 0) - item.lineno + 1
-        for name, tree in TREES.items()
+        for name, tree in parsed()
         for item in ast.walk(tree)
         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
     }
@@ -80,7 +86,7 @@ def test_the_tree_of_errors_has_every_error() -> None:
 def test_no_docstring_names_an_attribute_that_is_not_there() -> None:
     phantoms = [
         f"{name}: {item.name}.{attribute}"
-        for name, tree in TREES.items()
+        for name, tree in parsed()
         for item in ast.walk(tree)
         if isinstance(item, ast.ClassDef)
         if (told := attributes_told(ast.get_docstring(item) or ""))

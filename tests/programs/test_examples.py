@@ -48,7 +48,7 @@ async def test_the_reminders_come_at_one_position_on_every_member(tmp_path: Path
     assert int(bread.split()[0]) < int(tea.split()[0])
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_reminders_pass_the_simulation(seed: int) -> None:
     """With restarts and snapshots; a reminder that came elsewhere, or twice, would be found."""
     plan = Plan(seed, 3, 0.01, scenario="snapshots", service="examples.reminders:Reminders")

@@ -43,7 +43,7 @@ def test_five_members_pass(seed: int) -> None:
     assert outcome.violation is None, outcome.story
 
 
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("seed", [4, pytest.param(5, marks=pytest.mark.slow)])
 def test_members_that_record_a_replay_in_pieces_pass(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

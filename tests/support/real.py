@@ -4,6 +4,7 @@
 # mypy: disable-error-code="no-untyped-call"
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
+import io
 import os
 import shutil
 import signal
@@ -11,13 +12,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Final, Self
 
+import pytest
 import redis
 import trio
 
+from quorate.cli.app import run
 from quorate.local.cluster import HOST, free_client_port
 from quorate.local.survey import Survey, Verdict, survey
 from quorate.node.requests.status import MemberAddress
@@ -128,6 +131,20 @@ class RealCluster:
         """Delete all keys."""
         with redis.Redis(port=self.leader_port) as client:
             client.flushall()
+
+
+def quorate(*words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command of `quorate` in this process, for starting Python takes longer than most do.
+
+    Args:
+        words: the command line. Not `run`, which changes its process: limits, logging, collector.
+        typed: what the user types.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "stdin", io.StringIO(typed))
+        status = run(words)
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
 def lose_disk(cluster: RealCluster, member: int) -> Path:

@@ -351,7 +351,7 @@ async def snapshot_or_not(member: Member) -> None:
         return
 
 
-@pytest.mark.parametrize("who", ["receiver", "sender"])
+@pytest.mark.parametrize("who", ["receiver", pytest.param("sender", marks=pytest.mark.slow)])
 async def test_a_member_killed_at_each_of_its_steps_while_one_is_sent_or_installed_comes_back(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:

@@ -17,13 +17,7 @@ import pytest
 import redis
 
 from quorate.local.cluster import free_client_port
-from tests.support.real import QUORATE, RealCluster
-
-
-def quorate(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*QUORATE, *words], capture_output=True, text=True, check=False, timeout=60
-    )
+from tests.support.real import QUORATE, RealCluster, quorate
 
 
 def connect(cluster: RealCluster, member: int) -> str:
@@ -59,9 +53,10 @@ def writing(cluster: RealCluster) -> Generator[list[int]]:
 def test_a_snapshot_on_an_operators_word_is_at_the_same_place_everywhere(
     whole: RealCluster,
 ) -> None:
-    with redis.Redis(port=whole.ports[0]) as client:
+    with redis.Redis(port=whole.ports[0]) as client, client.pipeline(transaction=False) as pipe:
         for i in range(2000):
-            client.set(f"key:{i}", i)
+            pipe.set(f"key:{i}", i)
+        pipe.execute()
     with writing(whole):
         done = quorate("control", "snapshot", connect(whole, 1))
     assert done.returncode == 0, done.stderr

@@ -14,18 +14,7 @@ import redis
 from quorate.cli.app import EX_NOINPUT
 from quorate.local.cluster import free_client_port
 from quorate.node.config.config import load_config
-from tests.support.real import PATIENCE_SECONDS, QUORATE, RealCluster, lose_disk
-
-
-def quorate(*words: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*QUORATE, *words],
-        input=typed,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-    )
+from tests.support.real import QUORATE, RealCluster, lose_disk, quorate
 
 
 def test_a_member_with_an_empty_directory_is_refused_and_recovers(directory: Path) -> None:
@@ -35,7 +24,9 @@ def test_a_member_with_an_empty_directory_is_refused_and_recovers(directory: Pat
         with redis.Redis(port=cluster.ports[leader]) as client:
             client.mset({f"key:{i}": i for i in range(1000)})
         file = lose_disk(cluster, lost)
-        refused = quorate("run", str(file))
+        refused = subprocess.run(
+            [*QUORATE, "run", str(file)], capture_output=True, text=True, check=False, timeout=60
+        )
         assert refused.returncode == EX_NOINPUT, refused.stderr
         assert "quorate recover" in refused.stderr
         done = quorate("recover", "--json", str(file))
