@@ -41,6 +41,7 @@ def test_whatever_links_are_cut(members: int) -> None:
     assert max(times) <= BOUND
 
 
+@pytest.mark.slow
 async def test_without_a_quorum_on_any_side_nobody_leads_and_no_term_is_raised(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

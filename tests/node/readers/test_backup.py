@@ -270,6 +270,7 @@ async def test_a_members_directory_is_no_backup_and_a_backup_is_no_members(
         )
 
 
+@pytest.mark.slow
 async def test_a_backup_that_is_killed_at_any_moment_goes_on(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

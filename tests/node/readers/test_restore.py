@@ -83,6 +83,7 @@ async def backed_up(world: World[Ledger], directory: Path) -> list[bytes]:
     return world.hosts[after].service.payloads
 
 
+@pytest.mark.slow
 async def test_any_end_of_a_batch_can_be_restored(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -109,6 +109,7 @@ def test_holes_and_terms_that_go_back_are_found_in_any_table(spark: SparkSession
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_command_of_a_session_that_is_applied_twice_is_found(
     spark: SparkSession, tmp_path: Path
 ) -> None:

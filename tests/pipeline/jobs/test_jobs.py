@@ -187,6 +187,7 @@ def test_pipelines_of_thousands_of_commands(spark: SparkSession, tmp_path: Path)
     assert (done.history, done.current) == ((count - 1) * length, length)
 
 
+@pytest.mark.slow
 def test_the_longest_values_there_are(spark: SparkSession, tmp_path: Path) -> None:
     longest = limits.MAX_VALUE_BYTES
     commands = [

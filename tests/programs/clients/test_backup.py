@@ -17,8 +17,8 @@ from quorate.node.config.config import load_config
 from quorate.node.readers.replay_client import END_OF_TIME, Batch, ReplayClient, fetch
 from quorate.pipeline.source.logs import open_log
 from quorate.transport import Address
-from tests.programs.clients.test_control import connect, quorate
-from tests.support.real import QUORATE, RealCluster
+from tests.programs.clients.test_control import connect
+from tests.support.real import QUORATE, RealCluster, quorate
 
 
 def held(done: subprocess.CompletedProcess[str]) -> dict[str, int]:

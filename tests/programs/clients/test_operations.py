@@ -16,8 +16,7 @@ import redis
 
 from quorate.local.cluster import free_client_port
 from quorate.storage.tools.restore import moment
-from tests.programs.clients.test_control import quorate
-from tests.support.real import QUORATE, RealCluster, lose_disk
+from tests.support.real import QUORATE, RealCluster, lose_disk, quorate
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "operations.md"
 MOMENT = "2026-11-21T21:30:14.700Z"

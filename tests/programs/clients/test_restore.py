@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from quorate.local.cluster import free_client_port
-from tests.programs.clients.test_control import connect, quorate
-from tests.support.real import RealCluster
+from tests.programs.clients.test_control import connect
+from tests.support.real import RealCluster, quorate
 
 
 @pytest.fixture

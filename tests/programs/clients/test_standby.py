@@ -17,8 +17,8 @@ import redis
 
 from quorate.local.cluster import HOST, free_client_port, lay_out
 from quorate.node.requests.status import MemberAddress
-from tests.programs.clients.test_control import connect, quorate
-from tests.support.real import QUORATE, RealCluster
+from tests.programs.clients.test_control import connect
+from tests.support.real import QUORATE, RealCluster, quorate
 
 STANDBY = 3
 
