@@ -3,19 +3,15 @@
  *
  * Before each sync, and each write that syncs (O_DSYNC), it reads a number of milliseconds from the
  * file that QUORATE_SLOW_DISK names, and waits that long. Without that file it does not wait. Then
- * it performs the sync as requested, so durability does not change. While there is a delay, it refuses
- * writes in the background (io_submit(2)), since it could not delay their completion here. The
- * caller must then write in another way.
+ * it performs the sync as requested, so durability does not change.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,22 +66,6 @@ ssize_t pwrite(int fd, const void *data, size_t length, off_t offset)
 ssize_t pwrite64(int fd, const void *data, size_t length, off64_t offset)
 {
     return pwrite(fd, data, length, offset);
-}
-
-long syscall(long number, ...)
-{
-    long (*next)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
-    long of[6];
-    va_list rest;
-    va_start(rest, number);
-    for (int i = 0; i < 6; i++)
-        of[i] = va_arg(rest, long);
-    va_end(rest);
-    if (number == SYS_io_submit && asked_ms() > 0) {
-        errno = EAGAIN;
-        return -1;
-    }
-    return next(number, of[0], of[1], of[2], of[3], of[4], of[5]);
 }
 
 int msync(void *start, size_t length, int flags)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import asynccontextmanager, suppress
@@ -18,7 +19,7 @@ from quorate.torture import disk
 from quorate.torture.network import NamespaceError, namespace_command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
 START_SECONDS: Final = 60.0
@@ -104,30 +105,21 @@ syncs = (lambda: os.fsync(file), lambda: os.fdatasync(file), map.flush)
 write = lambda: os.pwrite(synced, b"x", 0)
 Path(sys.argv[1] + "j").touch()
 journal, wake = open_synced(Path(sys.argv[1] + "j"), bytes(4096)), os.eventfd(0)
-before = set(os.listdir("/proc/self/task"))
 writer = Writer(wake)
-threads = set(os.listdir("/proc/self/task")) - before
-def told(name):
-    lines = [Path("/proc/self/task", each, "status").read_text() for each in threads]
-    return [line for text in lines for line in text.splitlines() if line.startswith(name)]
-while not all("S (sleeping)" in line for line in told("State:")):
-    os.sched_yield()
-woken = told("voluntary_ctxt_switches:")
 in_c = lambda: writer.write(journal, 0, bytes(4096)) or os.eventfd_read(wake)
 for sync in (*syncs, write, in_c, lambda: os.pwrite(file, b"x", 0)):
     began = time.monotonic()
     sync()
     print(int(1000 * (time.monotonic() - began)))
-print(told("voluntary_ctxt_switches:") == woken)
 """
 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    try:
-        return disk.slow_library(tmp_path)
-    except disk.DiskError as error:
-        pytest.skip(f"no slow disks here: {error}")
+    # Only this is a reason to skip: a source that is not found would hide that no disk is slow.
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    return disk.slow_library(tmp_path)
 
 
 async def test_a_slow_disk_takes_longer_for_each_sync(tmp_path: Path, library: Path) -> None:
@@ -135,20 +127,17 @@ async def test_a_slow_disk_takes_longer_for_each_sync(tmp_path: Path, library: P
         command = [sys.executable, "-c", SYNCS, str(tmp_path / "file")]
         environment = {**os.environ, **disk.environment(library, member)}
 
-        def measure(environment: Mapping[str, str]) -> tuple[list[int], bytes]:
+        def measure() -> list[int]:
             run = subprocess.run(command, env=environment, capture_output=True, check=True)
-            *times, by_the_kernel = run.stdout.split()
-            return [int(time) for time in times], by_the_kernel
+            return [int(time) for time in run.stdout.split()]
 
         disk.slow_down(member, 300)
-        (*syncs, nothing), _ = measure(environment)
+        *syncs, nothing = measure()
+        assert len(syncs) == 5
         assert min(syncs) >= 300
         assert nothing < 300
         disk.speed_up(member)
-        times, by_the_kernel = measure(environment)
-        assert len(times) == 6
-        # Else the kernel writes the journal in the background as it does for any member.
-        assert by_the_kernel == measure(os.environ)[1]
+        assert len(measure()) == 6
 
 
 def test_no_compiler_no_slow_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

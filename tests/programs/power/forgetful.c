@@ -12,7 +12,6 @@
  *   C  a file was made        inode, -, -, path
  *   K  a directory was made   inode, -, -, path
  *   W  about to be written    inode, offset, 1 = a sync of its own follows (O_DSYNC), bytes
- *                                            2 = likewise, by the kernel in the background
  *   T  about to be cut        inode, length, -
  *   R  about to be renamed    0, -, -, path NUL path
  *   U  about to be removed    0, -, -, path
@@ -22,16 +21,13 @@
  *
  * "About to": whether it happens before the power goes is anybody's guess. "Synced" is written
  * after the kernel has said so. Paths are relative to the directory. What is written through a
- * mapping is not seen; the tests compare the journal with the files, to see that nothing was. Of what the
- * kernel is given to be written in the background (io_submit(2)) there is one thing at a time; it is synced
- * when the process hears that it is done.
+ * mapping is not seen; the tests compare the journal with the files, to see that nothing was.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/aio_abi.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -285,51 +281,6 @@ int ftruncate(int fd, off_t length)
 int ftruncate64(int fd, off64_t length)
 {
     return ftruncate(fd, length);
-}
-
-/* What is written in the background. */
-static struct {
-    uint64_t inode, number, length; /* inode 0 = nothing is */
-} background;
-
-static void note_submitted(long count, struct iocb *const *requests)
-{
-    const struct iocb *request = requests[0];
-    struct iovec part = {(void *)(uintptr_t)request->aio_buf, request->aio_nbytes};
-    int fd = request->aio_fildes;
-    if (count == 1 && !ours(fd))
-        return;
-    if (count != 1 || request->aio_lio_opcode != IOCB_CMD_PWRITE || !tracked[fd].sync ||
-        background.inode)
-        abort(); /* nobody knows here what that would leave */
-    background.inode = tracked[fd].inode;
-    background.length = request->aio_nbytes;
-    background.number = note('W', background.inode, request->aio_offset, 2, &part, 1);
-}
-
-static void note_done(const struct io_event *event)
-{
-    if (background.inode && event->res == (int64_t)background.length)
-        note('Y', background.inode, background.number, 0, NULL, 0);
-    background.inode = 0;
-}
-
-long syscall(long number, ...)
-{
-    long of[6], result;
-    va_list rest;
-    va_start(rest, number);
-    for (int i = 0; i < 6; i++)
-        of[i] = va_arg(rest, long);
-    va_end(rest);
-    if (number == SYS_io_submit)
-        note_submitted(of[1], (struct iocb **)of[2]);
-    result = REAL(syscall)(number, of[0], of[1], of[2], of[3], of[4], of[5]);
-    if (number == SYS_io_submit && result < 1)
-        background.inode = 0; /* it may be written otherwise */
-    if (number == SYS_io_getevents && result > 0)
-        note_done((const struct io_event *)of[3]);
-    return result;
 }
 
 static int synced(int fd, int (*next)(int))
