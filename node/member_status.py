@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..storage import VotingRight
-from ..storage.log.log_end import EMPTY_LOG
+from ..storage.rows.log_end import EMPTY_LOG
 from .follower.following import Following
 from .leader.leadership import Leadership
 from .protocol.states import LEADER_STATES, State

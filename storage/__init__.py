@@ -4,7 +4,8 @@ Nothing here knows networks or elections. The rooms, from the bottom up; imports
 
     tools                     look into a store, restore one
     snapshots    tables       state of the service: as files, as keys and records
-    log                       batches, term table, vote, identity
+    log                       batches, and every change of the store
+    rows                      term table, vote, identity: all of the store that is no batch
     lmdb         writing      one LMDB environment; ordered durable writes off the event loop
     testing                   what only tests and simulations use, above all of them
 
@@ -27,14 +28,14 @@ from .log.batch import (
     encode_batch,
 )
 from .log.founding import force, make_store
-from .log.identity import Identity
-from .log.log_end import EMPTY_LOG, LogEnd
 from .log.readonly import ReadOnlyStore, open_readonly
 from .log.recorder import Write
 from .log.store import Store
-from .log.term_table import ForcedRow, SnapshotRow, TermRow
-from .log.vote import NodeState
-from .log.voting_status import VotingRight, VotingStatus
+from .rows.identity import Identity
+from .rows.log_end import EMPTY_LOG, LogEnd
+from .rows.term_table import ForcedRow, SnapshotRow, TermRow
+from .rows.vote import NodeState
+from .rows.voting_status import VotingRight, VotingStatus
 from .snapshots.file import SnapshotHead, SnapshotReader, Summary, head_of
 from .snapshots.folder import SnapshotFolder, SnapshotWriter, Transfer
 from .tools.describe import Description, DumpedBatch, describe, dump

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import trio
 
 from ...errors import StorageError, TransportError, WireError
-from ...storage.log.term_table import term_at
+from ...storage.rows.term_table import term_at
 from ...storage.snapshots.file import decode_head_untrusted
 from ...transport import (
     CONNECTION_ERRORS,

@@ -19,7 +19,7 @@ from ...errors import WireError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...storage.log.term_table import ForcedRow
+    from ...storage.rows.term_table import ForcedRow
 
 __all__ = [
     "APP_VERSION",

@@ -6,7 +6,7 @@ nothing had been, X and W elect X, and the entry is gone.
 
 The voting status of a store
 ============================
-So each store has a status, durably (:mod:`quorate.storage.log.voting_status`):
+So each store has a status, durably (:mod:`quorate.storage.rows.voting_status`):
 
 - NEW, as it is made. It takes no part in anything until the cluster is founded. (The status calls
   it *fresh*.)
@@ -81,7 +81,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...errors import WireError
 from ...storage import LogEnd, VotingRight, VotingStatus
-from ...storage.log.voting_status import encode_voting_status
+from ...storage.rows.voting_status import encode_voting_status
 
 if TYPE_CHECKING:
     from ...storage import Entry, Store

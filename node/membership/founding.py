@@ -13,7 +13,7 @@ import trio
 
 from ...errors import LostStoreError, RefusedError
 from ...storage import VotingRight, VotingStatus
-from ...storage.log.log_end import EMPTY_LOG, LogEnd
+from ...storage.rows.log_end import EMPTY_LOG, LogEnd
 from ...transport import Founding, FoundingStore
 from ..protocol.quorum import quorum
 from ..protocol.signal import Signal

@@ -21,7 +21,7 @@ import trio
 
 from ...errors import StorageError, StoreMismatchError, TransportError, WireError
 from ...storage import SnapshotFolder, Store, ThreadExecutor, decode_header_untrusted
-from ...storage.log.term_table import term_at
+from ...storage.rows.term_table import term_at
 from ...transport import CONNECTION_ERRORS, NULL_VALUE
 from ...transport.streams import describe
 from ..follower.snapshot_install import fetch_snapshot

@@ -21,8 +21,8 @@ from ..local.words import counted, parse_position, size, utc
 from ..node.leader.term_event import TermEvent, decode_term_event_untrusted
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.log.batch import Entry, EntryKind
-from ..storage.log.term_table import ForcedRow
-from ..storage.log.voting_status import VotingRight
+from ..storage.rows.term_table import ForcedRow
+from ..storage.rows.voting_status import VotingRight
 from ..storage.tools.describe import Description, DumpedBatch, openings
 from ..storage.tools.describe import describe as describe_store
 from ..storage.tools.describe import dump as dump_store

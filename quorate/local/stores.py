@@ -5,7 +5,7 @@ from pathlib import Path
 from ..errors import StoreMismatchError
 from ..storage.lmdb.environment import translating_errors
 from ..storage.lmdb.file_check import DATA_FILE
-from ..storage.log.identity import Identity
+from ..storage.rows.identity import Identity
 
 __all__ = ["store_of", "whose"]
 

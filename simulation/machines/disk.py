@@ -30,11 +30,11 @@ import trio
 
 from ...storage import Job
 from ...storage.lmdb.environment import Environment
-from ...storage.log.databases import MAX_DBS, Databases
 from ...storage.log.founding import nothing_to_make
 from ...storage.log.journal import JOURNAL_FILE
-from ...storage.log.meta_rows import load_identity
 from ...storage.log.recorder import carry_over
+from ...storage.rows.databases import MAX_DBS, Databases
+from ...storage.rows.meta_rows import load_identity
 from ...storage.testing import InlineExecutor
 from ...storage.writing.executor import nothing
 

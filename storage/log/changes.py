@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
-from .identity import SERVICE_KEY, encode_service
-from .log_end import EMPTY_LOG, LogEnd
-from .log_table import END_KEY, KEY, Record, delete_before, delete_from, put_record
-from .meta_rows import (
+from ..rows.identity import SERVICE_KEY, encode_service
+from ..rows.log_end import EMPTY_LOG, LogEnd
+from ..rows.meta_rows import (
     ADMISSION_KEY,
     COMMITTED_KEY,
     LOST_KEY,
@@ -28,8 +26,7 @@ from .meta_rows import (
     encode_origin,
     encode_suspended,
 )
-from .state import Recorded
-from .term_table import (
+from ..rows.term_table import (
     SnapshotRow,
     TermRow,
     cut_at,
@@ -39,14 +36,17 @@ from .term_table import (
     term_at,
     with_term,
 )
-from .vote import NODE_STATE_KEY, NodeState, encode_node_state
-from .voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
+from ..rows.vote import NODE_STATE_KEY, NodeState, encode_node_state
+from ..rows.voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
+from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
+from .log_table import END_KEY, KEY, Record, delete_before, delete_from, put_record
+from .state import Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..lmdb.environment import Transaction
-    from .databases import Databases
+    from ..rows.databases import Databases
 
 
 @attrs.frozen

@@ -13,15 +13,15 @@ import attrs
 
 from ...errors import StorageError
 from ..lmdb.environment import Environment
-from .databases import MAX_DBS, Databases
-from .identity import IDENTITY_KEY, Identity, check_identity, encode_identity
+from ..rows.databases import MAX_DBS, Databases
+from ..rows.identity import IDENTITY_KEY, Identity, check_identity, encode_identity
+from ..rows.meta_rows import LOST_KEY, load_identity, load_voting_status
+from ..rows.term_table import ForcedRow, encode_forced
+from ..rows.voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
 from .mending import mend
-from .meta_rows import LOST_KEY, load_identity, load_voting_status
 from .readonly import open_readonly
 from .recorder import carry_over
 from .state import initialise, load
-from .term_table import ForcedRow, encode_forced
-from .voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -76,9 +76,9 @@ from ..lmdb.checksum import crc32c
 from ..lmdb.environment import sync_directory, translating_errors
 from ..lmdb.private import open_private
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
+from ..rows.log_end import EMPTY_LOG, LogEnd
 from ..writing.journal_writer import Span, open_synced
 from .batch import HEADER_BYTES, decode_header_untrusted
-from .log_end import EMPTY_LOG, LogEnd
 from .log_table import Record, check_record_untrusted
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..lmdb.environment import Transaction
-    from .databases import Databases
+    from ..rows.databases import Databases
 
 JOURNAL_FILE: Final = "journal"
 JOURNAL_BYTES: Final = 2 << 20

@@ -27,7 +27,7 @@ from .batch import BatchHeader, check_sum_untrusted
 
 if TYPE_CHECKING:
     from ..lmdb.environment import Cursor, Transaction
-    from .databases import Databases
+    from ..rows.databases import Databases
 
 KEY: Final = struct.Struct(">QQ")
 END_KEY: Final = b"\xff" * KEY.size

@@ -47,9 +47,18 @@ import attrs
 
 from ...errors import DamagedRecordError, StorageError, WireError
 from ..lmdb.sealed_rows import irreplaceable_row
+from ..rows.log_end import LogEnd
+from ..rows.meta_rows import LOST_KEY, encode_lost, load_lost, load_origin, load_terms
+from ..rows.term_table import (
+    TermRow,
+    cut_at,
+    decode_snapshot_untrusted,
+    decode_term_untrusted,
+    encode_term,
+    row_of,
+)
 from .batch import check_sum_untrusted
 from .changes import put_terms
-from .log_end import LogEnd
 from .log_table import (
     KEY,
     Record,
@@ -58,21 +67,12 @@ from .log_table import (
     last_record,
     record_before,
 )
-from .meta_rows import LOST_KEY, encode_lost, load_lost, load_origin, load_terms
-from .term_table import (
-    TermRow,
-    cut_at,
-    decode_snapshot_untrusted,
-    decode_term_untrusted,
-    encode_term,
-    row_of,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..lmdb.environment import Environment, Transaction
-    from .databases import Databases
+    from ..rows.databases import Databases
 
 log = logging.getLogger("quorate.storage")
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ...errors import DamagedRecordError, PrunedError, StorageError
+from ..rows.meta_rows import load_origin
+from ..rows.term_table import term_at
 from .journal import HeldRecords, load_row
 from .log_table import (
     END_KEY,
@@ -22,18 +24,16 @@ from .log_table import (
     record_at,
     record_before,
 )
-from .meta_rows import load_origin
-from .term_table import term_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..lmdb.environment import Environment, Transaction
+    from ..rows.databases import Databases
+    from ..rows.term_table import TermRow
     from .batch import BatchHeader
-    from .databases import Databases
     from .log_table import Record
     from .state import Recorded
-    from .term_table import TermRow
 
 CHUNK_BYTES: Final = 1 << 20
 """Batches that one transaction reads, in bytes. More would keep pages from being reused for longer;

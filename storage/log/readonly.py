@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from ...errors import DamagedRecordError
 from ..lmdb.environment import Environment
+from ..rows.databases import MAX_DBS, Databases
+from ..rows.log_end import LogEnd
+from ..rows.meta_rows import load_identity
+from ..rows.term_table import row_of
 from .batch import decode_header_untrusted
-from .databases import MAX_DBS, Databases
 from .journal import HeldRecords, load_row, read_journal
-from .log_end import LogEnd
-from .meta_rows import load_identity
 from .reader import LogReader
 from .state import StateView, ending_with, load
-from .term_table import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from .identity import Identity
+    from ..rows.identity import Identity
     from .log_table import Record
     from .state import Recorded
 

@@ -45,21 +45,21 @@ import attrs
 
 from ...errors import LostStoreError, StoreFullError
 from ..lmdb.sealed_rows import irreplaceable_row
+from ..rows.log_end import LogEnd
+from ..rows.meta_rows import LOST_KEY, encode_lost, load_lost, load_origin
 from ..writing.journal_writer import write_span
 from .journal import HeldRecords, JournalRow, load_row, read_journal, save_row
-from .log_end import LogEnd
 from .log_table import last_record, put_record
-from .meta_rows import LOST_KEY, encode_lost, load_lost, load_origin
 from .reader import LogReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..lmdb.environment import Environment, Transaction
+    from ..rows.databases import Databases
+    from ..rows.identity import Identity
     from ..writing.journal_writer import Span
     from .changes import Change
-    from .databases import Databases
-    from .identity import Identity
     from .journal import Journal, JournalTail
     from .log_table import Record
 

@@ -13,11 +13,10 @@ import attrs
 
 from ...errors import DamagedRecordError
 from ..lmdb.sealed_rows import irreplaceable_row
-from .databases import Databases
-from .identity import IDENTITY_KEY, SERVICE_KEY, Identity, encode_identity, service_untrusted
-from .log_end import EMPTY_LOG, LogEnd
-from .log_table import KEY, check_record_untrusted, last_record, record_before
-from .meta_rows import (
+from ..rows.databases import Databases
+from ..rows.identity import IDENTITY_KEY, SERVICE_KEY, Identity, encode_identity, service_untrusted
+from ..rows.log_end import EMPTY_LOG, LogEnd
+from ..rows.meta_rows import (
     ORIGIN_KEY,
     encode_origin,
     load_committed,
@@ -30,7 +29,7 @@ from .meta_rows import (
     load_terms,
     load_voting_status,
 )
-from .term_table import (
+from ..rows.term_table import (
     ForcedRow,
     SnapshotRow,
     TermRow,
@@ -38,8 +37,9 @@ from .term_table import (
     incoherences,
     row_of,
 )
-from .vote import NODE_STATE_KEY, NodeState, encode_node_state
-from .voting_status import VOTING_STATUS_KEY, VotingStatus, encode_voting_status
+from ..rows.vote import NODE_STATE_KEY, NodeState, encode_node_state
+from ..rows.voting_status import VOTING_STATUS_KEY, VotingStatus, encode_voting_status
+from .log_table import KEY, check_record_untrusted, last_record, record_before
 
 if TYPE_CHECKING:
     import lmdb

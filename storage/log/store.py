@@ -47,28 +47,28 @@ import trio
 
 from ...errors import StorageError
 from ..lmdb.environment import INITIAL_MAP_BYTES, Environment
+from ..rows.databases import MAX_DBS, Databases
+from ..rows.identity import Identity, check_identity
+from ..rows.meta_rows import load_identity
+from ..rows.term_table import SnapshotRow, TermRow, row_of, with_term
 from ..writing.group_commit import ThreadExecutor
 from . import changes
 from .batch import BatchHeader, decode_header_untrusted
-from .databases import MAX_DBS, Databases
-from .identity import Identity, check_identity
 from .journal import JOURNAL_BYTES, Journal
 from .mending import mend
-from .meta_rows import load_identity
 from .reader import CHUNK_BYTES
 from .recorder import Recorder, Write, carry_over
 from .state import Recorded, StateView, initialise, load
-from .term_table import SnapshotRow, TermRow, row_of, with_term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import Never, Self
 
+    from ..rows.vote import NodeState
+    from ..rows.voting_status import VotingStatus
     from ..writing.executor import ExecutorFactory
     from .changes import Change
-    from .vote import NodeState
-    from .voting_status import VotingStatus
 
 log = logging.getLogger("quorate.storage")
 

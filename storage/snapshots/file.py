@@ -47,7 +47,7 @@ import zstandard
 from ...errors import StorageError
 from ..lmdb.checksum import crc32c, extend_crc32c
 from ..log.batch import MAX_NUMBER, MAX_TIMESTAMP_MS
-from ..log.term_table import SnapshotRow, TermRow, incoherences
+from ..rows.term_table import SnapshotRow, TermRow, incoherences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

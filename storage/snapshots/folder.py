@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import StorageError
 from ..lmdb.environment import make_directory, sync_directory, translating_errors
 from ..lmdb.private import make_private, open_private
-from ..log.term_table import row_of
+from ..rows.term_table import row_of
 from .file import (
     Encoder,
     SnapshotHead,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from ..log.term_table import SnapshotRow, TermRow
+    from ..rows.term_table import SnapshotRow, TermRow
 
 log = logging.getLogger("quorate.storage")
 

@@ -21,7 +21,7 @@ import lmdb
 from ..lmdb.environment import INITIAL_MAP_BYTES, Environment, translating_errors
 from ..lmdb.file_check import DATA_FILE
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
-from ..log.identity import (
+from ..rows.identity import (
     IDENTITY_KEY,
     Identity,
     check_identity,

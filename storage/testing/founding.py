@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..log.founding import make_store
-from ..log.identity import Identity
-from ..log.voting_status import VotingRight, VotingStatus
+from ..rows.identity import Identity
+from ..rows.voting_status import VotingRight, VotingStatus
 
 if TYPE_CHECKING:
     import random

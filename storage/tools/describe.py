@@ -14,18 +14,18 @@ import attrs
 from ...errors import StorageError, WireError
 from ..lmdb.file_check import DATA_FILE
 from ..log.batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
-from ..log.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..log.readonly import open_readonly
-from ..log.term_table import ForcedRow, SnapshotRow, TermRow  # noqa: TC001 - as above
-from ..log.vote import NodeState  # noqa: TC001 - as above
-from ..log.voting_status import VotingStatus  # noqa: TC001 - as above
+from ..rows.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
+from ..rows.term_table import ForcedRow, SnapshotRow, TermRow  # noqa: TC001 - as above
+from ..rows.vote import NodeState  # noqa: TC001 - as above
+from ..rows.voting_status import VotingStatus  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from ..lmdb.environment import Environment, Transaction
-    from ..log.databases import Databases
+    from ..rows.databases import Databases
 
 _META_PAGES: Final = 2
 

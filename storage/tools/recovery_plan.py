@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ...errors import StorageError
-from ..log.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..log.readonly import open_readonly
-from ..log.term_table import SnapshotRow  # noqa: TC001 - as above
+from ..rows.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
+from ..rows.term_table import SnapshotRow  # noqa: TC001 - as above
 from ..snapshots.folder import SnapshotFolder
 from ..tables.disk import tables_position
 

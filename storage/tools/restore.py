@@ -23,13 +23,13 @@ from ...errors import PrunedError, StorageError, StoreMismatchError
 from ..lmdb.environment import content_of, sync_directory, translating_errors
 from ..lmdb.file_check import DATA_FILE
 from ..log.batch import decode_header_untrusted
-from ..log.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..log.journal import JOURNAL_FILE
 from ..log.readonly import ReadOnlyStore, open_readonly
 from ..log.store import Store
-from ..log.term_table import SnapshotRow  # noqa: TC001 - resolved at run time, as above
-from ..log.vote import NodeState
-from ..log.voting_status import VotingRight, VotingStatus
+from ..rows.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
+from ..rows.term_table import SnapshotRow  # noqa: TC001 - resolved at run time, as above
+from ..rows.vote import NodeState
+from ..rows.voting_status import VotingRight, VotingStatus
 from ..snapshots.file import SnapshotHead, SnapshotReader
 from ..snapshots.folder import SnapshotFolder, write_whole
 from ..tables.disk import tables_position

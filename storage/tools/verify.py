@@ -30,12 +30,13 @@ from ..log.batch import (
     EntryKind,
     check_batch_untrusted,
 )
-from ..log.databases import LOG_TABLE, MAX_DBS, Databases
-from ..log.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..log.journal import read_journal
-from ..log.log_end import EMPTY_LOG
 from ..log.log_table import KEY, decode_key_untrusted
-from ..log.meta_rows import (
+from ..log.recorder import end_in_lmdb
+from ..rows.databases import LOG_TABLE, MAX_DBS, Databases
+from ..rows.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
+from ..rows.log_end import EMPTY_LOG
+from ..rows.meta_rows import (
     load_forced,
     load_identity,
     load_lost,
@@ -44,8 +45,7 @@ from ..log.meta_rows import (
     load_terms,
     load_voting_status,
 )
-from ..log.recorder import end_in_lmdb
-from ..log.term_table import (
+from ..rows.term_table import (
     ForcedRow,
     SnapshotRow,
     TermRow,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from ..lmdb.environment import Transaction
     from ..log.journal import JournalRow, JournalTail
-    from ..log.log_end import LogEnd
+    from ..rows.log_end import LogEnd
 
 MAX_FINDINGS: Final = 1000
 """Most findings that a report holds; more are only counted."""

@@ -24,7 +24,7 @@ from quorate.storage import (
     decode_header_untrusted,
     encode_batch,
 )
-from quorate.storage.log.term_table import encode_term
+from quorate.storage.rows.term_table import encode_term
 from quorate.storage.snapshots.file import head_of
 from quorate.storage.snapshots.folder import SnapshotWriter
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 from quorate.storage import LogEnd, Store, Write, decode_header_untrusted
 from quorate.storage.lmdb.checksum import crc32c
 from quorate.storage.lmdb.environment import Environment
-from quorate.storage.log.databases import MAX_DBS, Databases
 from quorate.storage.log.journal import JOURNAL_FILE, load_row, read_journal
+from quorate.storage.rows.databases import MAX_DBS, Databases
 from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import batch_at, begin_term, open_store, running
 

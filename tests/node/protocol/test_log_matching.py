@@ -23,7 +23,7 @@ from quorate.node.protocol.log_matching import (
     spans_around,
 )
 from quorate.storage import TermRow
-from quorate.storage.log.term_table import cut_at
+from quorate.storage.rows.term_table import cut_at
 from quorate.transport import MAX_TERM_SPANS, NULL_VALUE, NewLeadershipTerm, TermSpan
 
 if TYPE_CHECKING:

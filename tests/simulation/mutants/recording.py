@@ -16,9 +16,10 @@ from quorate.node.leader.disk_watch import DiskWatch
 from quorate.node.protocol.quorum import Quorums
 from quorate.node.state_machine.applier import Applier
 from quorate.storage import SnapshotFolder, TermRow
-from quorate.storage.log import changes, store, term_table
+from quorate.storage.log import changes, store
 from quorate.storage.log.changes import Change
 from quorate.storage.log.store import Store
+from quorate.storage.rows import term_table
 from quorate.transport import AppendFlags, AppendPosition, NewLeadershipTerm
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from quorate.node.protocol.log_matching import WayToJoin
     from quorate.storage import BatchHeader, SnapshotRow
     from quorate.storage.lmdb.environment import Transaction
-    from quorate.storage.log.databases import Databases
     from quorate.storage.log.state import Recorded
+    from quorate.storage.rows.databases import Databases
 
 
 def report_before_sync(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import trio
 
 from quorate.errors import StorageError
 from quorate.storage.lmdb.environment import free_bytes, make_directory
-from quorate.storage.log.identity import IDENTITY_KEY
+from quorate.storage.rows.identity import IDENTITY_KEY
 from quorate.storage.tables.damage import open_or_rebuild
 from tests.support.storage_world import flipped, open_store, running, stored, tamper
 from tests.support.tables_world import open_tables, record

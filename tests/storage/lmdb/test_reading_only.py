@@ -20,7 +20,7 @@ from quorate.errors import StorageError, StoreBusyError
 from quorate.storage import open_readonly
 from quorate.storage.lmdb import readers
 from quorate.storage.lmdb.environment import Environment
-from quorate.storage.log.databases import MAX_DBS
+from quorate.storage.rows.databases import MAX_DBS
 from quorate.storage.tables.disk import tables_position
 from quorate.storage.tools.describe import describe, dump
 from quorate.storage.tools.restore import plan_restore

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from quorate.errors import DamagedRecordError, StorageError
 from quorate.storage import SnapshotRow, Store, TermRow, open_readonly, verify
 from quorate.storage.log.founding import force
-from quorate.storage.log.log_end import EMPTY_LOG, LogEnd
 from quorate.storage.log.log_table import KEY
 from quorate.storage.log.mending import TermTableRepair
-from quorate.storage.log.meta_rows import LOST_KEY, encode_lost
-from quorate.storage.log.term_table import encode_term
+from quorate.storage.rows.log_end import EMPTY_LOG, LogEnd
+from quorate.storage.rows.meta_rows import LOST_KEY, encode_lost
+from quorate.storage.rows.term_table import encode_term
 from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import (
     batch_at,

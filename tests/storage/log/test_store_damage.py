@@ -14,10 +14,10 @@ from quorate.errors import (
 )
 from quorate.storage import SnapshotRow, TermRow, describe, dump, open_readonly, verify
 from quorate.storage.log.log_table import KEY
-from quorate.storage.log.meta_rows import ORIGIN_KEY, SUSPENDED_KEY
-from quorate.storage.log.term_table import encode_term
-from quorate.storage.log.vote import NODE_STATE_KEY
-from quorate.storage.log.voting_status import VOTING_STATUS_KEY
+from quorate.storage.rows.meta_rows import ORIGIN_KEY, SUSPENDED_KEY
+from quorate.storage.rows.term_table import encode_term
+from quorate.storage.rows.vote import NODE_STATE_KEY
+from quorate.storage.rows.voting_status import VOTING_STATUS_KEY
 from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import (
     batch_at,

@@ -7,7 +7,7 @@ import pytest
 
 from quorate.errors import ConfigurationError, StorageError, StoreBusyError, StoreMismatchError
 from quorate.storage import Identity, NodeState
-from quorate.storage.log.identity import IDENTITY_KEY, encode_identity
+from quorate.storage.rows.identity import IDENTITY_KEY, encode_identity
 from tests.support.storage_world import open_store, tamper
 
 

@@ -7,7 +7,7 @@ import lmdb
 import pytest
 
 from quorate.errors import DamagedTablesError, StorageError, StoreBusyError, StoreMismatchError
-from quorate.storage.log.identity import IDENTITY_KEY, Identity, encode_identity
+from quorate.storage.rows.identity import IDENTITY_KEY, Identity, encode_identity
 from quorate.storage.tables.damage import MARK, open_or_rebuild, report_damage
 from quorate.storage.tables.disk import tables_position
 from quorate.storage.tables.tables import Tables

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from quorate.errors import DamagedRecordError
 from quorate.storage import SnapshotRow, TermRow
-from quorate.storage.log.term_table import (
+from quorate.storage.rows.term_table import (
     cut_at,
     decode_snapshot_untrusted,
     decode_term_untrusted,
