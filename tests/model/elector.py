@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from quorate.node.protocol import ballots, log_matching
+from quorate.node.protocol.quorum import Quorums
 from quorate.storage import NodeState
 from quorate.transport import Scout, VoteReason
 from tests.model.cluster import (
@@ -92,6 +93,10 @@ class Elector:
     steady: frozenset[int] = frozenset()
     scouting: bool = True
     wipes: bool = False
+    quorums: Quorums = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "quorums", Quorums.of(range(self.size)))
 
     def start(self) -> State:
         """Return the first state: no leader yet; with steady members, the first one leads."""
@@ -175,8 +180,9 @@ class Elector:
             if isinstance(sent, Yes)
             and (sent.term, sent.receiver, sent.forced) == (member.term, i, member.forced)
         }
-        others = self._others(i)
-        if member.promised < member.term and ballots.is_supported(answers, others, others):
+        # All are absent: the round may be over at any time.
+        enough = ballots.is_supported(answers, i, self.quorums, self.quorums.voters)
+        if member.promised < member.term and enough:
             stands = member.promising(NodeState(member.term, i))._replace(role=BALLOT)
             yield changed(state, i, stands, VoteAsked(member.term, i, member.log, member.forced))
 
@@ -186,7 +192,7 @@ class Elector:
             for sent in state.sent
             if isinstance(sent, VoteGiven) and (sent.term, sent.receiver) == (member.term, i)
         ]
-        if not ballots.has_majority({vote.sender: True for vote in given}, self.size):
+        if not ballots.has_quorum({vote.sender: True for vote in given}, i, self.quorums):
             return
         log = drawn_level(member, given)
         for term, winner in state.won:
@@ -206,7 +212,7 @@ class Elector:
             for sent in state.sent
             if isinstance(sent, Has) and (sent.term, sent.log) == (member.term, member.log)
         }
-        if not ballots.has_majority(at, self.size):
+        if not ballots.has_quorum(at, i, self.quorums):
             return
         admits = any(not each.votes for each in state.members) and not admitted_at(member.log)
         if member.log[-1:] != (member.term,) or admits:
@@ -221,13 +227,10 @@ class Elector:
             yield state._replace(committed=member.log)
 
     def _ask(self, state: State, i: int, member: Member) -> Iterator[State]:
-        for other in self._others(i):
+        for other in set(range(self.size)) - {i}:
             for forced in (FORCED, BEHIND):
                 asks = member._replace(other=other)
                 yield changed(state, i, asks, Asked(member.term, other, forced))
-
-    def _others(self, i: int) -> tuple[int, ...]:
-        return tuple(other for other in range(self.size) if other != i)
 
     # --- received messages
 
