@@ -85,6 +85,9 @@ class Elector:
             no term may be raised, and their roles must not change.
         scouting: members run a pre-vote before they become candidates.
         wipes: one member may lose its disk.
+        sets: of voters; a decision needs a majority of each. Without any: all members are one set.
+        earlier: members that do not know yet that the voters change, so they count by the first set
+            alone.
     """
 
     size: int
@@ -93,10 +96,16 @@ class Elector:
     steady: frozenset[int] = frozenset()
     scouting: bool = True
     wipes: bool = False
-    quorums: Quorums = attrs.field(init=False)
+    sets: tuple[frozenset[int], ...] = ()
+    earlier: frozenset[int] = frozenset()
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "quorums", Quorums.of(range(self.size)))
+    def quorums(self, i: int) -> Quorums:
+        """Return what a member counts by."""
+        return Quorums(self._sets[:1] if i in self.earlier else self._sets)
+
+    @property
+    def _sets(self) -> tuple[frozenset[int], ...]:
+        return self.sets or (frozenset(range(self.size)),)
 
     def start(self) -> State:
         """Return the first state: no leader yet; with steady members, the first one leads."""
@@ -180,8 +189,9 @@ class Elector:
             if isinstance(sent, Yes)
             and (sent.term, sent.receiver, sent.forced) == (member.term, i, member.forced)
         }
+        quorums = self.quorums(i)
         # All are absent: the round may be over at any time.
-        enough = ballots.is_supported(answers, i, self.quorums, self.quorums.voters)
+        enough = ballots.is_supported(answers, i, quorums, quorums.voters)
         if member.promised < member.term and enough:
             stands = member.promising(NodeState(member.term, i))._replace(role=BALLOT)
             yield changed(state, i, stands, VoteAsked(member.term, i, member.log, member.forced))
@@ -192,7 +202,7 @@ class Elector:
             for sent in state.sent
             if isinstance(sent, VoteGiven) and (sent.term, sent.receiver) == (member.term, i)
         ]
-        if not ballots.has_quorum({vote.sender: True for vote in given}, i, self.quorums):
+        if not ballots.has_quorum({vote.sender: True for vote in given}, i, self.quorums(i)):
             return
         log = drawn_level(member, given)
         for term, winner in state.won:
@@ -212,7 +222,7 @@ class Elector:
             for sent in state.sent
             if isinstance(sent, Has) and (sent.term, sent.log) == (member.term, member.log)
         }
-        if not ballots.has_quorum(at, i, self.quorums):
+        if not ballots.has_quorum(at, i, self.quorums(i)):
             return
         admits = any(not each.votes for each in state.members) and not admitted_at(member.log)
         if member.log[-1:] != (member.term,) or admits:

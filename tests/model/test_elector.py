@@ -5,21 +5,29 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
 from quorate.node.protocol import ballots, log_matching
+from quorate.node.protocol.quorum import Quorums, quorum
 from quorate.storage import EMPTY_LOG
 from tests.model import elector as model
 from tests.model.cluster import FOLLOWING, Has, Log, Member, ViolationError
 from tests.model.elector import Elector, explore
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from quorate.node.protocol.ballots import BallotDecision
+    from quorate.node.protocol.quorum import Voter
     from quorate.storage import NodeState
     from quorate.transport import RequestVote
+
+ONE_TO_THREE = frozenset({0}), frozenset({0, 1, 2})
+ONE_REPLACED = frozenset({0, 1, 2}), frozenset({1, 2, 3})
 
 SMALL = {
     "3 members, 1 term": (Elector(3, 1), 3017),
@@ -28,6 +36,14 @@ SMALL = {
     "3 members, 1 term, one loses its disk": (Elector(3, 1, scouting=False, wipes=True), 11658),
     "3 members, 2 of them steady": (Elector(3, 3, steady=frozenset({0, 1})), 8),
     "5 members, 3 of them steady": (Elector(5, 2, steady=frozenset({0, 1, 2})), 112),
+    "1 and 3 voters, 1 term": (
+        Elector(3, 1, sets=ONE_TO_THREE, earlier=frozenset({0})),
+        3602,
+    ),
+    "3 and 3 voters of 4 members, 1 term, without scouting": (
+        Elector(4, 1, scouting=False, sets=ONE_REPLACED),
+        12415,
+    ),
 }
 
 
@@ -42,6 +58,24 @@ def violation(elector: Elector) -> str:
     with pytest.raises(ViolationError) as caught:
         explore(elector, elector.start(), most=200_000)
     return str(caught.value)
+
+
+def over_the_union(quorums: Quorums, voters: AbstractSet[Voter]) -> bool:
+    """Count a majority of all voters together, whichever set they are in: wrong."""
+    return len(quorums.voters & voters) >= quorum(len(quorums.voters))
+
+
+def test_a_majority_of_the_union_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Quorums, "agree", over_the_union)
+    elector = Elector(3, 1, scouting=False, sets=ONE_TO_THREE, earlier=frozenset({0}))
+    assert "both won term 1" in violation(elector)
+
+
+def test_a_majority_of_the_union_is_one_of_each_set_if_one_voter_changes() -> None:
+    # So only a change of two voters or more can show that the union is wrong.
+    quorums = Quorums(ONE_REPLACED)
+    for voters in itertools.combinations(range(4), 3):
+        assert quorums.agree(set(voters))
 
 
 def test_votes_that_a_crash_forgets_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
