@@ -1,0 +1,82 @@
+"""Every state of one change of the voters; each rule that is left out is found, or is not needed.
+
+``make model`` explores larger ones.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.change import Change, explore
+from tests.model.cluster import ViolationError
+
+ABC = frozenset({0, 1, 2})
+REPLACED = ABC, frozenset({0, 1, 3})
+REMOVED = ABC, frozenset({0, 1})
+REMOVED_OF_FOUR = frozenset({0, 1, 2, 3}), ABC
+TWO_ADDED = frozenset({0}), ABC
+TWO_REMOVED = ABC, frozenset({0})
+
+
+SAFE = {
+    "replace one of 3, 2 terms": (Change(*REPLACED, 2), 28388),
+    "remove one of 3, 2 terms": (Change(*REMOVED, 2), 1280),
+    "remove one of 4, 2 terms": (Change(*REMOVED_OF_FOUR, 2), 5493),
+    "add two to 1, 2 terms": (Change(*TWO_ADDED, 2), 1977),
+    "remove two of 3, 2 terms": (Change(*TWO_REMOVED, 2), 1259),
+}
+
+
+@pytest.mark.parametrize("words", SAFE)
+def test_every_state_of_a_change_is_safe(words: str) -> None:
+    change, states = SAFE[words]
+    assert explore(change) == states
+
+
+UNSAFE = {
+    "apply": (REPLACED, "second one that wins"),
+    "union": (TWO_REMOVED, "is committed, a newer leader has"),
+    "joint commit": (TWO_REMOVED, "both committed"),
+    "counts itself": (REPLACED, "committed is"),
+}
+
+
+@pytest.mark.parametrize("planted", UNSAFE)
+def test_a_wrong_rule_that_loses_a_commit_is_found(planted: str) -> None:
+    (old, new), words = UNSAFE[planted]
+    change = Change(old, new, 2, frozenset({planted}), live=False)
+    with pytest.raises(ViolationError, match=words):
+        explore(change, 100_000)
+
+
+STUCK = {
+    "joiners wait": REPLACED,
+    "kept": REMOVED,
+    "strangers refused": REPLACED,
+    "dropped": REMOVED_OF_FOUR,
+    "outsider": REMOVED_OF_FOUR,
+}
+
+
+@pytest.mark.parametrize("planted", STUCK)
+def test_a_wrong_rule_that_leaves_nobody_to_lead_is_found(planted: str) -> None:
+    change = Change(*STUCK[planted], 2, frozenset({planted}))
+    with pytest.raises(ViolationError, match="elect nobody"):
+        explore(change, 100_000)
+
+
+NOT_NEEDED = {
+    "own term": (REMOVED_OF_FOUR, 10998),
+    "anybody stands": (REMOVED_OF_FOUR, 5743),
+}
+
+
+@pytest.mark.parametrize("planted", NOT_NEEDED)
+def test_a_rule_that_a_single_change_does_not_need(planted: str) -> None:
+    shape, states = NOT_NEEDED[planted]
+    assert explore(Change(*shape, 2, frozenset({planted}))) == states
+
+
+def test_the_dropped_may_have_it_if_they_may_stand() -> None:
+    planted = frozenset({"dropped", "anybody stands"})
+    assert explore(Change(*REMOVED_OF_FOUR, 2, planted)) > 0
