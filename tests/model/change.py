@@ -370,15 +370,13 @@ class Change:
 
     def essence(self, state: State) -> State:
         """Return the state that stands for this one and all that are as good."""
-        lowest = min(member.promised for member in state.members)
+        members, sent, committed = state
+        lowest = min([member.promised for member in members])
         if lowest > 1:
-            sent = tuple(None if term < lowest else each for term, each in enumerate(state.sent))
-            state = state._replace(sent=sent)
-        best = state
-        for order in self.alike:
-            other = state._replace(members=_reordered(state.members, order))
-            best = min(best, other, key=_members_of)
-        return best
+            sent = (*(None,) * lowest, *sent[lowest:])
+        if self.alike:
+            members = min(members, *[_reordered(members, order) for order in self.alike])
+        return State(members, sent, committed)
 
     def check(self, state: State) -> None:
         """Check that survivors with a majority of each set that decides can elect a leader.
@@ -393,22 +391,20 @@ class Change:
             raise ViolationError(f"survivors {set(stuck)} of {logs} elect nobody")
 
 
-def _members_of(state: State) -> tuple[Member, ...]:
-    return state.members
-
-
 def _reordered(members: tuple[Member, ...], order: tuple[int, ...]) -> tuple[Member, ...]:
     """Return the members after an exchange of equal roles."""
-    made: list[Member] = []
-    for i in order:
-        member = members[i]
-        votes, has = member.votes, member.has
-        if votes > 0:
-            votes = sum((votes >> each & 1) << at for at, each in enumerate(order))
-        if has:
-            has = tuple(has[each] for each in order)
-        made.append(Member(member.promised, member.log, member.config, votes, has))
-    return tuple(made)
+    return tuple([_renamed(members[i], order) for i in order])
+
+
+@functools.cache
+def _renamed(member: Member, order: tuple[int, ...]) -> Member:
+    """Return a member that knows the others by their new ids."""
+    promised, log, config, votes, has = member
+    if votes > 0:
+        votes = sum((votes >> each & 1) << at for at, each in enumerate(order))
+    if has:
+        has = tuple(has[each] for each in order)
+    return Member(promised, log, config, votes, has)
 
 
 @functools.cache
@@ -478,6 +474,9 @@ def explore(change: Change, most: int | None = None) -> int:
     while todo:
         state = todo.pop()
         for move in change.moves(state):
+            # Most moves lead to a state that was seen as it is.
+            if move in seen:
+                continue
             after = change.essence(move)
             if after not in seen:
                 change.check(after)
