@@ -34,3 +34,7 @@ explore 0 "3 members, 2 terms"
 explore 0 "3 members, 2 of them steady, 3 terms" -DSTEADY -DT=3
 explore 1 "planted: no scouting, 2 members steady" -DSTEADY -DNO_SCOUTING
 explore 1 "planted: a crash forgets votes" -DFORGETFUL
+explore 0 "3 and 1 voters, 2 terms, one counts by the 1 alone" -DSET1=1 -DSET2=7 -DALONE=1
+explore 0 "3 and 3 voters of 4 members, 1 term, one counts by its 3 alone" \
+    -DN=4 -DT=1 -DSET1=7 -DSET2=14 -DALONE=1
+explore 1 "planted: a majority of the union" -DSET1=1 -DSET2=7 -DALONE=1 -DUNION

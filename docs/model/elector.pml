@@ -10,7 +10,12 @@
  * leader and a follower that hear each other all the time: then no term may be raised by anybody.
  *
  * With NO_SCOUTING members stand at once, which STEADY shows to be wrong; with FORGETFUL a crash
- * loses promise and vote, and there are two leaders. T is at most 3.
+ * loses promise and vote, and there are two leaders. T is at most 3, N at most 4.
+ *
+ * All members are one set of voters, unless SET1 and SET2 are given, as bits: then a decision needs a
+ * majority of each, as while the voters change. Members in ALONE count by SET1 alone, since they do
+ * not know yet of the change, or know already that it is over. With UNION a majority of the union is
+ * enough for all other members, and there are two leaders.
  *
  * A log is the set of the terms of its entries, as bits: terms only grow, so that is their order.
  */
@@ -21,8 +26,16 @@
 #ifndef T
 #define T 2
 #endif
-#define QUORUM (N / 2 + 1)
 #define NOBODY N
+#ifndef SET1
+#define SET1 ((1 << N) - 1)
+#endif
+#ifndef SET2
+#define SET2 SET1
+#endif
+#ifndef ALONE
+#define ALONE 0
+#endif
 
 mtype = { canvass, scouting, ballot, voted, leading, following };
 
@@ -50,15 +63,15 @@ Member m[N];
 Term t[T + 1];
 byte committed;
 
-inline count(bits, result) {
-    result = 0;
-    count_i = 0;
-    do
-    :: count_i < N -> result = result + ((bits >> count_i) & 1); count_i++
-    :: else -> break
-    od;
-    count_i = 0
-}
+/* Whether these members, bits, are a majority of a set, and whether they are enough for a member. */
+#define BITS(set) (((set) & 1) + (((set) >> 1) & 1) + (((set) >> 2) & 1) + (((set) >> 3) & 1))
+#define MAJORITY(bits, set) (2 * BITS((bits) & (set)) > BITS(set))
+#ifdef UNION
+#define JOINT(bits) MAJORITY(bits, SET1 | SET2)
+#else
+#define JOINT(bits) (MAJORITY(bits, SET1) && MAJORITY(bits, SET2))
+#endif
+#define ENOUGH(i, bits) ((((ALONE) >> (i)) & 1) -> MAJORITY(bits, SET1) : JOINT(bits))
 
 /* Where a log ends, as a number to compare: first its last term, then its length. */
 inline logend(set, result) {
@@ -83,6 +96,11 @@ inline logend(set, result) {
 
 #define WITHOUT_LEADER(i) (m[i].role != leading && m[i].role != following)
 #define BACK(i) m[i].role = canvass; m[i].term = 0; m[i].yes = 0
+#ifdef NO_SCOUTING
+#define SUPPORTED(i) true
+#else
+#define SUPPORTED(i) ENOUGH(i, m[i].yes)
+#endif
 #define PROMISE(i, newterm, whom) m[i].promised = newterm; m[i].vote = whom
 
 #ifdef STEADY
@@ -94,7 +112,7 @@ inline logend(set, result) {
 #endif
 
 proctype member(byte i) {
-    byte count_i, end_i, end_last, end_length, mine, theirs, votes, c, e;
+    byte end_i, end_last, end_length, mine, theirs, c, e;
     do
     /* a timeout, or a crash */
     :: d_step { m[i].role != canvass && MAY_FAIL(i) ->
@@ -130,23 +148,13 @@ proctype member(byte i) {
         } }
 
     /* a quorum would vote for us: raise the term, and ask for votes */
-    :: d_step { m[i].role == scouting && m[i].promised < m[i].term ->
-#ifndef NO_SCOUTING
-        count(m[i].yes, votes);
-#else
-        votes = QUORUM;
-#endif
-        if
-        :: votes >= QUORUM ->
-            PROMISE(i, m[i].term, i);
-            m[i].role = ballot; m[i].yes = 0;
-            t[m[i].term].asked = t[m[i].term].asked | (1 << i);
-            t[m[i].term].log[i] = m[i].log;
-            t[m[i].term].votes[i] = 1 << i;
-            CHECK_STEADY
-        :: else
-        fi;
-        votes = 0 }
+    :: d_step { m[i].role == scouting && m[i].promised < m[i].term && SUPPORTED(i) ->
+        PROMISE(i, m[i].term, i);
+        m[i].role = ballot; m[i].yes = 0;
+        t[m[i].term].asked = t[m[i].term].asked | (1 << i);
+        t[m[i].term].log[i] = m[i].log;
+        t[m[i].term].votes[i] = 1 << i;
+        CHECK_STEADY }
 
     /* hear a request for a vote; who leads or follows refuses, and promises nothing */
     :: atomic { WITHOUT_LEADER(i) ->
@@ -171,43 +179,28 @@ proctype member(byte i) {
         } }
 
     /* win */
-    :: d_step { m[i].role == ballot && m[i].promised == m[i].term ->
-        count(t[m[i].term].votes[i], votes);
-        if
-        :: votes >= QUORUM ->
-            assert(t[m[i].term].leader == NOBODY);
-            assert(committed >= (1 << m[i].term) || (m[i].log & UPTO(committed)) == committed);
-            m[i].role = leading;
-            t[m[i].term].leader = i;
-            t[m[i].term].base = m[i].log;
-            t[m[i].term].hasbase = 1 << i
-        :: else
-        fi;
-        votes = 0 }
+    :: d_step { m[i].role == ballot && m[i].promised == m[i].term &&
+            ENOUGH(i, t[m[i].term].votes[i]) ->
+        assert(t[m[i].term].leader == NOBODY);
+        assert(committed >= (1 << m[i].term) || (m[i].log & UPTO(committed)) == committed);
+        m[i].role = leading;
+        t[m[i].term].leader = i;
+        t[m[i].term].base = m[i].log;
+        t[m[i].term].hasbase = 1 << i }
 
     /* lead: once a quorum has our log write the entry of the term; once it has that, commit */
-    :: d_step { m[i].role == leading && !t[m[i].term].wrote ->
-        count(t[m[i].term].hasbase, votes);
+    :: d_step { m[i].role == leading && !t[m[i].term].wrote &&
+            ENOUGH(i, t[m[i].term].hasbase) ->
+        t[m[i].term].wrote = true;
+        m[i].log = m[i].log | (1 << m[i].term);
+        t[m[i].term].hasentry = 1 << i }
+    :: d_step { m[i].role == leading && t[m[i].term].wrote &&
+            ENOUGH(i, t[m[i].term].hasentry) ->
+        assert(AGREE(m[i].log, committed));
         if
-        :: votes >= QUORUM ->
-            t[m[i].term].wrote = true;
-            m[i].log = m[i].log | (1 << m[i].term);
-            t[m[i].term].hasentry = 1 << i
+        :: m[i].log > committed -> committed = m[i].log
         :: else
-        fi;
-        votes = 0 }
-    :: d_step { m[i].role == leading && t[m[i].term].wrote ->
-        count(t[m[i].term].hasentry, votes);
-        if
-        :: votes >= QUORUM ->
-            assert(AGREE(m[i].log, committed));
-            if
-            :: m[i].log > committed -> committed = m[i].log
-            :: else
-            fi
-        :: else
-        fi;
-        votes = 0 }
+        fi }
 
     /* hear a leader: adopt its term, durably, and its log; or step down before it */
     :: atomic { select (e : 1 .. T);
