@@ -6,7 +6,7 @@ import time
 
 from tests.model.elector import Elector, explore
 
-ONE_TO_THREE = frozenset({0}), frozenset({0, 1, 2})
+ONE_OF_THREE = frozenset({0}), frozenset({0, 1, 2})
 ONE_REPLACED = frozenset({0, 1, 2}), frozenset({1, 2, 3})
 
 LARGE = {
@@ -20,11 +20,11 @@ LARGE = {
     "3 members, 3 terms, no scouting": Elector(3, 3, scouting=False),
     "3 members, 2 of them steady, 4 terms": Elector(3, 4, steady=frozenset({0, 1})),
     "5 members, 3 of them steady, 3 terms": Elector(5, 3, steady=frozenset({0, 1, 2})),
-    "1 and 3 voters, 2 terms, no scouting, one counts the first set": Elector(
-        3, 2, scouting=False, sets=ONE_TO_THREE, earlier=frozenset({0})
+    "1 and 3 voters, 2 terms, no scouting, one of them alone": Elector(
+        3, 2, scouting=False, sets=ONE_OF_THREE, alone=frozenset({0})
     ),
-    "3 and 3 voters, 1 term, no scouting, one counts the first set": Elector(
-        4, 1, scouting=False, sets=ONE_REPLACED, earlier=frozenset({0})
+    "3 and 3 voters, 1 term, no scouting, one of them alone": Elector(
+        4, 1, scouting=False, sets=ONE_REPLACED, alone=frozenset({0})
     ),
 }
 

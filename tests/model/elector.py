@@ -86,8 +86,8 @@ class Elector:
         scouting: members run a pre-vote before they become candidates.
         wipes: one member may lose its disk.
         sets: of voters; a decision needs a majority of each. Without any: all members are one set.
-        earlier: members that do not know yet that the voters change, so they count by the first set
-            alone.
+        alone: members that count by the first set alone, since they do not know yet that the voters
+            change, or know already that the change is over.
     """
 
     size: int
@@ -97,11 +97,11 @@ class Elector:
     scouting: bool = True
     wipes: bool = False
     sets: tuple[frozenset[int], ...] = ()
-    earlier: frozenset[int] = frozenset()
+    alone: frozenset[int] = frozenset()
 
     def quorums(self, i: int) -> Quorums:
         """Return what a member counts by."""
-        return Quorums(self._sets[:1] if i in self.earlier else self._sets)
+        return Quorums(self._sets[:1] if i in self.alone else self._sets)
 
     @property
     def _sets(self) -> tuple[frozenset[int], ...]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from quorate.storage import NodeState
     from quorate.transport import RequestVote
 
-ONE_TO_THREE = frozenset({0}), frozenset({0, 1, 2})
+ONE_OF_THREE = frozenset({0}), frozenset({0, 1, 2})
 ONE_REPLACED = frozenset({0, 1, 2}), frozenset({1, 2, 3})
 
 SMALL = {
@@ -37,7 +37,7 @@ SMALL = {
     "3 members, 2 of them steady": (Elector(3, 3, steady=frozenset({0, 1})), 8),
     "5 members, 3 of them steady": (Elector(5, 2, steady=frozenset({0, 1, 2})), 112),
     "1 and 3 voters, 1 term": (
-        Elector(3, 1, sets=ONE_TO_THREE, earlier=frozenset({0})),
+        Elector(3, 1, sets=ONE_OF_THREE, alone=frozenset({0})),
         3602,
     ),
     "3 and 3 voters of 4 members, 1 term, without scouting": (
@@ -67,7 +67,7 @@ def over_the_union(quorums: Quorums, voters: AbstractSet[Voter]) -> bool:
 
 def test_a_majority_of_the_union_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quorums, "agree", over_the_union)
-    elector = Elector(3, 1, scouting=False, sets=ONE_TO_THREE, earlier=frozenset({0}))
+    elector = Elector(3, 1, scouting=False, sets=ONE_OF_THREE, alone=frozenset({0}))
     assert "both won term 1" in violation(elector)
 
 
