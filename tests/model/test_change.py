@@ -13,6 +13,7 @@ from tests.model.cluster import ViolationError
 ABC = frozenset({0, 1, 2})
 REPLACED = ABC, frozenset({0, 1, 3})
 REMOVED = ABC, frozenset({0, 1})
+REMOVED_OTHER = frozenset({0, 2})
 REMOVED_OF_FOUR = frozenset({0, 1, 2, 3}), ABC
 TWO_ADDED = frozenset({0}), ABC
 TWO_REMOVED = ABC, frozenset({0})
@@ -24,6 +25,9 @@ SAFE = {
     "remove one of 4, 2 terms": (Change(*REMOVED_OF_FOUR, 2), 5493),
     "add two to 1, 2 terms": (Change(*TWO_ADDED, 2), 1977),
     "remove two of 3, 2 terms": (Change(*TWO_REMOVED, 2), 1259),
+    "remove one of 3 or another, 2 terms": (Change(*REMOVED, 2, rival=REMOVED_OTHER), 4151),
+    "remove one of 3 and add it again, 2 terms": (Change(*REMOVED, 2, after=ABC), 2345),
+    "remove one of 3, 2 terms, more entries": (Change(*REMOVED, 2, more=True), 4576),
 }
 
 
@@ -67,8 +71,17 @@ def test_a_wrong_rule_that_leaves_nobody_to_lead_is_found(planted: str) -> None:
 
 NOT_NEEDED = {
     "own term": (REMOVED_OF_FOUR, 10998),
+    "union": (REMOVED_OF_FOUR, 5493),
     "anybody stands": (REMOVED_OF_FOUR, 5743),
 }
+
+
+@pytest.mark.parametrize("planted", [("own term",), ("one at a time",)])
+def test_changes_of_two_leaders_do_not_pass_each_other(planted: tuple[str, ...]) -> None:
+    rivals = Change(*REMOVED, 2, frozenset(planted), rival=REMOVED_OTHER)
+    after = Change(*REMOVED, 2, frozenset(planted), after=ABC)
+    assert explore(rivals) > 4000
+    assert explore(after) > 2345
 
 
 @pytest.mark.parametrize("planted", NOT_NEEDED)
