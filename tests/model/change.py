@@ -58,9 +58,9 @@ Rules 2 to 6 are needed (`PLANTED`). Two of them only so that someone can lead:
   set. It does not count itself in any case.
 
 Rule 1 is not needed, neither its first half nor its second: an old majority is part of each J, so
-two changes cannot pass each other. It keeps changes simple. That J is committed before F matters
-only if a member is replaced, or several voters change. A majority of the union is wrong only if
-two voters are removed or more: for one voter it is a majority of both sets.
+two changes cannot pass each other. It keeps changes simple. If only one voter is added or removed,
+the explored states are safe also if J is not committed before F. A majority of the union is found
+wrong if several voters change: for one voter it is a majority of both sets.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Change:
         object.__setattr__(self, "alike", alike[1:])
 
     def _is_alike(self, order: tuple[int, ...]) -> bool:
-        return all({order[i] for i in voters} == voters for voters in self._sets)
+        return all(frozenset(order[i] for i in voters) == voters for voters in self._sets)
 
     @property
     def _sets(self) -> tuple[frozenset[int], ...]:
