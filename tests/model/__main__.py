@@ -38,6 +38,7 @@ LARGE = {
 
 CHANGES = {
     "replace one of 3, 2 terms, more entries": Change(ABC, frozenset({0, 1, 3}), 2, more=True),
+    "replace one of 3, 2 terms, patient": Change(ABC, frozenset({0, 1, 3}), 2, patient=True),
     "replace one of 3, 3 terms, the one leads term 1": Change(
         ABC, frozenset({0, 1, 3}), 3, leader=2
     ),

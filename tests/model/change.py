@@ -36,6 +36,8 @@ any part of what its leader has sent. One state stands for several that are no l
   also when an older one commits later.
 - Members of equal roles in the change (`Change.alike`) may be exchanged.
 
+`Change.patient` undoes the first three, and shows in smaller models that they hide nothing.
+
 A wiped disk is not a move of its own: its new store is another voter, so it is the change that
 replaces a member that falls silent.
 
@@ -189,6 +191,8 @@ class Change:
         rival: if given, a leader may begin a change to these voters instead.
         after: if given, a leader may then begin a change from the new set to these voters.
         more: a leader may write a plain entry behind its J, and behind its F.
+        patient: members may also crash, promise a term for nothing, and win or commit later than
+            they could. There are more states, and none that is worse.
         live: check that someone can lead; otherwise only what leaders and logs must not do.
     """
 
@@ -200,6 +204,7 @@ class Change:
     rival: frozenset[int] = frozenset()
     after: frozenset[int] = frozenset()
     more: bool = False
+    patient: bool = False
     live: bool = True
     size: int = attrs.field(init=False)
     by_config: tuple[Quorums, ...] = attrs.field(init=False)
@@ -268,6 +273,20 @@ class Change:
                     member.votes == LEADS and member.promised == term
                 ):
                     yield from self._follow(state, i, member, term)
+            if self.patient:
+                yield from self._wait(state, i, member)
+
+    def _wait(self, state: State, i: int, member: Member) -> Iterator[State]:
+        """Do what `moves` otherwise leaves out, or does at once."""
+        after = member._replace(votes=0, has=())
+        if member.votes:
+            yield _with(state, i, after)
+        for term in range(member.promised + 1, self.terms + 1):
+            yield _with(state, i, after._replace(promised=term))
+        if member.votes == LEADS:
+            yield self._commit(state, i)
+        elif member.votes and self._has_quorum(i, member):
+            yield self._win(state, i)
 
     def may_stand(self, i: int, config: int) -> bool:
         """Say whether a member with a configuration in force may be a candidate."""
@@ -287,23 +306,26 @@ class Change:
         """Let a member vote for a candidate, or for itself; let the candidate win if it can."""
         members = list(state.members)
         members[i] = members[i]._replace(promised=term, votes=0, has=())
-        votes = members[c].votes | 1 << i
-        candidate = members[c] = members[c]._replace(votes=votes)
-        given = {voter: bool(votes >> voter & 1) for voter in range(self.size) if voter != c}
-        if not self._has_quorum(given, c, candidate.config):
-            yield State(tuple(members), state.sent, state.committed)
-            return
+        candidate = members[c] = members[c]._replace(votes=members[c].votes | 1 << i)
+        after = state._replace(members=tuple(members))
+        wins = not self.patient and self._has_quorum(c, candidate)
+        yield self._win(after, c) if wins else after
+
+    def _has_quorum(self, c: int, candidate: Member) -> bool:
+        given = {i: bool(candidate.votes >> i & 1) for i in range(self.size) if i != c}
+        return ballots.has_quorum(given, c, self.by_config[candidate.config])
+
+    def _win(self, state: State, c: int) -> State:
+        """Let a candidate become the leader of its term."""
+        candidate, committed = state.members[c], state.committed
+        term, log = candidate.promised, candidate.log
         if state.sent[term] is not None:
             raise ViolationError(f"member {c} is the second one that wins term {term}")
-        committed = state.committed
         older = not committed or committed[-1] // KINDS < term
-        if older and candidate.log[: len(committed)] != committed:
-            raise ViolationError(f"member {c} leads with {candidate.log}, committed is {committed}")
-        members[c] = candidate._replace(votes=LEADS, has=(0,) * self.size)
-        yield self._sends(State(tuple(members), state.sent, committed), term, Sent(candidate.log))
-
-    def _has_quorum(self, given: dict[int, bool], c: int, config: int) -> bool:
-        return ballots.has_quorum(given, c, self.by_config[config])
+        if older and log[: len(committed)] != committed:
+            raise ViolationError(f"member {c} leads with {log}, committed is {committed}")
+        leads = candidate._replace(votes=LEADS, has=(0,) * self.size)
+        return self._sends(_with(state, c, leads), term, Sent(log))
 
     def _append(self, state: State, i: int, member: Member) -> Iterator[State]:
         """Let a leader append the next entry."""
@@ -336,9 +358,8 @@ class Change:
         after = member._replace(log=log, config=self._in_force(member, log, len(member.log)))
         sent = state.sent[term]
         assert sent is not None
-        members = (*state.members[:i], after, *state.members[i + 1 :])
-        after_it = State(members, state.sent, state.committed)
-        yield self._commit(self._sends(after_it, term, sent._replace(log=log)), i)
+        made = self._sends(_with(state, i, after), term, sent._replace(log=log))
+        yield made if self.patient else self._commit(made, i)
 
     def _in_force(self, member: Member, log: Log, kept: int, committed: int = 0) -> int:
         """Return what is in force after a log has changed behind an entry."""
@@ -368,9 +389,9 @@ class Change:
             for each in sorted(in_force):
                 members = list(state.members)
                 members[i] = Member(term, log, each)
-                after = self._report(members, i, term)
+                leader = self._report(members, i, term)
                 made = State(tuple(members), state.sent, state.committed)
-                yield made if after is None else self._commit(made, after)
+                yield made if leader is None or self.patient else self._commit(made, leader)
 
     def _report(self, members: list[Member], i: int, term: int) -> int | None:
         """Let the leader of a term hear how far a member has its log; return the leader."""
@@ -400,12 +421,8 @@ class Change:
         config = member.config
         if "apply" in self.planted:
             config = config_of(log[:commit]) or config
-        members = (
-            *state.members[:i],
-            member._replace(has=has, config=config),
-            *state.members[i + 1 :],
-        )
-        after = self._sends(state._replace(members=members), term, sent._replace(committed=commit))
+        after = _with(state, i, member._replace(has=has, config=config))
+        after = self._sends(after, term, sent._replace(committed=commit))
         return after._replace(committed=self._checked(after, term, log[:commit]))
 
     def _reached(self, ends: tuple[int, ...], i: int, config: int) -> int:
@@ -449,6 +466,11 @@ class Change:
         logs = tuple((member.log, member.config) for member in state.members)
         if (stuck := _stuck(self, logs, config_of(state.committed))) is not None:
             raise ViolationError(f"survivors {set(stuck)} of {logs} elect nobody")
+
+
+def _with(state: State, i: int, member: Member) -> State:
+    """Return the state after a member has changed."""
+    return state._replace(members=(*state.members[:i], member, *state.members[i + 1 :]))
 
 
 def _reordered(members: tuple[Member, ...], order: tuple[int, ...]) -> tuple[Member, ...]:

@@ -27,6 +27,7 @@ SAFE = {
     "remove two of 3, 2 terms": (Change(*TWO_REMOVED, 2), 1259),
     "remove one of 3 or another, 2 terms": (Change(*REMOVED, 2, rival=REMOVED_OTHER), 4151),
     "remove one of 3 and add it again, 2 terms": (Change(*REMOVED, 2, after=ABC), 2345),
+    "remove one of 3, 2 terms, patient": (Change(*REMOVED, 2, patient=True), 4997),
     "remove one of 3, 2 terms, more entries": (Change(*REMOVED, 2, more=True), 4576),
 }
 
@@ -35,6 +36,12 @@ SAFE = {
 def test_every_state_of_a_change_is_safe(words: str) -> None:
     change, states = SAFE[words]
     assert explore(change) == states
+
+
+def test_a_patient_model_finds_the_same_fault() -> None:
+    change = Change(*TWO_REMOVED, 2, frozenset({"union"}), patient=True)
+    with pytest.raises(ViolationError, match="is committed, a newer leader has"):
+        explore(change, 100_000)
 
 
 UNSAFE = {
