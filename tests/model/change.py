@@ -207,20 +207,20 @@ class Change:
     patient: bool = False
     live: bool = True
     size: int = attrs.field(init=False)
-    by_config: tuple[Quorums, ...] = attrs.field(init=False)
+    by_config: tuple[Quorums[int], ...] = attrs.field(init=False)
     alike: tuple[tuple[int, ...], ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         if unknown := self.planted - PLANTED.keys():
             raise ValueError(f"planted {unknown}: expected some of {[*PLANTED]}")
-        by_config = [Quorums.of(self.old)]
+        by_config = [Quorums[int].of(self.old)]
         for old, new in (
             (self.old, self.new),
             (self.old, self.rival or self.new),
             (self.new, self.after or self.new),
         ):
-            both = Quorums.of(old | new) if "union" in self.planted else Quorums.of(old, new)
-            by_config += both, Quorums.of(new)
+            sets = (old | new,) if "union" in self.planted else (old, new)
+            by_config += Quorums[int].of(*sets), Quorums[int].of(new)
         size = len(frozenset[int]().union(*self._sets))
         object.__setattr__(self, "size", size)
         object.__setattr__(self, "by_config", tuple(by_config))
@@ -503,7 +503,7 @@ def _stuck(
                 needed.append(change.new)
             elif not is_final(committed):
                 needed.append(change.old)
-            if Quorums.of(*needed).agree(survivors) and not _elects(change, logs, survivors):
+            if Quorums[int].of(*needed).agree(survivors) and not _elects(change, logs, survivors):
                 return survivors
     return None
 
