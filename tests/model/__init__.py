@@ -1,6 +1,6 @@
-"""A model of the election: every state of a few members is explored.
+"""Models of the election, and of a change of the voters: every state of a few members is explored.
 
-It calls the product's own rules (`quorate.node.protocol`), so it finds a wrong rule. The tests also
-plant wrong rules and check that the model finds them. ``make model`` explores larger ones.
-Read first: test_elector.py, elector.py.
+They call the product's own rules (`quorate.node.protocol`), so they find a wrong rule. The tests
+also plant wrong rules and check that the models find them. ``make model`` explores larger ones.
+Read first: test_elector.py, elector.py; then change.py.
 """

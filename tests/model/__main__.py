@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from typing import TYPE_CHECKING
 
+from tests.model import change
+from tests.model.change import Change
 from tests.model.elector import Elector, explore
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ABC = frozenset({0, 1, 2})
 ONE_OF_THREE = frozenset({0}), frozenset({0, 1, 2})
 ONE_REPLACED = frozenset({0, 1, 2}), frozenset({1, 2, 3})
 
@@ -28,14 +36,37 @@ LARGE = {
     ),
 }
 
+CHANGES = {
+    "replace one of 3, 2 terms, more entries": Change(ABC, frozenset({0, 1, 3}), 2, more=True),
+    "replace one of 3, 2 terms, patient": Change(ABC, frozenset({0, 1, 3}), 2, patient=True),
+    "replace one of 3, 3 terms, the one leads term 1": Change(
+        ABC, frozenset({0, 1, 3}), 3, leader=2
+    ),
+    "replace one of 3, 3 terms": Change(ABC, frozenset({0, 1, 3}), 3),
+    "remove one of 4, 3 terms": Change(frozenset({0, 1, 2, 3}), ABC, 3),
+    "remove one of 3 or another, 3 terms": Change(
+        ABC, frozenset({0, 1}), 3, rival=frozenset({0, 2})
+    ),
+    "remove one of 3 and add it again, 3 terms": Change(ABC, frozenset({0, 1}), 3, after=ABC),
+    "replace one of 1 and again, 3 terms": Change(
+        frozenset({0}), frozenset({1}), 3, after=frozenset({2})
+    ),
+}
+
 
 def main() -> None:
     """Explore all large models."""
     for words, elector in LARGE.items():
-        began = time.perf_counter()
-        states = explore(elector, elector.start())
-        took = time.perf_counter() - began
-        print(f"{words}: {states:,} states, {took:.0f} s", flush=True)  # noqa: T201 - a program
+        _report(words, functools.partial(explore, elector, elector.start()))
+    for words, each in CHANGES.items():
+        _report(words, functools.partial(change.explore, each))
+
+
+def _report(words: str, explored: Callable[[], int]) -> None:
+    began = time.perf_counter()
+    states = explored()
+    took = time.perf_counter() - began
+    print(f"{words}: {states:,} states, {took:.0f} s", flush=True)  # noqa: T201 - a program
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An executable model of one change of the voters: every state of a few members is explored.
+"""An executable model of a change of the voters: every state of a few members is explored.
 
 It is the design of a change that is an entry of the log (Raft dissertation, section 4.3), and is
 explored before members have it. The rules that exist are the product's own: who gets a vote, where
@@ -9,10 +9,10 @@ The change
 Each log begins with the old set of voters. A leader appends J: from then on decisions need a
 majority of the old set and one of the new. Once J is committed, it appends F, and from then on the
 new set decides alone. The last of these entries in a member's own log is in force for it, from its
-append on, whether it is committed or not; if the log is truncated, the one before is in force
+append on, whether it is committed or not. If the log is truncated, the one before is in force
 again. In detail:
 
-1. J is appended by a leader with a committed entry of its own term, and only if the log has no J.
+1. J is appended by a leader with a committed entry of its own term, while no change is under way.
 2. F is appended by any leader that is in the new set and knows that J is committed, also if J is
    from another leadership.
 3. A leader sends F to members that F drops only once it knows that F is committed.
@@ -32,16 +32,37 @@ any part of what its leader has sent. One state stands for several that are no l
 - A refusal promises nothing, and a candidacy that nobody can win is forgotten. A higher promise
   only takes possibilities away, since a member may stand in any term above its promise.
 - A candidate wins with the vote that is enough, and a leader commits with the report that is
-  enough. Waiting would only make less possible; what is checked of a new leader is checked of it
+  enough. Waiting would only make less possible. What is checked of a new leader is checked of it
   also when an older one commits later.
 - Members of equal roles in the change (`Change.alike`) may be exchanged.
+
+`Change.patient` undoes the first three, and shows in smaller models that they hide nothing.
+
+A wiped disk is not a move of its own: its new store is another voter, so it is the change that
+replaces a member that falls silent.
 
 What is checked
 ---------------
 - A term has one leader.
 - A new leader's log has all that was committed in older terms; committed logs agree.
-- Someone can lead: if the survivors hold what the newest configuration needs, one of them may
-  stand and gets enough of their votes (`Change.check`). Nothing needs a dead member for ever.
+- Someone can lead: survivors with a majority of each set that decides, by their logs and by what
+  is committed, can elect one of them (`Change.check`). They never need a dead member.
+
+What was found
+--------------
+Rules 2 to 6 are needed (`PLANTED`). Two of them only so that someone can lead:
+
+- Rule 5 in its first form, "a member stands only if it is in a set of its own log", stops a cluster
+  of A, B and C that adds D in place of C. Only C has J, which is not committed. A leader B without
+  J sends its entry to D, and dies. C needs D, by its J, but D has the newer log. A needs C, but C
+  has the newer log. D is in no set of its own log, so it would not stand.
+- Rule 3 is not needed if a member that F drops may stand. Neither is that the leader is in the new
+  set. It does not count itself in any case.
+
+Rule 1 is not needed, neither its first half nor its second: an old majority is part of each J, so
+two changes cannot pass each other. It keeps changes simple. If only one voter is added or removed,
+the explored states are safe also if J is not committed before F. A majority of the union is found
+wrong if several voters change: for one voter it is a majority of both sets.
 """
 
 from __future__ import annotations
@@ -64,8 +85,10 @@ if TYPE_CHECKING:
 Log = tuple[int, ...]
 """Entries, oldest first: term * KINDS + kind."""
 
-PLAIN, JOINT, FINAL = range(3)
-KINDS: Final = 3
+PLAIN = 0
+JOINT, RIVAL, NEXT = 1, 3, 5
+"""The kinds of J: of the change, of its rival, and of the next one. F is the kind after its J."""
+KINDS: Final = 7
 LEADS: Final = -1
 SETTLED: Final = (KINDS + PLAIN,)
 """A log with the plain entry of term 1."""
@@ -123,6 +146,16 @@ def config_of(log: Log) -> int:
     return next((entry % KINDS for entry in reversed(log) if entry % KINDS), PLAIN)
 
 
+def is_joint(kind: int) -> bool:
+    """Say whether entries of a kind are a J."""
+    return kind % 2 == 1
+
+
+def is_final(kind: int) -> bool:
+    """Say whether entries of a kind are an F."""
+    return kind != PLAIN and not is_joint(kind)
+
+
 @functools.cache
 def index_of(log: Log, kind: int) -> int:
     """Return how long a log is up to the last entry of a kind; 0 without one."""
@@ -155,6 +188,11 @@ class Change:
         planted: rules that are left out, or wrong, by name (see `PLANTED`).
         leader: if given, this member leads term 1 from the start, and all old voters have its
             entry.
+        rival: if given, a leader may begin a change to these voters instead.
+        after: if given, a leader may then begin a change from the new set to these voters.
+        more: a leader may write a plain entry behind its J, and behind its F.
+        patient: members may also crash, promise a term for nothing, and win or commit later than
+            they could. There are more states, and none that is worse.
         live: check that someone can lead; otherwise only what leaders and logs must not do.
     """
 
@@ -163,27 +201,43 @@ class Change:
     terms: int
     planted: frozenset[str] = frozenset()
     leader: int | None = None
+    rival: frozenset[int] = frozenset()
+    after: frozenset[int] = frozenset()
+    more: bool = False
+    patient: bool = False
     live: bool = True
     size: int = attrs.field(init=False)
-    by_config: tuple[Quorums, ...] = attrs.field(init=False)
+    by_config: tuple[Quorums[int], ...] = attrs.field(init=False)
     alike: tuple[tuple[int, ...], ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         if unknown := self.planted - PLANTED.keys():
             raise ValueError(f"planted {unknown}: expected some of {[*PLANTED]}")
-        both = Quorums.of(self.old, self.new)
-        if "union" in self.planted:
-            both = Quorums.of(both.voters)
-        configs = Quorums.of(self.old), both, Quorums.of(self.new)
-        size = len(self.old | self.new)
+        by_config = [Quorums[int].of(self.old)]
+        for old, new in (
+            (self.old, self.new),
+            (self.old, self.rival or self.new),
+            (self.new, self.after or self.new),
+        ):
+            sets = (old | new,) if "union" in self.planted else (old, new)
+            by_config += Quorums[int].of(*sets), Quorums[int].of(new)
+        size = len(frozenset[int]().union(*self._sets))
         object.__setattr__(self, "size", size)
-        object.__setattr__(self, "by_config", configs)
+        object.__setattr__(self, "by_config", tuple(by_config))
         orders = itertools.permutations(range(size))
         alike = tuple(order for order in orders if self._is_alike(order))
         object.__setattr__(self, "alike", alike[1:])
 
     def _is_alike(self, order: tuple[int, ...]) -> bool:
-        return all({order[i] for i in voters} == voters for voters in (self.old, self.new))
+        return all(frozenset(order[i] for i in voters) == voters for voters in self._sets)
+
+    @property
+    def _sets(self) -> tuple[frozenset[int], ...]:
+        return self.old, self.new, self.rival, self.after
+
+    def new_of(self, kind: int) -> frozenset[int]:
+        """Return the voters after the change that a kind of J or F belongs to."""
+        return self._sets[(kind + 1) // 2]
 
     def start(self) -> State:
         """Return the first state: no log has an entry, or a leader has settled in."""
@@ -219,12 +273,28 @@ class Change:
                     member.votes == LEADS and member.promised == term
                 ):
                     yield from self._follow(state, i, member, term)
+            if self.patient:
+                yield from self._wait(state, i, member)
+
+    def _wait(self, state: State, i: int, member: Member) -> Iterator[State]:
+        """Do what `moves` otherwise leaves out, or does at once."""
+        after = member._replace(votes=0, has=())
+        if member.votes:
+            yield _with(state, i, after)
+        for term in range(member.promised + 1, self.terms + 1):
+            yield _with(state, i, after._replace(promised=term))
+        if member.votes == LEADS:
+            yield self._commit(state, i)
+        elif member.votes and self._has_quorum(i, member):
+            yield self._win(state, i)
 
     def may_stand(self, i: int, config: int) -> bool:
         """Say whether a member with a configuration in force may be a candidate."""
         if config == PLAIN and "joiners wait" in self.planted:
             return i in self.old
-        return config != FINAL or i in self.new or "anybody stands" in self.planted
+        if is_final(config) and "anybody stands" not in self.planted:
+            return i in self.new_of(config)
+        return True
 
     def _answers(self, member: Member, candidate: Member, c: int) -> bool:
         """Say whether a member votes for a candidate."""
@@ -236,23 +306,26 @@ class Change:
         """Let a member vote for a candidate, or for itself; let the candidate win if it can."""
         members = list(state.members)
         members[i] = members[i]._replace(promised=term, votes=0, has=())
-        votes = members[c].votes | 1 << i
-        candidate = members[c] = members[c]._replace(votes=votes)
-        given = {voter: bool(votes >> voter & 1) for voter in range(self.size) if voter != c}
-        if not self._has_quorum(given, c, candidate.config):
-            yield State(tuple(members), state.sent, state.committed)
-            return
+        candidate = members[c] = members[c]._replace(votes=members[c].votes | 1 << i)
+        after = state._replace(members=tuple(members))
+        wins = not self.patient and self._has_quorum(c, candidate)
+        yield self._win(after, c) if wins else after
+
+    def _has_quorum(self, c: int, candidate: Member) -> bool:
+        given = {i: bool(candidate.votes >> i & 1) for i in range(self.size) if i != c}
+        return ballots.has_quorum(given, c, self.by_config[candidate.config])
+
+    def _win(self, state: State, c: int) -> State:
+        """Let a candidate become the leader of its term."""
+        candidate, committed = state.members[c], state.committed
+        term, log = candidate.promised, candidate.log
         if state.sent[term] is not None:
             raise ViolationError(f"member {c} is the second one that wins term {term}")
-        committed = state.committed
         older = not committed or committed[-1] // KINDS < term
-        if older and candidate.log[: len(committed)] != committed:
-            raise ViolationError(f"member {c} leads with {candidate.log}, committed is {committed}")
-        members[c] = candidate._replace(votes=LEADS, has=(0,) * self.size)
-        yield self._sends(State(tuple(members), state.sent, committed), term, Sent(candidate.log))
-
-    def _has_quorum(self, given: dict[int, bool], c: int, config: int) -> bool:
-        return ballots.has_quorum(given, c, self.by_config[config])
+        if older and log[: len(committed)] != committed:
+            raise ViolationError(f"member {c} leads with {log}, committed is {committed}")
+        leads = candidate._replace(votes=LEADS, has=(0,) * self.size)
+        return self._sends(_with(state, c, leads), term, Sent(log))
 
     def _append(self, state: State, i: int, member: Member) -> Iterator[State]:
         """Let a leader append the next entry."""
@@ -267,10 +340,17 @@ class Change:
         settled = sent.committed > 0 or "own term" in self.planted
         if config == PLAIN and settled:
             yield from self._appends(state, i, JOINT)
-        joint = sent.committed >= index_of(log, JOINT) or "joint commit" in self.planted
+            if self.rival:
+                yield from self._appends(state, i, RIVAL)
+        ended = sent.committed >= index_of(log, config) or "one at a time" in self.planted
+        if config == JOINT + 1 and ended and self.after:
+            yield from self._appends(state, i, NEXT)
+        joint = sent.committed >= index_of(log, config) or "joint commit" in self.planted
         outsider = "outsider" in self.planted or "counts itself" in self.planted
-        if config == JOINT and joint and (i in self.new or outsider):
-            yield from self._appends(state, i, FINAL)
+        if is_joint(config) and joint and (i in self.new_of(config) or outsider):
+            yield from self._appends(state, i, config + 1)
+        if self.more and log[-1] > term * KINDS:
+            yield from self._appends(state, i, PLAIN)
 
     def _appends(self, state: State, i: int, kind: int) -> Iterator[State]:
         member = state.members[i]
@@ -278,9 +358,8 @@ class Change:
         after = member._replace(log=log, config=self._in_force(member, log, len(member.log)))
         sent = state.sent[term]
         assert sent is not None
-        members = (*state.members[:i], after, *state.members[i + 1 :])
-        after_it = State(members, state.sent, state.committed)
-        yield self._commit(self._sends(after_it, term, sent._replace(log=log)), i)
+        made = self._sends(_with(state, i, after), term, sent._replace(log=log))
+        yield made if self.patient else self._commit(made, i)
 
     def _in_force(self, member: Member, log: Log, kept: int, committed: int = 0) -> int:
         """Return what is in force after a log has changed behind an entry."""
@@ -295,22 +374,24 @@ class Change:
         sent = state.sent[term]
         assert sent is not None
         kept = shared(member.log, sent.log, term)
-        final = index_of(sent.log, FINAL)
-        end = len(sent.log)
-        if i in self.old - self.new and sent.committed < final and "dropped" not in self.planted:
+        config, end = config_of(sent.log), len(sent.log)
+        final = index_of(sent.log, config)
+        dropped = is_final(config) and i not in self.new_of(config)
+        if dropped and sent.committed < final and "dropped" not in self.planted:
             end = final - 1
         # A member whose log is the leader's up to some point takes more, or nothing.
         for length in range(kept + (kept == len(member.log)), end + 1):
             log = sent.log[:length]
             known = min(length, sent.committed)
-            config = self._in_force(member, log, kept, known)
-            configs = {config, member.config} if "apply" in self.planted else {config}
-            for each in sorted(configs):
+            in_force = {self._in_force(member, log, kept, known)}
+            if "apply" in self.planted:
+                in_force.add(member.config)
+            for each in sorted(in_force):
                 members = list(state.members)
                 members[i] = Member(term, log, each)
-                after = self._report(members, i, term)
+                leader = self._report(members, i, term)
                 made = State(tuple(members), state.sent, state.committed)
-                yield made if after is None else self._commit(made, after)
+                yield made if leader is None or self.patient else self._commit(made, leader)
 
     def _report(self, members: list[Member], i: int, term: int) -> int | None:
         """Let the leader of a term hear how far a member has its log; return the leader."""
@@ -340,12 +421,8 @@ class Change:
         config = member.config
         if "apply" in self.planted:
             config = config_of(log[:commit]) or config
-        members = (
-            *state.members[:i],
-            member._replace(has=has, config=config),
-            *state.members[i + 1 :],
-        )
-        after = self._sends(state._replace(members=members), term, sent._replace(committed=commit))
+        after = _with(state, i, member._replace(has=has, config=config))
+        after = self._sends(after, term, sent._replace(committed=commit))
         return after._replace(committed=self._checked(after, term, log[:commit]))
 
     def _reached(self, ends: tuple[int, ...], i: int, config: int) -> int:
@@ -391,6 +468,11 @@ class Change:
             raise ViolationError(f"survivors {set(stuck)} of {logs} elect nobody")
 
 
+def _with(state: State, i: int, member: Member) -> State:
+    """Return the state after a member has changed."""
+    return state._replace(members=(*state.members[:i], member, *state.members[i + 1 :]))
+
+
 def _reordered(members: tuple[Member, ...], order: tuple[int, ...]) -> tuple[Member, ...]:
     """Return the members after an exchange of equal roles."""
     return tuple([_renamed(members[i], order) for i in order])
@@ -414,12 +496,14 @@ def _stuck(
     """Return survivors that should be able to elect a leader, but cannot; None without such."""
     for count in range(1, change.size + 1):
         for survivors in map(frozenset, itertools.combinations(range(change.size), count)):
-            changed = committed or any(config_of(logs[i][0]) for i in survivors)
-            needed = [change.old, change.new] if changed else [change.old]
-            if committed == FINAL:
-                # Not before: the members that have F may be dead.
-                needed = [change.new]
-            if Quorums.of(*needed).agree(survivors) and not _elects(change, logs, survivors):
+            kinds = {committed, *(config_of(logs[i][0]) for i in survivors)}
+            needed = [change.new_of(kind) for kind in kinds if kind >= committed]
+            # And the set before, until F is committed: the members that have F may be dead.
+            if committed == NEXT:
+                needed.append(change.new)
+            elif not is_final(committed):
+                needed.append(change.old)
+            if Quorums[int].of(*needed).agree(survivors) and not _elects(change, logs, survivors):
                 return survivors
     return None
 
@@ -447,6 +531,7 @@ PLANTED: Final = {
     "union": "under J a majority of the union decides",
     "kept": "what was in force stays in force if it is truncated",
     "strangers refused": "a member votes only for candidates in its own sets",
+    "one at a time": "a leader appends the next J before F is committed",
     "joint commit": "a leader appends F before J is committed",
     "dropped": "a leader sends F to members that F drops before F is committed",
     "outsider": "a leader that F drops appends F",

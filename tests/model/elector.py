@@ -99,9 +99,9 @@ class Elector:
     sets: tuple[frozenset[int], ...] = ()
     alone: frozenset[int] = frozenset()
 
-    def quorums(self, i: int) -> Quorums:
+    def quorums(self, i: int) -> Quorums[int]:
         """Return what a member counts by."""
-        return Quorums(self._sets[:1] if i in self.alone else self._sets)
+        return Quorums[int](self._sets[:1] if i in self.alone else self._sets)
 
     @property
     def _sets(self) -> tuple[frozenset[int], ...]:

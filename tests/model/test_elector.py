@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from quorate.node.protocol.ballots import BallotDecision
-    from quorate.node.protocol.quorum import Voter
     from quorate.storage import NodeState
     from quorate.transport import RequestVote
 
@@ -60,7 +59,7 @@ def violation(elector: Elector) -> str:
     return str(caught.value)
 
 
-def over_the_union(quorums: Quorums, voters: AbstractSet[Voter]) -> bool:
+def over_the_union(quorums: Quorums[int], voters: AbstractSet[int]) -> bool:
     """Count a majority of all voters together, whichever set they are in: wrong."""
     return len(quorums.voters & voters) >= quorum(len(quorums.voters))
 
@@ -73,7 +72,7 @@ def test_a_majority_of_the_union_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_majority_of_the_union_is_one_of_each_set_if_one_voter_changes() -> None:
     # So only a change of two voters or more can show that the union is wrong.
-    quorums = Quorums(ONE_REPLACED)
+    quorums = Quorums[int](ONE_REPLACED)
     for voters in itertools.combinations(range(4), 3):
         assert quorums.agree(set(voters))
 
