@@ -9,7 +9,7 @@ import attrs
 
 from quorate.node.protocol import log_matching
 from quorate.storage import LogEnd, NodeState, TermRow
-from quorate.storage.log.term_table import with_term
+from quorate.storage.rows.term_table import with_term
 from quorate.transport import NewLeadershipTerm, RequestVote
 
 NOBODY: Final = -1
