@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", int, float)
 V = TypeVar("V", bound=Hashable)
 """Whatever names a voter."""
+W = TypeVar("W", bound=Hashable)
 
 ANY_STORE: Final = 0
 """In a voter's name: any store of the member that has a vote."""
@@ -66,10 +67,10 @@ class Quorums(Generic[V]):
             raise ValueError(f"sets of voters {self.sets}: expected one or two that are not empty")
         object.__setattr__(self, "voters", frozenset[V]().union(*self.sets))
 
-    @classmethod
-    def of(cls, *sets: Iterable[V]) -> Self:
+    @staticmethod
+    def of(*sets: Iterable[W]) -> Quorums[W]:
         """Make it of one or two collections of voters."""
-        return cls(tuple(map(frozenset, sets)))
+        return Quorums(tuple(frozenset(each) for each in sets))
 
     def agree(self, voters: AbstractSet[V]) -> bool:
         """Say whether these members are enough for a decision."""

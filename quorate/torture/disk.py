@@ -49,7 +49,7 @@ def slow_library(directory: Path) -> Path:
     Raises:
         DiskError: there is no C compiler, or it fails.
     """
-    with as_file(files(__package__).joinpath(_SOURCE)) as source:
+    with as_file(files("quorate.torture").joinpath(_SOURCE)) as source:
         return preloadable(source, directory)
 
 
