@@ -47,6 +47,7 @@ class MemberState:
         peers: the other members, ascending.
         quorums: the voters, and which of them a decision needs.
         voters: those of the peers that have a vote: they are asked, and may be counted.
+        own: the voter as which we count.
         instances: for each peer that was heard, the store that its newest link names.
         role: receives the messages of other members now.
         leadership_term: the term that the member lives in; at the start that of its log, or -1.
@@ -65,9 +66,9 @@ class MemberState:
         self.member_id = config.member_id
         self.standby = config.own.standby
         self.peers = tuple(peer.member_id for peer in config.peers)
-        self.quorums = Quorums.of(VoterId(each) for each in config.voters)
         self.voters = tuple(each for each in config.voters if each != self.member_id)
         self.instances = {self.member_id: store.identity.instance_id}
+        self.use_voters(Quorums.of(VoterId(each) for each in config.voters))
         self.role = Role()
         self.leadership_term = store.log_term
         self.leader_id: int | None = None
@@ -85,10 +86,10 @@ class MemberState:
         """How long the member waits for what."""
         return self.config.timeouts
 
-    @property
-    def own(self) -> VoterId:
-        """The voter as which we count."""
-        return self.voter(self.member_id)
+    def use_voters(self, quorums: Quorums[VoterId]) -> None:
+        """Decide by these voters from now on."""
+        self.quorums = quorums
+        self.own = self.voter(self.member_id)  # not a property: each report asks for it
 
     def voter(self, member: int) -> VoterId:
         """Return the voter as which a member counts, with the store that its link names.

@@ -85,7 +85,7 @@ class Quorums(Generic[V]):
             reached: how far each member's log is durable; members that are inactive or unknown may
                 be left out or count 0.
         """
-        return min(_reached_by_majority(each, reached, nobody=0) for each in self.sets)
+        return min([_reached_by_majority(each, reached, nobody=0) for each in self.sets])
 
     def time(self, at: Mapping[V, float]) -> float:
         """Return the latest time since which enough voters were heard; -inf without them.

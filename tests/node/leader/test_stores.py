@@ -26,7 +26,7 @@ async def test_a_member_counts_as_the_voter_that_its_link_names(s: Script) -> No
     state = s.member.state
     assert state.instances == {0: 0, 1: THERE, 2: 2002}
     assert state.voter(1) == VoterId(1)  # the first configuration names no stores
-    state.quorums = Quorums.of([VoterId(0), VoterId(1, THERE), VoterId(2, LOST)])
+    state.use_voters(Quorums.of([VoterId(0), VoterId(1, THERE), VoterId(2, LOST)]))
     assert state.voter(1) == VoterId(1, THERE)
     assert state.voter(2) not in state.quorums.voters
     # the votes of 1 and 2 were asked for by name; only that of 1 is worth anything
@@ -62,7 +62,7 @@ async def test_another_store_does_not_help_to_commit_with_what_the_first_one_had
     await s.until(lambda: s.store.append_position > 0)
     end = s.store.append_position
     assert s.member.applier.commit_position == 0
-    s.member.state.quorums = Quorums.of([VoterId(0), VoterId(1, THERE)])
+    s.member.state.use_voters(Quorums.of([VoterId(0), VoterId(1, THERE)]))
     s.member.on_hello(1, s.peers[1].hello(instance=LOST))
     s.peers[1].append_position(term, end, AppendFlags.READY)
     await s.until(lambda: follower(s, 1).match == end)
