@@ -117,8 +117,8 @@ class Clocks:
             return own
         at = self._now() * 1000
         # A standby believes the voters, and its own clock only where those have no quorum.
-        voter = self._state.voter
-        offsets = {voter(each): offset for each, offset in self._others.items()}
+        names = self._state.names
+        offsets = {names[each]: offset for each, offset in self._others.items()}
         offsets[self._state.own] = own - at
         reached = self._state.quorums.time(offsets)
         skew = own - at - reached

@@ -290,8 +290,7 @@ class Member:
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
-        if hello.instance != self.state.instances.get(member):
-            self.state.instances[member] = hello.instance
+        if self.state.use_store(member, hello.instance):
             self.state.role.on_other_store(member)
 
     def on_message(self, sender: int, message: Message) -> None:

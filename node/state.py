@@ -47,8 +47,9 @@ class MemberState:
         peers: the other members, ascending.
         quorums: the voters, and which of them a decision needs.
         voters: those of the peers that have a vote: they are asked, and may be counted.
-        own: the voter as which we count.
-        instances: for each peer that was heard, the store that its newest link names.
+        names: as which voter each member counts: with the store that its newest link names. The
+            name is in no set of voters if the member has no vote by the configuration, or if
+            another store of it has the vote.
         role: receives the messages of other members now.
         leadership_term: the term that the member lives in; at the start that of its log, or -1.
         leader_id: the last leader known.
@@ -67,7 +68,7 @@ class MemberState:
         self.standby = config.own.standby
         self.peers = tuple(peer.member_id for peer in config.peers)
         self.voters = tuple(each for each in config.voters if each != self.member_id)
-        self.instances = {self.member_id: store.identity.instance_id}
+        self._instances = {self.member_id: store.identity.instance_id}
         self.use_voters(Quorums.of(VoterId(each) for each in config.voters))
         self.role = Role()
         self.leadership_term = store.log_term
@@ -88,17 +89,32 @@ class MemberState:
 
     def use_voters(self, quorums: Quorums[VoterId]) -> None:
         """Decide by these voters from now on."""
+        # Each member has one name, which could not be in a set of both kinds of names.
+        kinds = {voter.instance_id == ANY_STORE for voter in quorums.voters}
+        assert len(kinds) == 1, f"{quorums}: some stores are named, and some are not"
         self.quorums = quorums
-        self.own = self.voter(self.member_id)  # not a property: each report asks for it
+        members = (self.member_id, *self.peers)
+        self.names = {member: self._name(member) for member in members}
 
-    def voter(self, member: int) -> VoterId:
-        """Return the voter as which a member counts, with the store that its link names.
+    def use_store(self, member: int, instance: int) -> bool:
+        """Note with which store a member speaks; return whether it spoke with another one before.
 
-        It is in no set of voters if the member has no vote by the configuration, or if another
-        store of it has the vote.
+        The first store that is heard of a member counts as another one.
         """
-        exact = VoterId(member, self.instances.get(member, ANY_STORE))
+        if self._instances.get(member) == instance:
+            return False
+        self._instances[member] = instance
+        self.names[member] = self._name(member)
+        return True
+
+    def _name(self, member: int) -> VoterId:
+        exact = VoterId(member, self._instances.get(member, ANY_STORE))
         return exact if exact in self.quorums.voters else VoterId(member)
+
+    @property
+    def own(self) -> VoterId:
+        """The voter as which we count."""
+        return self.names[self.member_id]
 
     @property
     def alone(self) -> bool:

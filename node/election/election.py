@@ -175,8 +175,8 @@ async def canvass(ctx: ElectionContext) -> Next:
         # A promise to a leader outlives the leader: until it ends nobody else can be elected.
         if may_stand and not ctx.voter.lease_promise.binds:
             own, end, quorums = state.own, state.log_end, state.quorums
-            heard = {state.voter(each): ctx.log_ends[each] for each in state.voters}
-            absent = [*map(state.voter, ctx.absent)]
+            heard = {state.names[each]: ctx.log_ends[each] for each in state.voters}
+            absent = [state.names[each] for each in ctx.absent]
             if ballots.is_unanimous_candidate(end, own, heard, quorums, absent):
                 return Next(State.NOMINATE, "unanimous candidate")
             # A quorum is enough only after a while: a member that starts later than the others may
@@ -244,7 +244,7 @@ def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) 
         candidacy.not_waited_for.add(sender)
     else:
         # By the link that it came on, not by the member that it names: no member votes twice.
-        candidacy.votes[ctx.state.voter(sender)] = vote.vote
+        candidacy.votes[ctx.state.names[sender]] = vote.vote
     # A refusal also carries the voter's promise; our next candidacy has to be above that.
     ctx.heard_vote(sender, vote)
     candidacy.note_log(vote, ctx.state.log_end)
@@ -258,7 +258,7 @@ def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next 
     if candidacy.mandate is not None and ballots.has_quorum(votes, own, quorums):
         # The leader chose us: no better candidate is waited for.
         return Next(won, "quorum leader", candidacy)
-    not_waited_for = [*map(state.voter, {*ctx.absent, *candidacy.not_waited_for})]
+    not_waited_for = [state.names[each] for each in (*ctx.absent, *candidacy.not_waited_for)]
     if ballots.is_unanimous_leader(votes, own, quorums, not_waited_for):
         return Next(won, "unanimous leader", candidacy)
     if not over:
@@ -285,7 +285,7 @@ def _request_votes(ctx: ElectionContext, candidacy: Candidacy) -> None:
     )
     for peer in ctx.state.voters:
         # A link may have dropped the request. Asking twice is harmless: votes are durable (H8).
-        if ctx.state.voter(peer) not in candidacy.votes:
+        if ctx.state.names[peer] not in candidacy.votes:
             ctx.links.send(peer, request)
 
 

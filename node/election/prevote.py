@@ -19,7 +19,7 @@ from ..protocol.states import State
 from .transition import Candidacy, Next
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from .context import ElectionContext
 
@@ -163,13 +163,16 @@ class Questions:
             return False
         # Before the end silence may still turn into an answer; after it, it is none.
         over = trio.current_time() >= self._ends_at
-        return self._supported(absent=self._silent if over else self._ctx.absent)
+        return self._supported(wait=not over)
 
-    def _supported(self, absent: Collection[int]) -> bool | None:
+    def _supported(self, *, wait: bool) -> bool | None:
         state = self._ctx.state
-        answers = {state.voter(each): reason for each, reason in self._answers.items()}
-        not_waited_for = {*map(state.voter, absent)}
-        return ballots.is_supported(answers, state.own, state.quorums, not_waited_for)
+        answers = {state.names[each]: reason for each, reason in self._answers.items()}
+        # Not the names of the silent members: a voter may be a store with which no member speaks.
+        absent = state.quorums.voters
+        if wait:
+            absent = frozenset(state.names[each] for each in self._ctx.absent)
+        return ballots.is_supported(answers, state.own, state.quorums, absent)
 
     def ask(self) -> None:
         """Send the question, if it is due, to those that have not answered."""
@@ -198,7 +201,7 @@ class Questions:
         self._answers[sender] = reply.reason
         # A voter that has promised more would refuse us for ever, unless we ask above its term.
         ctx.highest_term_heard = max(ctx.highest_term_heard, reply.candidate_term_id)
-        if self._supported(absent=ctx.state.voters):
+        if self._supported(wait=False):
             # A quorum is enough: the members that are still silent are not waited for long.
             patience = trio.current_time() + ctx.state.timeouts.canvass_interval
             self._ends_at = min(self._ends_at, patience)

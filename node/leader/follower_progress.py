@@ -37,11 +37,9 @@ class Follower:
         votes: its store has a vote, as far as it has reported: only then is it counted.
         admission: where the entry that admits its store ends; None if there is none since it
             joined.
-        voter: as which it counts: itself with the store that reported all this.
     """
 
     member_id: int
-    voter: VoterId
     pulse: Heartbeats
     match: int = 0
     ready: bool = False
@@ -62,12 +60,11 @@ class Follower:
         self.promised_at = -math.inf
         self.join_position = self.admission = None
 
-    def renew(self, voter: VoterId, pulse: Heartbeats) -> None:
+    def renew(self, pulse: Heartbeats) -> None:
         """Forget what its last store has reported; nothing of that holds for another store."""
         self.rejoins()
-        self.voter, self.pulse = voter, pulse
+        self.pulse = pulse
         self.match = self.confirm_id = 0
-        self.votes = not self.standby
 
     def reports_vote(self, *, has_vote: bool) -> None:
         """Note whether its store has a vote; a standby never has one, whatever it reports."""
@@ -110,14 +107,14 @@ class Followers(dict[int, Follower]):
         self._state = state
         for peer in state.peers:
             standby = peer not in state.voters
-            self[peer] = Follower(peer, state.voter(peer), self._pulse(), standby=standby)
+            self[peer] = Follower(peer, self._pulse(), standby=standby)
 
     def _pulse(self) -> Heartbeats:
         return Heartbeats(self._state.timeouts.leader_heartbeat_interval)
 
     def renew(self, member: int) -> None:
         """Begin anew with a member that speaks with another store than before."""
-        self[member].renew(self._state.voter(member), self._pulse())
+        self[member].renew(self._pulse())
 
     @property
     def voters(self) -> list[Follower]:
@@ -132,7 +129,8 @@ class Followers(dict[int, Follower]):
             own: our own figure.
             of: reads the figure of a follower.
         """
-        figures = {each.voter: of(each) for each in self.voters}
+        names = self._state.names
+        figures = {names[each.member_id]: of(each) for each in self.voters}
         # Whether our own counts is for the sets of voters to say.
         figures[self._state.own] = own
         return figures

@@ -372,7 +372,8 @@ class Leadership(Role):
     def ready_voters(self) -> set[VoterId]:
         """Which voters, we included, have our term durably in their recording log."""
         # LEADER_INIT makes our own row durable before anybody asks for this (I-28).
-        ready = (each.voter for each in self.followers.voters if each.ready)
+        names = self._state.names
+        ready = (names[each.member_id] for each in self.followers.voters if each.ready)
         return {self._state.own, *ready}
 
     # --- messages ---------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class Founders:
     @property
     def _most_left_out(self) -> int:
         """How many voters may be missing; a majority of them all must be left."""
-        size = 1 + len(self._state.voters)
+        size = len(self._state.quorums.voters)
         return size - quorum(size)
 
     async def found(self) -> None:

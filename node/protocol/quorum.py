@@ -31,8 +31,9 @@ class VoterId(NamedTuple):
     """Names a voter of a configuration: a member, and the store with which it votes.
 
     A store that takes the place of a lost one is another voter: it has given none of the promises
-    of the lost one. The members of the first configuration are named without their stores. Which of
-    their stores has a vote is the business of :mod:`..membership.admission`.
+    of the lost one. Either all voters are named with their stores or none is. In the first
+    configuration none is: which store of a member has a vote is the business of
+    :mod:`..membership.admission`.
     """
 
     member_id: int

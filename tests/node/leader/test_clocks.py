@@ -213,7 +213,7 @@ class Voters:
     def __init__(self, *members: int) -> None:
         self.voters = members[1:]
         self.quorums = Quorums.of(map(VoterId, members))
-        self.voter = VoterId
+        self.names = {each: VoterId(each) for each in members}
         self.own = VoterId(members[0])
 
 

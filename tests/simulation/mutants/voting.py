@@ -94,7 +94,7 @@ def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
     def verdict_anyhow(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> object:
         votes = {
             **candidacy.votes,
-            **dict.fromkeys(map(ctx.state.voter, ctx.state.peers[:1]), True),
+            **dict.fromkeys((ctx.state.names[each] for each in ctx.state.peers[:1]), True),
         }
         return verdict(ctx, attrs.evolve(candidacy, votes=votes), over=over)
 
