@@ -99,7 +99,12 @@ async def test_the_catch_up_of_a_store_ends_when_the_member_speaks_with_another(
 ) -> None:
     await s.lead()
     stopped = list[int]()
-    monkeypatch.setattr(CatchupSender, "stop", lambda _, member: stopped.append(member))
+
+    def stop(sender: CatchupSender, member: int) -> None:
+        del sender
+        stopped.append(member)
+
+    monkeypatch.setattr(CatchupSender, "stop", stop)
     s.member.on_hello(1, s.peers[1].hello(instance=LOST))
     s.member.on_hello(1, s.peers[1].hello(instance=LOST))
     assert stopped == [1]
