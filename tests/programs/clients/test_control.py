@@ -134,8 +134,15 @@ def test_what_programs_are_told(whole: RealCluster) -> None:
         assert (found["member_id"], found["leader_id"]) == (member, leader)
     assert quorate("is-leader", "--connect=127.0.0.1:1").returncode == 2
     status, found = told("transfer", "--to", str(other), connect(whole, leader))
-    assert (status, found["request"], found["outcome"]) == (0, f"transfer {other}", "done"), found
-    assert f"member {other} leads term" in str(found["words"])
+    assert found["request"] == f"transfer {other}"
+    # The old leader may hear of the new term from the third member first. Then it cannot know yet
+    # who leads that, and says so.
+    if found["outcome"] == "unknown":
+        assert status == 2, found
+    else:
+        assert (status, found["outcome"]) == (0, "done"), found
+        assert f"member {other} leads term" in str(found["words"])
+    assert whole.leader == other
 
 
 @pytest.mark.parametrize("verb", ["snapshot", "suspend", "resume", "shutdown", "abort"])
@@ -149,10 +156,16 @@ def test_a_damaged_snapshot_is_in_the_plan_and_found_by_verify(whole: RealCluste
         client.set("key", "value")
     for _ in range(2):
         assert quorate("control", "snapshot", connect(whole, 1)).returncode == 0
-    plan_of(whole, 2)
     member = whole.directory / "member-2"
+    last = plan_of(whole, 1)[0]
+    for _ in range(100):
+        # it may still be writing the last one
+        if plan_of(whole, 2)[0] >= last:
+            break
     whole.kill(2)
-    newest = max((member / "snapshots").glob("snapshot-*"))
+    newest = max(
+        each for each in (member / "snapshots").glob("snapshot-*") if each.suffix != ".new"
+    )
     data = bytearray(newest.read_bytes())
     data[-1] ^= 1
     newest.write_bytes(data)
