@@ -18,6 +18,7 @@
     ├── TransportError              links between members
     │   ├── WireError               bytes from outside are not a valid frame or message
     │   └── HandshakeError          the other end is of another cluster, or another member
+    ├── RemovedError                this member was removed from its cluster
     ├── HistoryError                a recorded history is malformed, or has unknown operations
     ├── SafetyViolationError        the member saw what the protocol rules out, and stopped
     └── RequestError                a command or query of a client
@@ -143,6 +144,10 @@ class WireError(TransportError):
 
 class HandshakeError(TransportError):
     """The other end is of another cluster, speaks another protocol, or is another member."""
+
+
+class RemovedError(QuorateError):
+    """This member was removed from its cluster, and has nothing left to do there."""
 
 
 class HistoryError(QuorateError):

@@ -120,9 +120,9 @@ class Status:
         connected, trouble = links.connected(peer), links.trouble(peer)
         position, pulse = -1, None
         if isinstance(role, Leadership):
-            follower = role.followers[peer]
-            pulse = follower.pulse
-            position = follower.match if pulse.heard_at >= 0 else -1
+            if (follower := role.followers.get(peer)) is not None:
+                pulse = follower.pulse
+                position = follower.match if pulse.heard_at >= 0 else -1
         elif isinstance(role, Following) and peer == role.leader_id:
             pulse = role.pulse
         if pulse is None or pulse.heard_at < 0:

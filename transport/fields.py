@@ -90,6 +90,8 @@ class AppendFlags(IntFlag):
     """The follower installs a snapshot, and needs the log behind it afterwards."""
     NO_VOTE = 8
     """The follower has no vote and counts for no quorum."""
+    NO_ROOM = 16
+    """Little room is left on the follower's disk."""
 
 
 class StreamPurpose(IntEnum):
