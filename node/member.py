@@ -36,6 +36,7 @@ from ..transport import (
     Founding,
     FrameStream,
     Hello,
+    HelloStatus,
     LeadershipCession,
     Links,
     Message,
@@ -165,6 +166,7 @@ class Member:
             rng=rng,
             history=self.store.voting_status.history,
             service=service,
+            advertised=Address(config.own.host, config.own.member_port),
         )
 
     def _elections(self) -> ElectionContext:
@@ -287,6 +289,20 @@ class Member:
         self.election.observers.append(observer)
 
     # --- the links' handler -----------------------------------------------------------------------
+
+    def admits(self, hello: Hello) -> tuple[HelloStatus, str]:
+        """Let the members of node.toml in."""
+        if hello.member_id in self.state.peers:
+            return HelloStatus.ACCEPTED, ""
+        peers = ", ".join(map(str, self.state.peers))
+        reason = f"member {hello.member_id}, expected one of {peers or 'none'}"
+        return HelloStatus.WRONG_MEMBER, reason
+
+    def on_peers(self) -> None:
+        """Do nothing: the members of node.toml stay the same."""
+
+    def on_removed(self, member: int, reason: str) -> None:
+        """Do nothing: no member of node.toml is ever removed."""
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""

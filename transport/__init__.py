@@ -66,6 +66,7 @@ from .network import (
     parse_address,
     parse_address_untrusted,
 )
+from .peer_links import PeerAddresses
 from .streams import CONNECTION_ERRORS, FrameStream, open_stream
 from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
@@ -106,6 +107,7 @@ __all__ = [
     "Message",
     "Network",
     "NewLeadershipTerm",
+    "PeerAddresses",
     "ReplayRequest",
     "RequestVote",
     "Scout",
