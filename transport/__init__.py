@@ -4,8 +4,9 @@ This room moves messages. It knows no elections and no store: a record batch is 
 It judges form only; whether a term or a position makes sense, the receiver decides.
 
 Read `messages` for what members say, `wire` for how that looks as bytes, and `links` for how it
-gets from one member to another. Below them, `network` is the seam: TCP there, a network in memory
-in `testing`. `streams` carries catch-up, replay, snapshots and backups.
+gets from one member to another. Which members those are changes at runtime: `peer_links`. Below
+them, `network` is the seam: TCP there, a network in memory in `testing`. `streams` carries
+catch-up, replay, snapshots and backups.
 """
 
 from .codec import MAX_BATCH_BYTES

@@ -11,18 +11,6 @@ connection only, in order. B's connection to A is another one::
 
 So each direction has one owner, which dials it and has its queue.
 
-PeerAddresses come and go
------------------
-The owner lists the peers, and may list other ones at any time (`Links.set_peers`). A member that is
-in no list but whose hello is admitted gets a link, too, for as long as its own link to us lasts.
-`peer_links` says why. Which members are admitted is for the handler to decide: a list may be new
-here and old there, and only the handler knows what the log says about a member. When it has learned
-more, it asks for a new decision about the links that are open (`Links.judge_anew`).
-
-A list of peers that never changes would be simpler. Each change of the cluster then would need a
-restart of every member, one after the other, and until the last one members would disagree about
-the quorum.
-
 The naive way, and why it fails
 -------------------------------
 TCP could carry both directions over one connection. Then a rule must say which member dials. If
@@ -44,6 +32,17 @@ for them.
 
 Whatever the network does (refused and broken connections, timeouts, invalid frames) ends at most a
 connection. A bug in the handler ends `Links.run`.
+
+Peers come and go
+-----------------
+The owner lists the peers, and may list other ones at any time (`Links.set_peers`). A member that is
+in no list but whose hello is admitted gets a link, too, for as long as its own link to us lasts.
+`peer_links` says why. Which members are admitted is for the handler to decide (`admits`): only it
+knows what the log says about a member. When it has learned more, it has the open links judged again
+(`Links.judge_anew`).
+
+The naive way is a list that never changes. Then each change of the cluster needs a restart of every
+member, one after the other. Until the last restart, members disagree about the quorum.
 
 What we do not do
 -----------------

@@ -121,9 +121,9 @@ class OutgoingLink:
     def addresses(self) -> tuple[Address, ...]:
         """All addresses of the peer, in the order in which they are dialled."""
         known = self._listed if self._advertised is None else (*self._listed, self._advertised)
-        if self._preferred in known:
-            known = (self._preferred, *known)
-        return tuple(dict.fromkeys(known))
+        # An address that worked may be in no list any more.
+        first = [each for each in known if each == self._preferred]
+        return tuple(dict.fromkeys([*first, *known]))
 
     @property
     def refused(self) -> bool:

@@ -4,7 +4,9 @@ The idea
 --------
 A member has a link to each peer that it *lists*, as its configuration of the cluster says, and to
 each member that was *introduced*: the handler has admitted its hello, and its own link to us is up.
-An introduced member has named in its hello where it can be dialled::
+An introduced member has named in its hello where it can be dialled.
+
+::
 
     listed   introduced   link
     no       no           none
@@ -15,8 +17,8 @@ The naive way, and why it fails
 -------------------------------
 One could keep links to listed peers only. But members do not learn of a change at the same moment.
 A new member knows its cluster before the cluster knows it, and a member that was down for long has
-an old list. It could speak to us then, and would get no answer. So whoever speaks to us can be
-answered: from the first message of a member to the end of its link, we have a link to it.
+an old list. It could speak to us then, and would get no answer. With introduced links every member
+can be answered: from its first message to the end of its link, we have a link to it.
 
 One could also keep a link to all members that ever spoke to us. Then a member that is gone for good
 would be dialled for ever.
@@ -38,9 +40,9 @@ from .network import HIGHEST_PORT, Address
 from .outgoing import OutgoingLink
 
 MAX_INTRODUCED: Final = 16
-"""Most links to members that were introduced. Fewer: a cluster whose members are being replaced,
-each one twice, would refuse the members that it is about to list. More: any process that knows the
-cluster's name can make this member dial that many addresses, with two queues for each."""
+"""Most links to members that were introduced. Fewer: a member with an old list would refuse some of
+the members that have joined since. More: any process that knows the cluster's name can make this
+member dial that many addresses, with two queues for each."""
 
 PeerAddresses: TypeAlias = Mapping[int, Address | Sequence[Address]]
 """The address of each peer, or several ones in the order in which to try them."""
