@@ -143,7 +143,17 @@ class WireError(TransportError):
 
 
 class HandshakeError(TransportError):
-    """The other end is of another cluster, speaks another protocol, or is another member."""
+    """The other end is of another cluster, speaks another protocol, or is another member.
+
+    Attributes:
+        status: the number of the `HelloStatus` with which it refused us; None if it did not.
+        reason: in its own words; empty if it did not refuse us.
+    """
+
+    def __init__(self, text: str, status: int | None = None, reason: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
 
 
 class RemovedError(QuorateError):

@@ -21,7 +21,7 @@ from .protocol.quorum import VoterId
 
 if TYPE_CHECKING:
     from ..storage import Store
-    from ..storage.rows.membership import MembershipRow
+    from ..storage import MembershipRow
     from .config.config import MemberConfig, NodeConfig
 
 

@@ -175,6 +175,7 @@ class Member:
             rng=rng,
             history=self.store.voting_status.history,
             service=service,
+            advertised=Address(config.own.host, config.own.member_port),
         )
 
     def _elections(self) -> ElectionContext:
