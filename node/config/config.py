@@ -9,8 +9,9 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     directory = "."                 # of its stores; relative to this file
     redirect = "auto"               # ["auto"] which clients get -MOVED, see Redirect
     profile = "lan"                 # ["lan"] the default timeouts, see PROFILES
+    join = false                    # [false] the cluster runs already, see below
 
-    [[members]]                     # the same list in the same order on every member
+    [[members]]                     # the same list in the same order on every founder
     member_id = 0
     host = "127.0.0.1"
     member_port = 7100              # for other members
@@ -22,6 +23,11 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     [timeouts]                      # [of the profile] seconds; each may be set alone
     [limits]                        # each may be set alone
     [snapshot]                      # each may be set alone
+
+A file is how a member begins. With ``join = true`` it is added to a cluster that runs: its list has
+members of that time, which it dials first, and the member itself. Once the log has a configuration
+(:mod:`..protocol.membership`), that configuration says what the members are. From then on the list
+serves for two things: where this member listens, and further addresses to try.
 
 All mistakes of a file are reported at once, each with file, key, value and what was expected. An
 unknown key is a mistake too: otherwise a misspelt timeout would be ignored until it is needed.
@@ -103,7 +109,7 @@ def _is_host(text: str) -> bool:
 class MemberConfig:
     """One member of the cluster: its id, its addresses, and its part in elections.
 
-    The list of members must be the same on all of them.
+    The list of members must be the same on all founders of a cluster.
 
     Args:
         member_id: its number, 0 to 2147483647. It is written into the member's store, so a store
@@ -295,6 +301,9 @@ class NodeConfig:
         client_listen_host: where it listens for clients; its own `host` unless given.
         redirect: which clients are sent to the leader: "auto" (the default), "always" or "never";
             see :data:`Redirect`.
+        join: whether it is added to a cluster that runs (default false). Then its store begins
+            without a vote, and `members` has members of that time and itself. It makes no
+            difference once the store exists.
 
     Raises:
         ConfigurationError: with the key, the value and what was expected.
@@ -335,6 +344,7 @@ class NodeConfig:
             "one of " + ", ".join(f'"{name}"' for name in get_args(Redirect)),
         ),
     )
+    join: bool = attrs.field(default=False, validator=_FLAG)
 
     def __attrs_post_init__(self) -> None:
         ids = [member.member_id for member in self.members]
@@ -355,6 +365,10 @@ class NodeConfig:
                     what = f"a port of {member.host} other than that of {other}"
                     raise ConfigurationError(unexpected(key, port, what))
         assert self.own.member_id == self.member_id
+        if self.join and set(self.voters) <= {self.member_id}:
+            raise ConfigurationError(
+                "join = true: members: no other member with a vote: expected one of the cluster"
+            )
 
     @property
     def own(self) -> MemberConfig:
@@ -391,6 +405,8 @@ class NodeConfig:
                 head[key] = cast("str", getattr(self, key))
         if self.redirect != "auto":
             head["redirect"] = self.redirect
+        if self.join:
+            head["join"] = True
         lines = _lines(head)
         for member in self.members:
             table = dict(items(member))

@@ -48,11 +48,12 @@ def told(tmp_path: Path, text: str) -> list[str]:
         NodeConfig("alone", 5, Path(), (attrs.evolve(MEMBERS[0], member_id=5),)),
         attrs.evolve(GOOD, members=(*MEMBERS[:2], attrs.evolve(MEMBERS[2], standby=True))),
         attrs.evolve(GOOD, redirect="always"),
+        attrs.evolve(GOOD, join=True),
         attrs.evolve(GOOD, members=(*MEMBERS[:2], attrs.evolve(MEMBERS[2], redirect_port=7062))),
     ],
     ids=[
         *["plain", "path", "profile", "timeouts", "limits", "listen", "alone", "standby"],
-        *["redirect", "redirect_port"],
+        *["redirect", "join", "redirect_port"],
     ],
 )
 def test_a_written_configuration_is_read_back_as_it_was(tmp_path: Path, config: NodeConfig) -> None:
@@ -79,6 +80,17 @@ def test_defaults_are_left_out_of_a_written_configuration() -> None:
     assert "timeouts" not in text
     assert "limits" not in text
     assert "listen" not in text
+    assert "join" not in text
+
+
+def test_a_member_joins_a_cluster_that_has_other_voters() -> None:
+    alone = "join = true: members: no other member with a vote: expected one of the cluster"
+    standbys = tuple(attrs.evolve(each, standby=each.member_id != 1) for each in MEMBERS)
+    for members in ((MEMBERS[1],), standbys):
+        with pytest.raises(ConfigurationError, match=alone):
+            attrs.evolve(GOOD, members=members, join=True)
+    own = attrs.evolve(MEMBERS[1], standby=True)
+    assert attrs.evolve(GOOD, members=(MEMBERS[0], own), join=True).join
 
 
 def test_a_redirect_port_is_a_port_of_its_own(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def config(**changes: object) -> quorate.NodeConfig:
         ("cluster", None, "a name of"),
         ("member_id", "0", "one of members"),
         ("client_listen_host", 5, "a host name"),
+        ("join", "yes", "true or false"),
     ],
 )
 def test_a_setting_of_a_wrong_kind_is_named(field: str, value: object, expected: str) -> None:
