@@ -20,8 +20,7 @@ from .protocol.membership import MemberRole, Membership, Seat, decode_membership
 from .protocol.quorum import VoterId
 
 if TYPE_CHECKING:
-    from ..storage import Store
-    from ..storage import MembershipRow
+    from ..storage import MembershipRow, Store
     from .config.config import MemberConfig, NodeConfig
 
 

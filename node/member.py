@@ -125,7 +125,9 @@ class Member:
         self.applier = Applier(store, service, self.repair.read)
         lane = executor(_write_nothing, delivered=nothing)  # not the log's thread: see H17
         configurations = state.configurations
-        self.snapshots = Snapshots(config, store, self.applier, lane, configurations, free)
+        self.snapshots = Snapshots(
+            config, store, self.applier, lane, configurations=configurations, free=free
+        )
         self.actions = Actions(store, self.snapshots, self._on_applied_membership)
         self.voter = Voter(state, store, links, self.clocks)
         self.log_guard = LogGuard(state, store, self.applier)
@@ -175,7 +177,6 @@ class Member:
             rng=rng,
             history=self.store.voting_status.history,
             service=service,
-            advertised=Address(config.own.host, config.own.member_port),
         )
 
     def _elections(self) -> ElectionContext:

@@ -100,9 +100,9 @@ class Followers(dict[int, Follower]):
         super().__init__()
         self._state = state
         self._committed = 0
-        self.update(committed=0)
+        self.use_configuration(committed=0)
 
-    def update(self, *, committed: int) -> None:
+    def use_configuration(self, *, committed: int) -> None:
         """Take over the configuration in force.
 
         Args:
@@ -138,7 +138,7 @@ class Followers(dict[int, Follower]):
         """Begin anew with a member that speaks with another store than before."""
         if member in self:
             self[member].renew(self._pulse())
-            self.update(committed=self._committed)
+            self.use_configuration(committed=self._committed)
 
     @property
     def voters(self) -> list[Follower]:

@@ -59,8 +59,8 @@ from .handover import Handover
 from .log_clock import LogClock, TimerEntries
 from .operator import Operator
 from .preference import Preference
-from .reconfiguration import Reconfiguration
 from .reads import Reads
+from .reconfiguration import Reconfiguration
 from .replication import Replication
 from .term_event import APP_VERSION, MAX_REASON_CHARACTERS, TermEvent, encode_term_event, forced_at
 from .termination import Termination

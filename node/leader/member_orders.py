@@ -32,7 +32,7 @@ ROLES: Final = (MemberRole.VOTER, MemberRole.STANDBY, MemberRole.WITNESS, Member
 """The roles that an operator may give."""
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
-_ADDRESS: Final = ("host", "member_port", "client_port", "redirect_port")
+_ADDRESS: Final[tuple[str, ...]] = ("host", "member_port", "client_port", "redirect_port")
 _ADD: Final = {*_ADDRESS, "priority", "role", "replaces", "even", "if_version"}
 
 
@@ -112,11 +112,11 @@ def parse_member_order_untrusted(words: list[str]) -> MemberOrder:
             return Remove(_number(member), _if_version(_options(rest, {"if_version"})))
         case ["move", member, *rest]:
             options = _options(rest, {*_ADDRESS, "if_version"})
-            given = {key: options[key] for key in _ADDRESS if key in options}
-            if not given:
+            moved = {key: options[key] for key in _ADDRESS if key in options}
+            if not moved:
                 raise RefusedError("move: expected a new host, member_port or client_port")
             address = {
-                key: value if key == "host" else _number(value) for key, value in given.items()
+                key: value if key == "host" else _number(value) for key, value in moved.items()
             }
             return Move(_number(member), address, _if_version(options))
         case _:

@@ -93,7 +93,9 @@ class Preference:
             # Mostly nobody is preferred; such a leader need not wake up at every heartbeat.
             preferred = bool(self._preferred)
             await trio.sleep(
-                timeouts.leader_heartbeat_interval if preferred else timeouts.leader_heartbeat_timeout
+                timeouts.leader_heartbeat_interval
+                if preferred
+                else timeouts.leader_heartbeat_timeout
             )
             self._look()
             # Used at the next look: on a busy leader no follower has what was committed just now.

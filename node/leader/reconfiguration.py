@@ -119,7 +119,7 @@ class Reconfiguration:
 
     def update(self) -> None:
         """Note that another configuration is in force, or that it is committed now."""
-        self._followers.update(committed=self._applier.commit_position)
+        self._followers.use_configuration(committed=self._applier.commit_position)
         self._changed.notify()
 
     def _append(self, after: Membership) -> None:

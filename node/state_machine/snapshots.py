@@ -85,6 +85,7 @@ class Snapshots:
         store: Store,
         applier: Applier,
         lane: Executor[Write],
+        *,
         configurations: Configurations,
         free: Callable[[Path], int] = free_bytes,
     ) -> None:

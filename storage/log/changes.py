@@ -229,10 +229,10 @@ def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
 
 
 def set_voting_status(dbs: Databases, old: Recorded, status: VotingStatus) -> Change:
-    """Replace the voting status; a store that has a vote keeps it."""
-    # A vote is for good: taken back, it could leave a committed entry without the quorum that it
-    # counted on.
-    assert old.voting_status.kind is not VotingRight.VOTER, (
+    """Replace the voting status; a store that has a vote keeps it until its member is removed."""
+    # Taken back sooner, a vote could leave a committed entry without the quorum that it counted on.
+    removed = attrs.evolve(old.voting_status, kind=VotingRight.REMOVED)
+    assert old.voting_status.kind is not VotingRight.VOTER or status == removed, (
         f"{old.voting_status} can't become {status}"
     )
 
