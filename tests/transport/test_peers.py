@@ -242,7 +242,8 @@ async def test_an_answer_in_the_moment_of_the_removal_is_not_reported(
 
 @simulated
 @pytest.mark.parametrize("hook", ["on_link_up", "on_message", "on_hello", "on_receiving"])
-async def test_a_callback_may_remove_the_peer_that_it_is_called_for(hook: str) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_callback_may_remove_the_peer_that_it_is_called_for(hook: str, count: int) -> None:
     async with world(1) as w:
         recorder = Recorder()
         usual: Callable[..., None] = getattr(recorder, hook)
@@ -258,7 +259,7 @@ async def test_a_callback_may_remove_the_peer_that_it_is_called_for(hook: str) -
         await w.nursery.start(links.run)
         w.recorders[0].admitted = None
         greeting = encode(hello(0, at=address(0)))
-        together = encode(commit(1)) + encode(commit(2)) + encode(commit(3))[:-1]
+        together = encode(commit(1)) * count + encode(commit(1))[:-1]
         made = await stranger(w.network.host("host0"), address(5), greeting + together)
         await trio.sleep(5)
         assert links.peers == ()
