@@ -145,7 +145,7 @@ class Reception:
         for member, hello in list(self._hellos.items()):
             if self._is_other(hello.history):
                 self._log(f"closed the link from member {member}: it is of another history")
-                self._close_link(hello)
+                self._close_link(member)
 
     def judge_anew(self) -> None:
         """Ask the handler again about each link; close those that it refuses now."""
@@ -153,14 +153,13 @@ class Reception:
             status, reason = self._handler.admits(hello)
             if status is not HelloStatus.ACCEPTED:
                 self._log(f"closed the link from member {member}: {reason}")
-                self._close_link(hello)
+                self._close_link(member)
 
-    def _close_link(self, hello: Hello) -> None:
-        """Close the link that began with this hello, unless that has happened."""
-        # The handler may have closed it when the end of an earlier one was reported.
-        if self._hellos.get(hello.member_id) is hello:
-            self._end_link(hello.member_id)
-            self._peers.part(hello.member_id)
+    def _close_link(self, member: int) -> None:
+        """Close the member's link, unless that has happened; report its end."""
+        self._end_link(member)
+        # Behind the report: until then the handler may still send to the member.
+        self._peers.part(member)
 
     def _is_other(self, history: int) -> bool:
         # 0 says "not known yet". Such a member may still belong to us, so it is let in.
@@ -333,7 +332,7 @@ class Reception:
                 del self._links[member], self._hellos[member]
             raise
         if self._links.get(member) is connection:
-            self._close_link(self._hellos[member])
+            self._close_link(member)
 
     def _deliver(
         self, member: int, connection: Connection, messages: list[Message], *, pending: int

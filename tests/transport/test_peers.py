@@ -203,12 +203,47 @@ async def test_what_is_dialled_when_it_is_removed_is_never_reported() -> None:
         assert w.recorders[0].count("up", 2) > 0
 
 
+@simulated
+@pytest.mark.parametrize("admitted", [True, False])
+async def test_an_answer_in_the_moment_of_the_removal_is_not_reported(
+    admitted: bool,  # noqa: FBT001
+) -> None:
+    class Unlisting(MemoryConnection):
+        async def receive(self, max_bytes: int) -> bytes:
+            data = await super().receive(max_bytes)
+            links.set_peers({})
+            return data
+
+    class Host(MemoryHost):
+        async def connect(self, address: Address) -> MemoryConnection:
+            made = await super().connect(address)
+            made.__class__ = Unlisting
+            return made
+
+    async with world(1) as w:
+        recorder = Recorder()
+        recorder.admitted = set()
+        if admitted:
+            w.recorders[0].admitted = None
+        else:
+            setattr(w.recorders[0], "admits", removed)  # noqa: B010 - of this one recorder
+        links = make_links(5, everybody(5), Host(w.network, "host5"), recorder, peers=everybody(0))
+        await w.nursery.start(links.run)
+        await trio.sleep(5)
+        assert recorder.peers == [()]
+        assert recorder.events == []
+        assert recorder.removals == []
+        if admitted:
+            assert w.recorders[0].kinds(5) == ["lost"]
+
+
 # --- callbacks that change the list ---------------------------------------------------------------
 
 
 @simulated
 @pytest.mark.parametrize("hook", ["on_link_up", "on_message", "on_hello", "on_receiving"])
-async def test_a_callback_may_remove_the_peer_that_it_is_called_for(hook: str) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_callback_may_remove_the_peer_that_it_is_called_for(hook: str, count: int) -> None:
     async with world(1) as w:
         recorder = Recorder()
         usual: Callable[..., None] = getattr(recorder, hook)
@@ -223,14 +258,9 @@ async def test_a_callback_may_remove_the_peer_that_it_is_called_for(hook: str) -
         links = make_links(5, everybody(0, 5), w.network.host("host5"), recorder)
         await w.nursery.start(links.run)
         w.recorders[0].admitted = None
-        made = await stranger(
-            w.network.host("host0"),
-            address(5),
-            hello(0, at=address(0)),
-            commit(1),
-            commit(2),
-            encode(commit(3))[:-1],
-        )
+        greeting = encode(hello(0, at=address(0)))
+        together = encode(commit(1)) * count + encode(commit(1))[:-1]
+        made = await stranger(w.network.host("host0"), address(5), greeting + together)
         await trio.sleep(5)
         assert links.peers == ()
         assert not links.connected(0)
@@ -344,6 +374,30 @@ async def test_the_callbacks_of_an_introduction_come_in_their_order() -> None:
         made.connection.close()
         await trio.sleep(1)
         assert calls == ["peers (7,)", "hello 7 (7,)", "message 7", "lost 7 (7,)", "peers ()"]
+        nursery.cancel_scope.cancel()
+
+
+@simulated
+async def test_a_member_may_be_refused_by_the_callback_that_reports_its_link() -> None:
+    greeted = list[int]()
+
+    class Hesitant(Recorder):
+        def on_peers(self) -> None:
+            super().on_peers()
+            self.admitted = set()
+            self.links.judge_anew()
+
+        def on_hello(self, member: int, hello: Hello) -> None:
+            greeted.append(member)
+
+    async with trio.open_nursery() as nursery:
+        network, recorder = MemoryNetwork(Random(0)), Hesitant()
+        links = make_links(0, everybody(0), network.host("host0"), recorder, peers={})
+        await nursery.start(links.run)
+        made = await stranger(network.host("x"), address(0), hello(7, at=Address("x", 1)))
+        assert await made.reply() is None
+        assert recorder.peers == [(7,), ()]
+        assert greeted == []
         nursery.cancel_scope.cancel()
 
 
