@@ -114,17 +114,16 @@ class _Progress:
 
     def no_leader(self) -> None:
         """Print that nobody knows; the change goes on once there is a leader."""
-        self._samples.clear()
         self._explain("no-leader", "No leader answers. The change goes on once there is one.")
 
     def show(self, listed: Listed, seen: ListedMember) -> None:
         """Print why a member is no voter yet, and how far it is."""
         now = trio.current_time()
-        self._samples.append(_Sample(now, seen.match, seen.behind))
         word = seen.waits or ("joint" if listed.joint else "soon")
         self._explain(
             word, f"{self._name} waits: {word}. {MEANINGS[word]}" if word in MEANINGS else ""
         )
+        self._samples.append(_Sample(now, seen.match, seen.behind))
         text = f"{self._name}: {word}{self._distance()}"
         if self._changing:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
@@ -137,9 +136,12 @@ class _Progress:
         self._print(text)
 
     def _explain(self, word: str, text: str) -> None:
-        if word != self._word and text:
-            self._print(text)
+        if word == self._word:
+            return
         self._word = word
+        self._samples.clear()  # the log is fetched otherwise now, and at another rate
+        if text:
+            self._print(text)
 
     def _print(self, text: str) -> None:
         print(f"\r\x1b[K{text}" if self._changing else text, file=sys.stderr, flush=True)
