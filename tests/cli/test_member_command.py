@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ async def asking(leader: FakeLeader) -> AsyncGenerator[tuple[str]]:
 async def typed(leader: FakeLeader, *words: str) -> tuple[int, str, str]:
     """Run a command line; return its exit status and what it prints."""
     async with asking(leader) as (connect,):
-        done = await trio.to_thread.run_sync(quorate, "member", *words, "--connect", connect)
+        command = partial(quorate, "member", *words, "--connect", connect)
+        done = await trio.to_thread.run_sync(command)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -176,9 +178,8 @@ async def test_an_unknown_outcome_and_a_missing_leader_have_their_own_status() -
     status, _, err = await typed(FakeLeader(change={"a": 1}), "remove", "1")
     assert status == 2
     assert "no answer of a leader" in err
-    done = await trio.to_thread.run_sync(
-        quorate, "member", "list", "--connect", f"{HOST}:1", "--json"
-    )
+    nowhere = partial(quorate, "member", "list", "--connect", f"{HOST}:1", "--json")
+    done = await trio.to_thread.run_sync(nowhere)
     assert (done.returncode, json.loads(done.stdout)["outcome"]) == (2, "unreachable")
 
 
