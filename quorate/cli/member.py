@@ -16,7 +16,7 @@ from ..errors import ConfigurationError, UsageError
 from ..local.member_list import Listed, ListedMember, joiner_file
 from ..local.show import make_console
 from ..local.survey import ask
-from ..node.config.config import MemberConfig
+from ..node.config.config import MemberConfig, load_config
 from ..node.protocol.membership import MemberRole
 from .control import DONE, REFUSED, UNREACHABLE
 from .member_answers import ask_for_change, ask_for_list, tell
@@ -93,7 +93,8 @@ async def add(
         priority: Preference for leadership.
         even: Allow that one voter becomes two. Then the loss of either stops writes.
         if_version: Only if this is still the version of the configuration.
-        out: Write its node.toml to this new file, not to standard output.
+        out: Write its node.toml to this new file, not to standard output. A repeated command keeps
+            the file that the first one wrote.
         wait: Stay until it is a voter, and show its progress.
         connect: Client port of a member, HOST:PORT. May be given several times: the first one that
             answers is asked. 127.0.0.1:7000 if left out.
@@ -101,7 +102,7 @@ async def add(
     """
     entry = _entry(host, port, client_port, redirect_port, priority=priority)
     words = _words(entry, role, None, even=even, if_version=if_version)
-    return await _give_seat(words, out, connect, wait=wait, as_json=as_json)
+    return await _give_seat(entry, words, out, connect, wait=wait, as_json=as_json)
 
 
 @member.command(help_epilogue="")
@@ -131,7 +132,8 @@ async def replace(
         client_port: Its port for clients.
         redirect_port: Its port for cluster clients; 0 for none.
         if_version: Only if this is still the version of the configuration.
-        out: Write its node.toml to this new file, not to standard output.
+        out: Write its node.toml to this new file, not to standard output. A repeated command keeps
+            the file that the first one wrote.
         wait: Stay until it is a voter and the old one is gone, and show its progress.
         connect: Client port of a member, HOST:PORT. May be given several times: the first one that
             answers is asked. 127.0.0.1:7000 if left out.
@@ -150,7 +152,9 @@ async def replace(
     entry = _entry(host, *ports, priority=old.priority if old else 0)
     role = old.role if old and old.role is MemberRole.WITNESS else MemberRole.VOTER
     words = _words(entry, role.value, member_id, even=False, if_version=if_version)
-    return await _give_seat(words, out, connect, wait=wait, replaced=member_id, as_json=as_json)
+    return await _give_seat(
+        entry, words, out, connect, wait=wait, replaced=member_id, as_json=as_json
+    )
 
 
 @member.command(help_epilogue="")
@@ -327,6 +331,7 @@ def _why_not_replaced(
 
 
 async def _give_seat(
+    entry: MemberConfig,
     words: Sequence[str],
     out: Path | None,
     connect: Addresses,
@@ -336,7 +341,7 @@ async def _give_seat(
     replaced: int | None = None,
 ) -> int:
     """Ask for a seat, and print or write the file of the member that gets it."""
-    _check_out(out)
+    _check_out(out, entry)
     answered, changed = await ask_for_change(connect, *words)
     if changed is None:
         return tell(answered, connect, as_json=as_json)
@@ -372,20 +377,31 @@ async def _hand_out_file(
     return True
 
 
-def _check_out(out: Path | None) -> None:
-    """Check that a file can be written, before anything changes.
+def _check_out(out: Path | None, entry: MemberConfig) -> None:
+    """Check that the file can be written, before anything changes.
 
     Raises:
-        UsageError: it exists, or its folder does not.
+        UsageError: it exists, and is not that of this new member; or its folder does not exist.
     """
-    if out is not None and (out.exists() or not out.absolute().parent.is_dir()):
+    if out is None or (not out.exists() and out.absolute().parent.is_dir()):
+        return
+    try:
+        found = load_config(out)
+    except ConfigurationError:
+        found = None
+    # A request that is repeated finds the file that it has written.
+    if found is None or not (found.join and _listens(found.own) == _listens(entry)):
         raise UsageError(f"--out {out}: expected a new file, in a folder that exists")
+
+
+def _listens(entry: MemberConfig) -> tuple[str, int, int, int]:
+    return entry.host.lower(), entry.member_port, entry.client_port, entry.redirect_port
 
 
 def _write(text: str, out: Path | None) -> None:
     if out is None:
         print(text, end="", flush=True)
         return
-    with out.open("x", encoding="utf-8") as file:
-        file.write(text)
-    print(f"Its file is {out}. Start it with an empty directory: quorate run {out}")
+    if not out.exists():  # else it is the same, see above
+        out.write_text(text, encoding="utf-8")
+    print(f"Its file is {out}. Start it with an empty directory: quorate run {out}", flush=True)

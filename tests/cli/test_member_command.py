@@ -17,7 +17,7 @@ from quorate.cli.member_show import advice, render
 from quorate.local.cluster import HOST
 from quorate.local.member_list import MEANINGS
 from quorate.local.survey import at
-from quorate.node.config.config import load_config
+from quorate.node.config.config import MemberConfig, NodeConfig, load_config
 from tests.cli.test_member_list import answer, listed, seat
 from tests.cli.test_status_command import status_of
 from tests.support.real import quorate
@@ -116,14 +116,25 @@ async def test_a_new_member_gets_its_file_on_standard_output(tmp_path: Path) -> 
 
 
 async def test_a_new_member_gets_its_file_where_it_is_wanted(tmp_path: Path) -> None:
-    leader = FakeLeader(answer(seat(0), seat(1), seat(4, **JOINING)))
+    leader = FakeLeader(answer(seat(0), seat(1), seat(4, **JOINING | {"host": "10.0.0.9"})))
     file = tmp_path / "node.toml"
     status, out, _ = await typed(leader, "add", *NEW, "--out", str(file), "--json")
     assert status == 0
     assert json.loads(out.splitlines()[0]) == DONE
     assert load_config(file).member_id == 4
-    leader.asked.clear()
-    status, _, err = await typed(leader, "add", *NEW, "--out", str(file))
+    written = file.read_text()
+    status, out, _ = await typed(leader, "add", *NEW, "--out", str(file))
+    assert (status, file.read_text()) == (0, written)  # a command may be repeated
+    assert out == f"Its file is {file}. Start it with an empty directory: quorate run {file}\n"
+
+
+@pytest.mark.parametrize("name", ["other.toml", "words.toml", "nowhere/node.toml"])
+async def test_a_file_of_another_member_is_never_overwritten(tmp_path: Path, name: str) -> None:
+    others = tuple(MemberConfig(n, "10.0.0.8", 100 + n, 200 + n) for n in range(3))
+    (tmp_path / "other.toml").write_text(NodeConfig("orders", 1, Path(), others).to_toml())
+    (tmp_path / "words.toml").write_text("mine")
+    leader = FakeLeader()
+    status, _, err = await typed(leader, "add", *NEW, "--out", str(tmp_path / name))
     assert (status, leader.asked) == (64, [])  # nothing is asked before it is known to fit
     assert "expected a new file" in err
 
