@@ -51,7 +51,7 @@ def test_systemd_does_not_restart_a_member_that_needs_an_operator() -> None:
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(ROOT / "deploy/quorate@.service")
     service = unit["Service"]
-    statuses = {app.EX_USAGE, app.EX_NOINPUT, app.EX_PROTOCOL, app.EX_CONFIG}
+    statuses = {app.EX_USAGE, app.EX_NOINPUT, app.EX_PROTOCOL, app.EX_NOPERM, app.EX_CONFIG}
     assert {int(one) for one in service["RestartPreventExitStatus"].split()} == statuses
     assert float(service["TimeoutStopSec"]) > STOP_SECONDS
     grace = re.search(r"stop_grace_period: (\d+)s", COMPOSE)

@@ -29,6 +29,7 @@ EX_OSERR: Final = 71
 EX_IOERR: Final = 74
 EX_TEMPFAIL: Final = 75
 EX_PROTOCOL: Final = 76
+EX_NOPERM: Final = 77
 EX_CONFIG: Final = 78
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
@@ -72,6 +73,7 @@ Exit status:
 - 74 - the store is damaged, or its disk was full at the start
 - 75 - another process has the store open
 - 76 - the member stopped, so that no data is lost
+- 77 - the member was removed from its cluster
 - 78 - a wrong configuration, or a store of another member
 - 130 - Ctrl-C
 - 143 - SIGTERM; run, cluster and everything with --follow stop in order instead, with 0
@@ -95,6 +97,7 @@ app.command(pipeline)
 
 # A module is named, not imported: `quorate run` must not wait for the imports of other verbs.
 app.command("quorate.cli.control:control")
+app.command("quorate.cli.member:member")
 for _verb, _name in (
     ("cli.run:run", "run"),
     ("cli.recover:recover", "recover"),

@@ -196,12 +196,14 @@ class Answered:
         status: the exit status.
         words: what was done, or why not.
         unknown: it was sent to a leader that was lost, and may be done or not.
+        code: the first word of an error reply, such as ``CLUSTERDOWN``; empty without one.
     """
 
     request: str
     status: int
     words: str
     unknown: bool = False
+    code: str = ""
 
     @property
     def positions(self) -> list[int]:
@@ -234,9 +236,9 @@ async def ask_one_of(connect: Addresses, *words: str) -> Answered:
         except RespError as refusal:
             reason = str(refusal).partition(" ")[2]
             if refusal.code != _UNKNOWN:
-                return Answered(request, REFUSED, reason)
+                return Answered(request, REFUSED, reason, code=refusal.code)
             print(reason, file=sys.stderr)
-            return Answered(request, UNREACHABLE, reason, unknown=True)
+            return Answered(request, UNREACHABLE, reason, unknown=True, code=refusal.code)
         else:
             return Answered(request, DONE, said.decode() if isinstance(said, bytes) else str(said))
     return Answered(request, UNREACHABLE, "\n".join(silent))

@@ -31,12 +31,17 @@ from quorate.node.config.config import load_config
 
 EXIT_STATUSES = Path(__file__).parents[2] / "docs" / "reference" / "exit-statuses.md"
 REPORTING = [["status"], ["is-leader"], ["transfer"], ["backup"], ["restore"], ["recover"]]
-SILENT = [["run"], ["cluster"], ["demo"], ["log"], ["control"], ["simulate"], ["torture"]]
+SILENT = [["run"], ["cluster"], ["demo"], ["log"], ["control"], ["member"], ["simulate"]]
+SILENT += [["torture"]]
 VERBS = SILENT + REPORTING
 LOG_VERBS = [["log", verb] for verb in ("describe", "verify", "dump", "recovery-plan")]
 CONTROL_VERBS = [
     ["control", verb] for verb in ("snapshot", "suspend", "resume", "shutdown", "abort")
 ]
+MEMBER_VERBS = [
+    ["member", verb] for verb in ("list", "add", "promote", "demote", "remove", "move", "replace")
+]
+GROUPED = LOG_VERBS + CONTROL_VERBS + MEMBER_VERBS
 
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,13 +50,13 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"│ {verb} " in text for (verb,) in VERBS)
 
 
-@pytest.mark.parametrize("verb", VERBS + LOG_VERBS + CONTROL_VERBS, ids=" ".join)
+@pytest.mark.parametrize("verb", VERBS + GROUPED, ids=" ".join)
 def test_every_verb_explains_itself(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*verb, "--help"]) == 0
     assert f"Usage: quorate {' '.join(verb)}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", REPORTING + LOG_VERBS + CONTROL_VERBS, ids=" ".join)
+@pytest.mark.parametrize("verb", REPORTING + GROUPED, ids=" ".join)
 def test_every_verb_that_reports_does_so_for_programs_too(
     verb: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,407 @@
+"""`quorate member`: the members of a cluster, and changes of them while the cluster serves.
+
+Each request goes the way of `quorate control`: to the first member that answers, which forwards it
+to the leader. A change may be repeated: what is so already is a success.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import attrs
+from cyclopts import App, Parameter
+
+from ..errors import ConfigurationError, UsageError
+from ..local.member_list import Listed, ListedMember, joiner_file
+from ..local.show import make_console
+from ..local.survey import ask
+from ..node.config.config import MemberConfig, load_config
+from ..node.protocol.membership import MemberRole
+from .control import DONE, REFUSED, UNREACHABLE
+from .member_answers import ask_for_change, ask_for_list, tell
+from .member_show import render
+from .member_wait import wait_for
+from .params import Addresses, AsJson, parse_address
+
+__all__ = ["add", "demote", "list_members", "member", "move", "promote", "remove", "replace"]
+
+Role = Literal["voter", "standby", "witness"]
+_Id = Annotated[int, Parameter(show_default=False)]
+_Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+_Number = Annotated[int | None, Parameter(show_default=False)]
+_Text = Annotated[str | None, Parameter(show_default=False)]
+_File = Annotated[Path | None, Parameter(show_default=False)]
+_Port = Annotated[int, Parameter(show_default=False)]
+_NewHost = Annotated[str, Parameter(show_default=False)]
+
+_HERE: Final = ("127.0.0.1:7000",)
+
+member = App(
+    name="member",
+    help="Show the members of a cluster, and change them while it serves.",
+    help_epilogue="Exit status: 0 - done; 1 - refused, for the reason given, and nothing has "
+    "changed; 2 - no member or no leader answers, or the outcome is unknown: run "
+    "quorate member list.",
+)
+
+
+@member.command(name="list", help_epilogue="")
+async def list_members(*, connect: Addresses = _HERE, as_json: AsJson = False) -> int:
+    """Show all members as the leader sees them, and why a new one is no voter yet.
+
+    Args:
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: Print the leader's answer, for programs.
+    """
+    answered, listed = await ask_for_list(connect)
+    if listed is None or as_json:
+        return tell(answered, connect, as_json=as_json)
+    render(listed, connect, make_console())
+    return DONE
+
+
+@member.command(help_epilogue="")
+async def add(
+    *,
+    host: _NewHost,
+    port: _Port,
+    client_port: _Port,
+    redirect_port: int = 0,
+    role: Role = "voter",
+    priority: int = 0,
+    even: _Flag = False,
+    if_version: _Number = None,
+    out: _File = None,
+    wait: _Flag = False,
+    connect: Addresses = _HERE,
+    as_json: AsJson = False,
+) -> int:
+    """Give a new member a seat, and print its node.toml. It becomes a voter by itself.
+
+    Start it with quorate run, in an empty directory. It fetches the log; then the leader makes it
+    a voter. Until then it counts for nothing, so a wrong address does no harm.
+
+    Args:
+        host: Under which members and clients reach it.
+        port: Its port for members.
+        client_port: Its port for clients.
+        redirect_port: Its port for cluster clients; 0 for none.
+        role: voter; standby, which follows and never votes; or witness, which votes and has no
+            tables.
+        priority: Preference for leadership.
+        even: Allow that one voter becomes two. Then the loss of either stops writes.
+        if_version: Only if this is still the version of the configuration.
+        out: Write its node.toml to this new file, not to standard output. A repeated command keeps
+            the file that the first one wrote.
+        wait: Stay until it is a voter, and show its progress.
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: Print the leader's answer, for programs. The file is printed only with --out.
+    """
+    entry = _entry(host, port, client_port, redirect_port, priority=priority)
+    words = _words(entry, role, None, even=even, if_version=if_version)
+    return await _give_seat(entry, words, out, connect, wait=wait, as_json=as_json)
+
+
+@member.command(help_epilogue="")
+async def replace(
+    member_id: _Id,
+    /,
+    *,
+    host: _NewHost,
+    port: _Number = None,
+    client_port: _Number = None,
+    redirect_port: _Number = None,
+    if_version: _Number = None,
+    out: _File = None,
+    wait: _Flag = False,
+    connect: Addresses = _HERE,
+    as_json: AsJson = False,
+) -> int:
+    """Put a new member in the place of another one, which may be dead; print its node.toml.
+
+    The new one fetches the log first. Then, in one step, it becomes a voter and the old one leaves.
+    What is left out (ports, role, priority) is as the old one has it.
+
+    Args:
+        member_id: Id of the member that leaves.
+        host: Under which members and clients reach the new one.
+        port: Its port for members.
+        client_port: Its port for clients.
+        redirect_port: Its port for cluster clients; 0 for none.
+        if_version: Only if this is still the version of the configuration.
+        out: Write its node.toml to this new file, not to standard output. A repeated command keeps
+            the file that the first one wrote.
+        wait: Stay until it is a voter and the old one is gone, and show its progress.
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: Print the leader's answer, for programs. The file is printed only with --out.
+    """
+    answered, listed = await ask_for_list(connect)
+    if listed is None:
+        return tell(answered, connect, as_json=as_json)
+    old = listed.member(member_id)
+    if (why_not := _why_not_replaced(member_id, old, port, client_port)) is not None:
+        refused = attrs.evolve(answered, status=REFUSED, words=why_not)
+        return tell(refused, connect, as_json=as_json)
+    known = (old.member_port, old.client_port, old.redirect_port) if old else (0, 0, 0)
+    given = (port, client_port, redirect_port)
+    ports = [usual if one is None else one for one, usual in zip(given, known, strict=True)]
+    entry = _entry(host, *ports, priority=old.priority if old else 0)
+    role = old.role if old and old.role is MemberRole.WITNESS else MemberRole.VOTER
+    words = _words(entry, role.value, member_id, even=False, if_version=if_version)
+    return await _give_seat(
+        entry, words, out, connect, wait=wait, replaced=member_id, as_json=as_json
+    )
+
+
+@member.command(help_epilogue="")
+async def promote(
+    member_id: _Id,
+    /,
+    *,
+    even: _Flag = False,
+    if_version: _Number = None,
+    wait: _Flag = False,
+    connect: Addresses = _HERE,
+    as_json: AsJson = False,
+) -> int:
+    """Make a standby a voter, once it has the log.
+
+    Args:
+        member_id: Id of the member.
+        even: Allow that one voter becomes two. Then the loss of either stops writes.
+        if_version: Only if this is still the version of the configuration.
+        wait: Stay until it is a voter, and show its progress.
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: Print the leader's answer, for programs.
+    """
+    words = ["promote", str(member_id), *["even"] * even, *_if(if_version)]
+    answered, _ = await ask_for_change(connect, *words)
+    status = tell(answered, connect, as_json=as_json)
+    if status == DONE and wait:
+        return await wait_for(connect, member_id)
+    return status
+
+
+@member.command(help_epilogue="")
+async def demote(
+    member_id: _Id,
+    /,
+    *,
+    if_version: _Number = None,
+    connect: Addresses = _HERE,
+    as_json: AsJson = False,
+) -> int:
+    """Make a voter a standby: it goes on following, and has no vote.
+
+    Args:
+        member_id: Id of the member. A leader hands over first.
+        if_version: Only if this is still the version of the configuration.
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: Print the leader's answer, for programs.
+    """
+    answered, _ = await ask_for_change(connect, "demote", str(member_id), *_if(if_version))
+    return tell(answered, connect, as_json=as_json)
+
+
+@member.command(help_epilogue="")
+async def remove(
+    member_id: _Id,
+    /,
+    *,
+    if_version: _Number = None,
+    connect: Addresses = _HERE,
+    as_json: AsJson = False,
+) -> int:
+    """Remove a member for good. Its process ends by itself; its id is never used again.
+
+    Args:
+        member_id: Id of the member. A leader hands over first.
+        if_version: Only if this is still the version of the configuration.
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: Print the leader's answer, for programs.
+    """
+    answered, _ = await ask_for_change(connect, "remove", str(member_id), *_if(if_version))
+    return tell(answered, connect, as_json=as_json)
+
+
+@member.command(help_epilogue="")
+async def move(
+    member_id: _Id,
+    /,
+    *,
+    host: _Text = None,
+    port: _Number = None,
+    client_port: _Number = None,
+    redirect_port: _Number = None,
+    if_version: _Number = None,
+    connect: Addresses = _HERE,
+    as_json: AsJson = False,
+) -> int:
+    """Change the address under which members and clients reach a member.
+
+    What is left out stays. The member itself listens where its node.toml says: change that, too,
+    and start it again.
+
+    Args:
+        member_id: Id of the member.
+        host: Its new host.
+        port: Its new port for members.
+        client_port: Its new port for clients.
+        redirect_port: Its new port for cluster clients; 0 for none.
+        if_version: Only if this is still the version of the configuration.
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: Print the leader's answer, for programs.
+    """
+    given = {"host": host, "member_port": port, "client_port": client_port}
+    given |= {"redirect_port": redirect_port}
+    words = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if not words:
+        raise UsageError(
+            f"member {member_id}: expected --host, --port, --client-port or --redirect-port"
+        )
+    _entry(host or "host", port or 1, client_port or 1, redirect_port or 0)
+    answered, _ = await ask_for_change(connect, "move", str(member_id), *words, *_if(if_version))
+    return tell(answered, connect, as_json=as_json)
+
+
+# --- the words of a request -----------------------------------------------------------------------
+
+
+def _entry(
+    host: str, port: int, client_port: int, redirect_port: int = 0, *, priority: int = 0
+) -> MemberConfig:
+    """Return an address after the checks that a file gets.
+
+    Raises:
+        UsageError: no member can have it.
+    """
+    try:
+        return MemberConfig(
+            0, host, port, client_port, priority=priority, redirect_port=redirect_port
+        )
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from error
+
+
+def _words(
+    entry: MemberConfig, role: str, replaces: int | None, *, even: bool, if_version: int | None
+) -> list[str]:
+    """Return the words of a request for a new seat."""
+    words = [f"host={entry.host}", f"member_port={entry.member_port}"]
+    words.append(f"client_port={entry.client_port}")
+    if entry.redirect_port:
+        words.append(f"redirect_port={entry.redirect_port}")
+    if entry.priority:
+        words.append(f"priority={entry.priority}")
+    if role != MemberRole.VOTER.value:
+        words.append(f"role={role}")
+    if replaces is not None:
+        words.append(f"replaces={replaces}")
+    return ["add", *words, *["even"] * even, *_if(if_version)]
+
+
+def _if(version: int | None) -> list[str]:
+    return [] if version is None else [f"if_version={version}"]
+
+
+# --- new seats ------------------------------------------------------------------------------------
+
+
+def _why_not_replaced(
+    member_id: int, old: ListedMember | None, port: int | None, client_port: int | None
+) -> str | None:
+    """Return why a member can't be replaced, None if it can."""
+    # If it is gone already, the leader says whether the new one has its seat.
+    if old is None and (port is None or client_port is None):
+        return f"unknown-member: there is no member {member_id}"
+    if old is not None and old.role is MemberRole.STANDBY:
+        return (
+            f"role: member {member_id} is a standby, and no write waits for it. Remove it, and add "
+            f"another one: quorate member remove {member_id}"
+        )
+    return None
+
+
+async def _give_seat(
+    entry: MemberConfig,
+    words: Sequence[str],
+    out: Path | None,
+    connect: Addresses,
+    *,
+    wait: bool,
+    as_json: bool,
+    replaced: int | None = None,
+) -> int:
+    """Ask for a seat, and print or write the file of the member that gets it."""
+    _check_out(out, entry)
+    answered, changed = await ask_for_change(connect, *words)
+    if changed is None:
+        return tell(answered, connect, as_json=as_json)
+    if as_json:
+        print(answered.words, flush=True)
+    else:  # Standard output is for the file, so that it can be redirected.
+        print(changed.done, file=sys.stderr)
+    if out is not None or not as_json:
+        answered, listed = await ask_for_list(connect)
+        if listed is None:
+            return tell(answered, connect, as_json=False)
+        if not await _hand_out_file(listed, changed.member, out, connect):
+            return UNREACHABLE
+    return await wait_for(connect, changed.member, replaced=replaced) if wait else DONE
+
+
+async def _hand_out_file(
+    listed: Listed, member_id: int, out: Path | None, connect: Addresses
+) -> bool:
+    """Print or write the file of a new member; return whether that was possible."""
+    addresses = [parse_address(text) for text in connect]
+    for address in (*addresses, *(each.address for each in listed.members if each.live)):
+        said = (await ask(address)).status
+        if said is not None:
+            break
+    else:
+        print("No member says the name of the cluster: repeat the command.", file=sys.stderr)
+        return False
+    if listed.member(member_id) is None:
+        print(f"Member {member_id} was removed again, by another request.", file=sys.stderr)
+        return False
+    _write(joiner_file(said.cluster, listed, member_id, Path()), out)
+    return True
+
+
+def _check_out(out: Path | None, entry: MemberConfig) -> None:
+    """Check that the file can be written, before anything changes.
+
+    Raises:
+        UsageError: it exists, and is not that of this new member; or its folder does not exist.
+    """
+    if out is None or (not out.exists() and out.absolute().parent.is_dir()):
+        return
+    try:
+        found = load_config(out)
+    except ConfigurationError:
+        found = None
+    # A request that is repeated finds the file that it has written.
+    if found is None or not (found.join and _listens(found.own) == _listens(entry)):
+        raise UsageError(f"--out {out}: expected a new file, in a folder that exists")
+
+
+def _listens(entry: MemberConfig) -> tuple[str, int, int, int]:
+    return entry.host.lower(), entry.member_port, entry.client_port, entry.redirect_port
+
+
+def _write(text: str, out: Path | None) -> None:
+    if out is None:
+        print(text, end="", flush=True)
+        return
+    if not out.exists():  # else it is the same, see above
+        out.write_text(text, encoding="utf-8")
+    print(f"Its file is {out}. Start it with an empty directory: quorate run {out}", flush=True)

@@ -1,0 +1,73 @@
+"""How `quorate member` asks a leader, reads its answer, and explains a refusal."""
+
+import sys
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import attrs
+
+from ..local.member_list import (
+    Changed,
+    Listed,
+    decode_changed_untrusted,
+    decode_list_untrusted,
+    meaning_of,
+)
+from .control import DONE, REFUSED, UNREACHABLE, Answered, ask_one_of
+from .params import Addresses
+
+__all__ = ["ask_for_change", "ask_for_list", "command", "tell"]
+
+_NO_LEADER: Final = "CLUSTERDOWN"
+_T = TypeVar("_T", Listed, Changed)
+
+
+async def ask_for_list(connect: Addresses) -> tuple[Answered, Listed | None]:
+    """Ask for all members; return the answer, and its contents unless it failed."""
+    return _decoded(await ask_one_of(connect, "member", "list"), decode_list_untrusted)
+
+
+async def ask_for_change(connect: Addresses, *words: str) -> tuple[Answered, Changed | None]:
+    """Ask for a change; return the answer, and its contents unless it failed."""
+    return _decoded(await ask_one_of(connect, "member", *words), decode_changed_untrusted)
+
+
+def _decoded(answered: Answered, decode: Callable[[str], _T]) -> tuple[Answered, _T | None]:
+    if answered.status != DONE:
+        status = UNREACHABLE if answered.code == _NO_LEADER else answered.status
+        return attrs.evolve(answered, status=status), None
+    try:
+        return answered, decode(answered.words)
+    except ValueError as error:
+        # Something was answered, so something may have been done.
+        print(error, file=sys.stderr)
+        failed = attrs.evolve(answered, status=UNREACHABLE, words=str(error), unknown=True)
+        return failed, None
+
+
+def tell(answered: Answered, connect: Addresses, *, as_json: bool) -> int:
+    """Print an answer, and what to do if it failed; return the exit status."""
+    if answered.status == DONE:
+        print(answered.words if as_json else decode_changed_untrusted(answered.words).done)
+    elif as_json:
+        answered.tell(as_json=True)
+    else:
+        for line in filter(None, _advice(answered, connect)):
+            print(line, file=sys.stderr)
+    return answered.status
+
+
+def _advice(answered: Answered, connect: Addresses) -> tuple[str, ...]:
+    if answered.status == REFUSED:
+        return answered.words, meaning_of(answered.words)
+    # `ask_one_of` has printed the words of the others.
+    if answered.unknown:
+        return (f"It may be done or not. To see which: {command('list', connect)}",)
+    if answered.code == _NO_LEADER:
+        return answered.words, "Too few voters run, or can't reach each other: quorate status."
+    return ()
+
+
+def command(verb: str, connect: Addresses) -> str:
+    """Return a command of this family as it is typed."""
+    return " ".join(("quorate member", verb, *(f"--connect {each}" for each in connect)))
