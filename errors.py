@@ -153,6 +153,10 @@ class SafetyViolationError(QuorateError):
     """The member saw what the protocol rules out. It stops, so that no data is lost."""
 
 
+class RemovedError(QuorateError):
+    """The member was removed from the cluster. It stops, and never comes back under this id."""
+
+
 class RequestError(QuorateError):
     """A command or query of a client failed."""
 

@@ -335,6 +335,7 @@ class NodeConfig:
             "one of " + ", ".join(f'"{name}"' for name in get_args(Redirect)),
         ),
     )
+    join: bool = attrs.field(default=False)
 
     def __attrs_post_init__(self) -> None:
         ids = [member.member_id for member in self.members]
