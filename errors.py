@@ -156,16 +156,16 @@ class HandshakeError(TransportError):
         self.reason = reason
 
 
-class RemovedError(QuorateError):
-    """This member was removed from its cluster, and has nothing left to do there."""
-
-
 class HistoryError(QuorateError):
     """A recorded history is malformed, or has an operation that the checker does not know."""
 
 
 class SafetyViolationError(QuorateError):
     """The member saw what the protocol rules out. It stops, so that no data is lost."""
+
+
+class RemovedError(QuorateError):
+    """The member was removed from the cluster. It stops, and never comes back under this id."""
 
 
 class RequestError(QuorateError):
