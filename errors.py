@@ -18,6 +18,7 @@
     ├── TransportError              links between members
     │   ├── WireError               bytes from outside are not a valid frame or message
     │   └── HandshakeError          the other end is of another cluster, or another member
+    ├── RemovedError                this member was removed from its cluster
     ├── HistoryError                a recorded history is malformed, or has unknown operations
     ├── SafetyViolationError        the member saw what the protocol rules out, and stopped
     └── RequestError                a command or query of a client
@@ -142,7 +143,17 @@ class WireError(TransportError):
 
 
 class HandshakeError(TransportError):
-    """The other end is of another cluster, speaks another protocol, or is another member."""
+    """The other end is of another cluster, speaks another protocol, or is another member.
+
+    Attributes:
+        status: the number of the `HelloStatus` with which it refused us; None if it did not.
+        reason: in its own words; empty if it did not refuse us.
+    """
+
+    def __init__(self, text: str, status: int | None = None, reason: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
 
 
 class HistoryError(QuorateError):
@@ -151,6 +162,10 @@ class HistoryError(QuorateError):
 
 class SafetyViolationError(QuorateError):
     """The member saw what the protocol rules out. It stops, so that no data is lost."""
+
+
+class RemovedError(QuorateError):
+    """The member was removed from the cluster. It stops, and never comes back under this id."""
 
 
 class RequestError(QuorateError):

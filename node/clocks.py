@@ -118,7 +118,8 @@ class Clocks:
         at = self._now() * 1000
         # A standby believes the voters, and its own clock only where those have no quorum.
         names = self._state.names
-        offsets = {names[each]: offset for each, offset in self._others.items()}
+        # Voters that have gone since do not count any more.
+        offsets = {names[each]: offset for each, offset in self._others.items() if each in names}
         offsets[self._state.own] = own - at
         reached = self._state.quorums.time(offsets)
         skew = own - at - reached

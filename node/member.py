@@ -21,12 +21,13 @@ connection or a silent peer does not.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
+import attrs
 import trio
 
-from ..errors import check_interpreter
-from ..storage import ThreadExecutor
+from ..errors import RemovedError, check_interpreter
+from ..storage import ThreadExecutor, VotingRight
 from ..storage.lmdb.environment import free_bytes
 from ..storage.writing.executor import nothing
 from ..transport import (
@@ -36,6 +37,7 @@ from ..transport import (
     Founding,
     FrameStream,
     Hello,
+    HelloStatus,
     LeadershipCession,
     Links,
     Message,
@@ -50,6 +52,7 @@ from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
 from .member_status import Status
+from .membership.admission import take_vote
 from .membership.founding import Founders
 from .one_error import one_error
 from .protocol.states import State
@@ -78,9 +81,10 @@ if TYPE_CHECKING:
 
     from ..storage import ExecutorFactory, Store, Write
     from ..transport import Network, NewLeadershipTerm
-    from .config.config import MemberConfig, NodeConfig
+    from .config.config import NodeConfig
     from .election.transition import Transition
     from .protocol.log_matching import WayToJoin
+    from .protocol.membership import Membership, Seat
     from .requests.request import Request, Stamp
     from .state_machine.service import Service
 
@@ -114,14 +118,17 @@ class Member:
         self.config = config
         self.store = store
         self.incarnation = rng.getrandbits(64)
-        links = self.links = self._links(network, rng, kind_of(service))
         state = self.state = MemberState(config, store)
+        links = self.links = self._links(network, rng, kind_of(service))
         self.clocks = Clocks(clock_ms, state)
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
         lane = executor(_write_nothing, delivered=nothing)  # not the log's thread: see H17
-        self.snapshots = Snapshots(config, store, self.applier, lane, free)
-        self.actions = Actions(store, self.snapshots, links.set_history)
+        configurations = state.configurations
+        self.snapshots = Snapshots(
+            config, store, self.applier, lane, configurations=configurations, free=free
+        )
+        self.actions = Actions(store, self.snapshots, self._on_applied_membership)
         self.voter = Voter(state, store, links, self.clocks)
         self.log_guard = LogGuard(state, store, self.applier)
         self.catchup_rate = CatchupRate(self.applier, config.limits.catchup_bytes_per_second)
@@ -144,8 +151,12 @@ class Member:
         self._server = Server(state, store, self.applier, self.snapshots, self.repair, pace)
         self.election = self._elections()
         self._since = trio.current_time()
-        self._members = tuple(map(_address, config.members))
-        store.on_durable = self._on_durable  # last, because it calls the parts made above
+        self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
+        self._removed = trio.Event()
+        self._removed_by = ""
+        # Last, because they call the parts made above.
+        store.on_durable = self._on_durable
+        store.on_membership = self._on_membership
 
     def __repr__(self) -> str:
         return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
@@ -159,7 +170,8 @@ class Member:
             incarnation=self.incarnation,
             instance=self.store.identity.instance_id,
             bind=Address(config.member_listen_host, config.own.member_port),
-            peers={peer.member_id: Address(peer.host, peer.member_port) for peer in config.peers},
+            advertised=Address(config.own.host, config.own.member_port),
+            peers=self.state.configurations.addresses(self.state.membership),
             network=network,
             handler=self,
             rng=rng,
@@ -244,6 +256,7 @@ class Member:
                 consensus.start_soon(self.applier.run, self.actions.act)
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
+                consensus.start_soon(self._leave)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
@@ -287,6 +300,39 @@ class Member:
         self.election.observers.append(observer)
 
     # --- the links' handler -----------------------------------------------------------------------
+
+    def admits(self, hello: Hello) -> tuple[HelloStatus, str]:
+        """Say whether a member may call us."""
+        member, own = hello.member_id, self.config.member_id
+        # What is applied is committed, so a removed member stays removed. But a store without a
+        # vote may still be at the history from before a restore.
+        applied = self.configuration
+        if self.state.votes and applied.is_removed(member):
+            words = f"member {member} was removed; the configuration is version {applied.version}"
+            return HelloStatus.REMOVED, words
+        known = self.state.configurations.addresses(self.state.membership)
+        # One that is newer than our log knows more than we do. Of the same history, it belongs to
+        # us; and a store that joins has no history yet.
+        status = self.store.voting_status
+        ours = hello.history == status.history if status.history else self._joins
+        newer = ours and member >= self.state.membership.next_id
+        if member != own and (member in known or newer):
+            return HelloStatus.ACCEPTED, ""
+        expected = ", ".join(map(str, known)) or "none"
+        return HelloStatus.WRONG_MEMBER, f"member {member}, expected one of {expected}"
+
+    @property
+    def _joins(self) -> bool:
+        return self.store.voting_status.kind is VotingRight.RECOVERING
+
+    def on_peers(self) -> None:
+        """Note to which members there are links now."""
+        self.state.use_peers(self.links.peers)
+
+    def on_removed(self, member: int, reason: str) -> None:
+        """Note that a member says that we were removed from the cluster."""
+        self._removed_by = f"member {member} says: {reason}"
+        self._removed.set()
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
@@ -334,6 +380,35 @@ class Member:
             and hello.log_session_id == role.session_id
         ):
             await role.receive_catchup(hello.join_position, stream)
+
+    def _on_membership(self) -> None:
+        """Use the configuration that has just come into our log, or that a truncation left."""
+        state = self.state
+        state.use_configuration()
+        self.links.set_peers(state.configurations.addresses(state.membership))
+        state.role.on_membership()
+
+    async def _on_applied_membership(self) -> None:
+        """A configuration is applied: take the vote that it may give us, and end others' links."""
+        if await take_vote(self.store, self.configuration):
+            self.links.set_history(self.store.voting_status.history)
+        self.links.judge_anew()
+
+    async def _leave(self) -> Never:
+        """Wait until we are told that we were removed; then end the member.
+
+        Raises:
+            RemovedError: we were.
+        """
+        await self._removed.wait()
+        # Durable, so that it is not tried again after a restart.
+        await self.store.save_voting_status(
+            attrs.evolve(self.store.voting_status, kind=VotingRight.REMOVED)
+        )
+        raise RemovedError(
+            f"member {self.config.member_id} is no part of cluster {self.config.cluster!r} any "
+            f"more: {self._removed_by}"
+        )
 
     def _on_durable(self, position: int) -> None:
         # First: it reports or commits, for which clients wait.
@@ -396,14 +471,31 @@ class Member:
         return (await self._ask(RequestKind.CONTROL, words.encode(), 0)).decode()
 
     @property
+    def configuration(self) -> Membership:
+        """The configuration that is applied here: no new leader can take it back."""
+        return self.state.configurations.at(self.applier.applied_position)
+
+    @property
     def topology(self) -> Topology:
         """The members and the last known leader."""
+        membership, leader = self.configuration, self.state.leader_id
+        # Asked for with each command of some clients, so it is made only when something is new.
+        if self._shown is None or self._shown[0] is not membership or self._shown[1] != leader:
+            hidden = {seat.member_id for seat in membership.joining} - {leader}
+            members = tuple(
+                _address(seat, membership)
+                for seat in membership.seats
+                if seat.member_id not in hidden or seat.member_id == self.config.member_id
+            )
+            self._shown = membership, leader, members
         return Topology(
-            members=self._members,
-            leader_id=self.state.leader_id,
+            members=self._shown[2],
+            leader_id=leader,
             term=self.state.leadership_term,
             own_id=self.config.member_id,
             is_leader=self.requests.leads,
+            version=membership.version,
+            quorum=membership.quorums.smallest,
         )
 
     def now_ms(self) -> int:
@@ -432,14 +524,14 @@ class Member:
         return status.now(self.now_ms())
 
 
-def _address(member: MemberConfig) -> MemberAddress:
+def _address(seat: Seat, membership: Membership) -> MemberAddress:
     return MemberAddress(
-        member.member_id,
-        member.host,
-        member.client_port,
-        member.member_port,
-        member.standby,
-        member.redirect_port,
+        seat.member_id,
+        seat.host,
+        seat.client_port,
+        seat.member_port,
+        not membership.has_vote(seat.member_id),
+        seat.redirect_port,
     )
 
 

@@ -34,6 +34,7 @@ STANDINGS: Final = {
     VotingRight.NEW: "fresh",
     VotingRight.RECOVERING: "recovering",
     VotingRight.VOTER: "member",
+    VotingRight.REMOVED: "removed",
 }
 """The words for a voting status in `INFO` and JSON, where it is called `standing`. They are older
 than the names of `VotingRight`, and programs read them."""
@@ -101,12 +102,22 @@ class Status:
             suspended=self.state.suspended,
             disk_full=self.state.disk_full,
             damage=self._damage,
-            standing="standby" if self.state.standby else STANDINGS[self.store.voting_status.kind],
+            standing=self._standing,
             not_heard=tuple(self.founders.missing),
             snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
             snapshot_failure=self.snapshots.failure,
             clock_skew_ms=self.clocks.skew_ms(now_ms),
         )
+
+    @property
+    def _standing(self) -> str:
+        """The word for whether this member has a vote."""
+        if self.state.standby:
+            return "standby"
+        # Its store may vote, but no configuration counts it yet.
+        if self.state.votes and self.state.own not in self.state.quorums.voters:
+            return "joining"
+        return STANDINGS[self.store.voting_status.kind]
 
     def _role_name(self, current: State) -> str:
         if isinstance(self.state.role, Leadership):
@@ -120,9 +131,9 @@ class Status:
         connected, trouble = links.connected(peer), links.trouble(peer)
         position, pulse = -1, None
         if isinstance(role, Leadership):
-            follower = role.followers[peer]
-            pulse = follower.pulse
-            position = follower.match if pulse.heard_at >= 0 else -1
+            if (follower := role.followers.get(peer)) is not None:
+                pulse = follower.pulse
+                position = follower.match if pulse.heard_at >= 0 else -1
         elif isinstance(role, Following) and peer == role.leader_id:
             pulse = role.pulse
         if pulse is None or pulse.heard_at < 0:

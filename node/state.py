@@ -13,12 +13,14 @@ import attrs
 import trio
 
 from ..storage import LogEnd, VotingRight
-from .protocol.quorum import ANY_STORE, Quorums, VoterId
+from .configurations import Configurations
+from .protocol.quorum import ANY_STORE, VoterId
 from .protocol.role import Role
 
 if TYPE_CHECKING:
     from ..storage import NodeState, Store
     from .config.config import NodeConfig, Timeouts
+    from .protocol.quorum import Quorums
 
 
 @attrs.define
@@ -43,10 +45,12 @@ class MemberState:
 
     Attributes:
         member_id: of this member.
-        standby: it follows, and neither votes, nor stands, nor counts.
-        peers: the other members, ascending.
+        configurations: those in its log.
+        membership: the configuration in force.
+        peers: the other members that we have a link to, ascending: those of the configuration, and
+            others that have called us.
         quorums: the voters, and which of them a decision needs.
-        voters: those of the peers that have a vote: they are asked, and may be counted.
+        voters: those of the other members that have a vote: they are asked, and may be counted.
         names: as which voter each member counts: with the store that its newest link names. The
             name is in no set of voters if the member has no vote by the configuration, or if
             another store of it has the vote.
@@ -56,6 +60,7 @@ class MemberState:
         leader_term: the highest term that anybody was heard to lead.
         leader_contact: when a leader of our term or a newer one was last heard (trio's clock).
         closing: the member is stopping; it stands in no election any more.
+        low_on_disk: so little room is left that the member should not become a voter.
         disk_full: too little room is left on the disk; the member appends nothing.
         tables_damage: the damage that a reader has found, in words; the member is about to restart.
         terminated: set when the whole cluster stops, and this member may.
@@ -65,17 +70,17 @@ class MemberState:
     def __init__(self, config: NodeConfig, store: Store) -> None:
         self.config = config
         self.member_id = config.member_id
-        self.standby = config.own.standby
-        self.peers = tuple(peer.member_id for peer in config.peers)
-        self.voters = tuple(each for each in config.voters if each != self.member_id)
+        self.configurations = Configurations(config, store)
         self._instances = {self.member_id: store.identity.instance_id}
-        self.use_voters(Quorums.of(VoterId(each) for each in config.voters))
+        self.peers = tuple(self.configurations.addresses(self.configurations.in_force))
+        self.use_configuration()
         self.role = Role()
         self.leadership_term = store.log_term
         self.leader_id: int | None = None
         self.leader_term = -1
         self.leader_contact = float("-inf")
         self.closing = False
+        self.low_on_disk = False
         self.disk_full = False
         self.tables_damage = ""
         self.terminated = trio.Event()
@@ -87,14 +92,26 @@ class MemberState:
         """How long the member waits for what."""
         return self.config.timeouts
 
+    def use_configuration(self) -> None:
+        """Decide by the configuration that is in force in our log now."""
+        self.membership = self.configurations.in_force
+        self.use_voters(self.membership.quorums)
+
     def use_voters(self, quorums: Quorums[VoterId]) -> None:
         """Decide by these voters from now on."""
         # Each member has one name, which could not be in a set of both kinds of names.
         kinds = {voter.instance_id == ANY_STORE for voter in quorums.voters}
         assert len(kinds) == 1, f"{quorums}: some stores are named, and some are not"
         self.quorums = quorums
-        members = (self.member_id, *self.peers)
-        self.names = {member: self._name(member) for member in members}
+        voters = {voter.member_id for voter in quorums.voters}
+        self.voters = tuple(sorted(voters - {self.member_id}))
+        members = {self.member_id, *self.peers, *voters}
+        self.names = {member: self._name(member) for member in sorted(members)}
+
+    def use_peers(self, peers: tuple[int, ...]) -> None:
+        """Note to which members we have links."""
+        self.peers = peers
+        self.use_voters(self.quorums)
 
     def use_store(self, member: int, instance: int) -> bool:
         """Note with which store a member speaks; return whether it spoke with another one before.
@@ -117,14 +134,37 @@ class MemberState:
         return self.names[self.member_id]
 
     @property
+    def standby(self) -> bool:
+        """Whether this member follows, and neither stands nor counts."""
+        seat = self.membership.seat(self.member_id)
+        voter = self.membership.has_vote(self.member_id)
+        return seat is not None and not seat.is_to_vote and not voter
+
+    @property
+    def needs_claim(self) -> bool:
+        """Whether our store is not the one that the configuration has for our seat."""
+        seat, own = self.membership.seat(self.member_id), self._instances[self.member_id]
+        if seat is None or (self.membership.version == 0 and self.standby):
+            return False
+        named = self.membership.version == 0 or seat.instance == own
+        return not (named and self.votes)
+
+    def speaks_with(self, member: int) -> int:
+        """Return the store with which a member speaks; 0 if it was not heard."""
+        return self._instances.get(member, ANY_STORE)
+
+    @property
     def alone(self) -> bool:
         """Whether our own agreement is enough for every decision."""
         return self.quorums.agree({self.own})
 
     @property
     def votes(self) -> bool:
-        """Whether we may vote, stand and be counted; see :mod:`.membership.admission`."""
-        return not self.standby and self._store.recorded.voting_status.kind is VotingRight.VOTER
+        """Whether our store may vote; see :mod:`.membership.admission`.
+
+        Whether its vote counts is for the configuration of the candidate to say.
+        """
+        return self._store.recorded.voting_status.kind is VotingRight.VOTER
 
     @property
     def promised(self) -> NodeState:

@@ -15,10 +15,11 @@ from ..errors import (
     ConfigurationError,
     DamagedRecordError,
     LostStoreError,
+    RemovedError,
     StorageError,
     StoreMismatchError,
 )
-from ..storage import EMPTY_LOG, Store
+from ..storage import EMPTY_LOG, Identity, Store, VotingRight, VotingStatus, make_store
 from ..storage.lmdb.file_check import DATA_FILE
 from .config.config import NodeConfig
 from .state_machine.service import KEY_VALUE, Service, kind_of
@@ -69,9 +70,15 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
 
     Raises:
         StorageError: it is another member's, is in use, or is damaged beyond repair.
+        RemovedError: its member was removed from the cluster.
     """
-    others = config.own.standby or len(config.voters) > 1
+    others = config.own.standby or config.join or len(config.voters) > 1
     with advising_recovery(config):
+        if config.join and not (config.directory / "log" / DATA_FILE).exists():
+            # It comes to a cluster that runs, so it is no founder.
+            identity = Identity(config.cluster, config.member_id, rng.getrandbits(64))
+            status = VotingStatus(VotingRight.RECOVERING)
+            make_store(config.directory / "log", identity, status)
         store = Store.open(
             config.directory / "log",
             cluster=config.cluster,
@@ -81,6 +88,12 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
             peers=others,
             journal_bytes=config.limits.journal_bytes,
         )
+        if store.voting_status.kind is VotingRight.REMOVED:
+            store.close()
+            raise RemovedError(
+                f"member {config.member_id} was removed from cluster {config.cluster!r}; its data "
+                f"in {config.directory} is not needed there any more"
+            )
         lost = store.recorded.lost
         if lost == EMPTY_LOG or others:
             return store

@@ -16,7 +16,7 @@ The names, by what they are for:
   and the protocols `Service` and `SnapshotService`.
 - Look at it: `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`.
 - Errors: `QuorateError` is the base of all. `ConfigurationError`, `UsageError`,
-  `UnsupportedError`, `HistoryError`, `SafetyViolationError`.
+  `UnsupportedError`, `RemovedError`, `HistoryError`, `SafetyViolationError`.
 - Errors of a request: `RequestError`, and below it `NoLeaderError`, `UnknownOutcomeError`,
   `RefusedError`, `OversizedRequestError`, `KeyValueError`.
 - Errors of the disk: `StorageError`, and below it `StoreMismatchError`, `StoreBusyError`,
@@ -46,6 +46,7 @@ _HOMES: Final = {
         "DamagedTablesError",
         "HandshakeError",
         "HistoryError",
+        "RemovedError",
         "KeyValueError",
         "LostStoreError",
         "NoLeaderError",
@@ -108,6 +109,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .errors import PrunedError as PrunedError
     from .errors import QuorateError as QuorateError
     from .errors import RefusedError as RefusedError
+    from .errors import RemovedError as RemovedError
     from .errors import RequestError as RequestError
     from .errors import SafetyViolationError as SafetyViolationError
     from .errors import StorageError as StorageError

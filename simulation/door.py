@@ -112,7 +112,7 @@ class Door:
         self._tell(Asked(serial))
         timeouts, latency = self._world.setting.timeouts, self._world.setting.latency
         patience = self.rng.choice(PATIENCE) * timeouts.leader_heartbeat_timeout
-        at = self.rng.choice(among or tuple(self._world.hosts))
+        at = self.rng.choice(among or self._world.present)
         way_back = latency * self.rng.random()
         try:
             with trio.move_on_after(patience):

@@ -30,6 +30,9 @@ PAUSES: Final = (0.02, 0.2, 1.0, 3.0)
 
 AT_A_LEADERS_STATE: Final = 0.15
 AT_ANY_STATE: Final = 0.02
+AT_A_CHANGE: Final = 0.1
+"""Probability of a fault at the moment when a member's configuration is another one, more of them
+at a leader. Larger: few changes come to their end."""
 
 
 class Nemesis:
@@ -59,6 +62,7 @@ class Nemesis:
         self._weights = [weights[name] for name in self._names]
         self._strikes = [name for name in STRIKES if weights.get(f"{name} at a transition")]
         self._seen = 0
+        self._versions: dict[int, int] = {}
         self._marked: list[int] = []
         self._mark = trio.Event()
         world.after_every_event(self._watch)
@@ -106,7 +110,7 @@ class Nemesis:
             host.disk.latency = self.world.setting.fsync
             self.world.network.refuse(host.name, refused=False)
             for other in self.world.others(i):
-                self.world.network.set_pace(host.name, f"h{other}", None)
+                self.world.network.set_pace(host.name, self.world.name(other), None)
         self.world.mend()
 
     def check_failures(self) -> None:
@@ -121,8 +125,23 @@ class Nemesis:
                 raise failure
             self.context.counts["stopped itself"] += 1
 
-    def _watch(self, _member: int) -> None:
+    def _watch_change(self, member: int) -> None:
+        """Choose a member for a fault at the moment when its configuration changes."""
+        now = self.context.observer.known.in_force.get(member)
+        version = now.version if now is not None else 0
+        before = self._versions.get(member, 0)
+        if version == before:
+            return
+        self._versions[member] = version
+        leads = member in self.context.observer.known.leads
+        likely = AT_A_CHANGE * (2 if leads else 1)
+        if self.context.nursery is not None and self._strikes and self.rng.random() < likely:
+            self._marked.append(member)
+            self._mark.set()
+
+    def _watch(self, member: int) -> None:
         """Choose some members for a fault at the moment when they enter a state."""
+        self._watch_change(member)
         for transition in self.world.transitions[self._seen :]:
             leads = transition.after in LEADER_STATES
             likely = AT_A_LEADERS_STATE if leads else AT_ANY_STATE
@@ -144,7 +163,7 @@ class Nemesis:
             await FAULTS[name](self.context)
 
     def _count(self, name: str, *details: int) -> None:
-        self.context.counts[name] += 1
+        self.context.count(name)
         self.world.trace.tell("fault", -1, name, *details)
 
 

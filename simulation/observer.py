@@ -7,6 +7,7 @@ since it last looked are the facts that it tells, in the order in which one rest
 
 from __future__ import annotations
 
+import functools
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,14 @@ import attrs
 import trio
 
 from ..node.leader.leadership import Leadership
-from ..storage import EMPTY_LOG, decode_header_untrusted
+from ..node.protocol.membership import Membership, decode_membership_untrusted
+from ..storage import (
+    EMPTY_LOG,
+    EntryKind,
+    decode_entries_untrusted,
+    decode_header_untrusted,
+)
+from ..storage.log.batch import HEADER_BYTES
 from ..transport import (
     AppendPosition,
     CommitPosition,
@@ -27,15 +35,20 @@ from ..transport import (
 )
 from .invariants import INVARIANTS, ViolationError
 from .watching.facts import (
+    Appended,
     Batch,
     Claimed,
     Committed,
     Counted,
+    Created,
     CutOff,
     Deposed,
+    Dismissed,
     Elected,
+    InForce,
     Installed,
     Leased,
+    Listed,
     Promised,
     Recorded,
     Said,
@@ -53,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..node import Member
-    from ..storage import NodeState, TermRow
+    from ..storage import BatchHeader, NodeState, TermRow
     from ..storage.log.state import Recorded as StoreState
     from ..transport import Message
     from .watching.facts import Fact
@@ -75,6 +88,10 @@ class _Seen:
     role: Leadership | None = None
     writes: bool = False
     counted: dict[int, int] = attrs.field(factory=dict[int, int])
+    membership: Membership | None = None
+    rows: object = None
+    appending: bool = False
+    dismissed: bool = False
 
 
 class Observer:
@@ -129,12 +146,16 @@ class Observer:
         promised = state.node_state
         if state.lost != EMPTY_LOG:
             self.tell(CutOff(i, state.append_position))
-        self.tell(Started(i, state.append_position, promised.candidate_term, promised.voted_for))
+        term, voted_for = promised.candidate_term, promised.voted_for
+        instance = store.identity.instance_id
+        self.tell(Started(i, state.append_position, term, voted_for, instance))
         self.tell(VotingStatus(i, member.state.votes))
         self._seen[i] = _Seen(member, state, promised=promised)
         self._look_for_snapshot(i, member)
         self._read_terms(i, state.terms)
         self._read_log(i, member)
+        self._watch_append(i, member)
+        self._watch_commit(i, member)
         truncate = store.truncate
 
         async def watched(position: int, *, last_term: int | None = None) -> None:
@@ -147,6 +168,45 @@ class Observer:
 
         setattr(store, "truncate", watched)  # noqa: B010 - of this one store
         self.look(i)
+
+    def _watch_append(self, i: int, member: Member) -> None:
+        """Look at each configuration that the member submits to its log."""
+        append = member.store.append
+
+        def watched(
+            batch: bytes,
+            *,
+            header: BatchHeader | None = None,
+            done: Callable[[], None] | None = None,
+        ) -> None:
+            membership = membership_of(batch)
+            if membership is None:
+                append(batch, header=header, done=done)
+                return
+            seen = self._seen[i]
+            # Parts of the member are called in the middle of this, and what they send is looked at.
+            seen.appending = True
+            end = decode_header_untrusted(batch).end
+            self.tell(Appended(i, end, membership))
+            append(batch, header=header, done=done)
+            seen.appending = False
+            self.look(i)
+
+        setattr(member.store, "append", watched)  # noqa: B010 - of this one store
+
+    def _watch_commit(self, i: int, member: Member) -> None:
+        """Look at a leader's commit before its followers have heard of it."""
+        commit = member.applier.commit
+
+        def watched(position: int) -> None:
+            commit(position)
+            self.look(i)
+
+        setattr(member.applier, "commit", watched)  # noqa: B010 - of this one member
+
+    def created(self, i: int) -> None:
+        """There is a machine for a new member."""
+        self.tell(Created(i))
 
     def gone(self, i: int) -> None:
         """A member does not run any more."""
@@ -180,6 +240,7 @@ class Observer:
         member = seen.member
         if member.store.recorded is not seen.state:
             self._look_at_disk(i, seen)
+        self._look_at_membership(i, seen)
         commit = member.applier.commit_position
         if member.store.recorded.lost != EMPTY_LOG:  # what it has applied may go further
             commit = min(commit, member.store.append_position)
@@ -214,6 +275,21 @@ class Observer:
         if state.append_position > self.known.disks[i].end:
             self._read_log(i, member)
 
+    def _look_at_membership(self, i: int, seen: _Seen) -> None:
+        """Look by which configuration a member decides, and what its store says of it."""
+        state, membership = seen.state, getattr(seen.member.state, "membership", None)
+        memberships = getattr(state, "memberships", ())
+        if memberships is not seen.rows:
+            seen.rows = memberships
+            rows = [(row.position, decode(row.payload)) for row in memberships]
+            self.tell(Listed(i, tuple((at, value) for at, value in rows if value is not None)))
+        if membership is not None and membership is not seen.membership and not seen.appending:
+            seen.membership = membership
+            self.tell(InForce(i, membership))
+        if state.voting_status.kind.name == "REMOVED" and not seen.dismissed:
+            seen.dismissed = True
+            self.tell(Dismissed(i))
+
     def _look_for_snapshot(self, i: int, member: Member) -> None:
         """Look whether the log begins anew behind all that was known of it."""
         if member.store.start_position > self.known.disks[i].end:
@@ -232,7 +308,10 @@ class Observer:
         for raw in member.store.scan(disk.end):
             header = decode_header_untrusted(raw)
             prefix = blake2b(prefix + raw, digest_size=PREFIX_BYTES).digest()
-            self.tell(Recorded(i, Batch(header.position, header.end, header.term, prefix)))
+            batch = Batch(
+                header.position, header.end, header.term, prefix, membership_of(raw, header)
+            )
+            self.tell(Recorded(i, batch))
 
     def _look_at_role(self, i: int, seen: _Seen, role: Leadership | None) -> None:
         if seen.role is not None:
@@ -240,6 +319,7 @@ class Observer:
         seen.role, seen.writes = role, False
         seen.counted.clear()
         if role is not None:
+            self._look_at_disks()
             self.tell(Elected(i, role.term))
             for j, other in self._seen.items():
                 if j != i and other.role is not None:
@@ -264,3 +344,18 @@ class Observer:
                 seen.counted[j] = counted
                 self._look_at_disks()
                 self.tell(Counted(i, j, role.term, counted))
+
+
+def membership_of(raw: bytes, header: BatchHeader | None = None) -> Membership | None:
+    """Give the configuration in a batch, None if it has none."""
+    # An entry of membership is alone in its batch, so the first kind says it all.
+    count = (header or decode_header_untrusted(raw)).count
+    if not count or raw[HEADER_BYTES] != EntryKind.MEMBERSHIP:
+        return None
+    return decode(bytes(decode_entries_untrusted(raw)[0].payload))
+
+
+@functools.cache
+def decode(payload: bytes) -> Membership | None:
+    """Give the configuration of an entry; equal ones are one value."""
+    return decode_membership_untrusted(payload)

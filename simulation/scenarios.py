@@ -140,9 +140,13 @@ USUAL: Final[dict[str, float]] = {
     "lose disk": 0.2,
     "set clock": 0.5,
 }
-"""All faults, with weights that still let the cluster make progress at times."""
+"""All faults that are no changes of the membership, with weights that still let the cluster make
+progress at times."""
 
-assert USUAL.keys() == FAULTS.keys()
+CHANGES: Final = {"members": 6.0}
+"""Operators change the membership, of which all other scenarios know nothing."""
+
+assert (USUAL | CHANGES).keys() == FAULTS.keys()
 
 _STRIKES: Final = {f"{name} at a transition": 1.0 for name in STRIKES}
 
@@ -162,6 +166,19 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         wipes=0.2,
         snapshots=0.3,
         standbys=1,
+    ),
+    "members": Scenario(
+        "members are added, replaced, moved and removed, among every fault there is",
+        USUAL | _STRIKES | CHANGES,
+        clocks=True,
+        wipes=0.2,
+        snapshots=0.3,
+    ),
+    "changes": Scenario(
+        "members are added, replaced, moved and removed; they die, and come back",
+        _only("kill", "revive", "crash at a transition", "isolate at a transition", "transfer")
+        | CHANGES,
+        snapshots=0.3,
     ),
     "calm": Scenario("no fault at all: load, and what it costs", {}),
     "crashes": Scenario(

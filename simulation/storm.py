@@ -8,11 +8,13 @@ Each round is a storm of faults under load, and then:
 2. All intact members are healed. They must follow one leader, serve, and have equal states. A
   reader
    with only one of their directories must be able to find what is committed.
+   Members without a seat must find that out, and end.
 3. Members with damaged recordings get empty disks, and sometimes an intact member does, too. Each
    one must catch up before the next step (see :mod:`.faults.disks`).
 4. The clients' history of the round is checked from outside.
 
-For each healing the cluster has :meth:`Storm.patience` of virtual time.
+For each healing the cluster has :meth:`Storm.patience` of virtual time. A change of the membership
+that was begun must end in that time, and members that are to get a vote must get it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ import trio
 
 from ..errors import RequestError
 from ..node import State
+from ..node.protocol.quorum import VoterId
+from ..node.protocol.quorum import quorum as quorum_size
 from ..node.state_machine.applier import CUT_SECONDS
 from ..storage import EntryKind, decode_entries_untrusted
 from .door import Door, Serials
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..node import Service
+    from .machines.clock import Clock
     from .observer import Observer
     from .scenarios import Scenario
     from .watching.facts import Batch
@@ -106,9 +111,10 @@ class Storm:
         Raises:
             ViolationError: an invariant is violated.
         """
+        self.world.make_clock = self._clock
         for i, host in self.world.hosts.items():
             host.litter()
-            host.clock = self.scenario.clock(random.Random(f"{self.world.setting.seed}/clock/{i}"))
+            host.clock = self._clock(i)
         await self.world.start()
         end = trio.current_time() + seconds
         while (left := end - trio.current_time()) > 0:
@@ -121,6 +127,9 @@ class Storm:
                 nursery.cancel_scope.cancel()
             await self._heal()
             self.rounds += 1
+
+    def _clock(self, i: int) -> Clock:
+        return self.scenario.clock(random.Random(f"{self.world.setting.seed}/clock/{i}"))
 
     async def _rage(self, seconds: float) -> None:
         """Run the nemesis for `seconds`; a fault that never ends is a defect of the simulation."""
@@ -150,13 +159,11 @@ class Storm:
         return patience + (CUT_SECONDS if self._hanging else 0.0)
 
     async def _heal(self) -> None:
-        world, ids = self.world, list(self.world.hosts)
-        intact = [i for i in ids if i not in self.nemesis.context.rotten]
+        world = self.world
+        intact = [i for i in self._members() if i not in self.nemesis.context.rotten]
         await self._let_go(world.others(*intact))
         self.nemesis.check_failures()
-        voting = [i for i in intact if self.observer.known.disks[i].votes]
-        size = self.observer.known.quorum
-        quorum = self.rng.sample(voting, size) if len(voting) >= size else intact
+        quorum = self._quorum(intact)
         others = world.others(*quorum)
         chance = self.rng.random()
         self._hanging = chance >= 0.7
@@ -168,19 +175,97 @@ class Storm:
         else:
             self._hang(others)
         await self._serves(quorum)
+        await self._within(self._settled, f"a change of the members ends at {quorum}")
         self._hanging = False
         self._hang_in_a_ballot.clear()
         for i in others:
             world.hosts[i].disk.mend()
         world.mend()
+        self._make_machines()
+        intact = [i for i in self._members() if i not in self.nemesis.context.rotten]
         await self._serves(intact)
         await self._converges(intact)
-        await self._replace_disks(intact)
+        await self._replace_disks()
+        await self._dismisses()
         for workload in self.workloads:
             await workload.finish(self.doors[0])
-        await self._converges(ids)
-        await self._tell(ids)
+        await self._converges(self._members())
+        await self._tell(self._members())
         self.nemesis.check_failures()
+
+    # --- members ----------------------------------------------------------------------------------
+
+    def _members(self) -> list[int]:
+        """Give the members with a machine that have a seat, as far as that is committed."""
+        latest, hosts = self.observer.known.latest, self.world.hosts
+        return [i for i in hosts if not latest.version or latest.seat(i) is not None]
+
+    def _quorum(self, intact: list[int]) -> list[int]:
+        """Draw a smallest set of intact members that can decide.
+
+        By the last configuration, and by each in a log that may still be committed. All intact ones
+        if there is none.
+        """
+        known = self.observer.known
+        opened = known.open_configurations()
+        if [each.version for each in opened] == [0]:
+            voting = [i for i in intact if known.is_there(VoterId(i))]
+            size = quorum_size(len(known.first.voters))
+            return self.rng.sample(voting, size) if len(voting) >= size else intact
+
+        def can_decide(members: list[int]) -> bool:
+            return all(
+                each.quorums.agree(
+                    {
+                        voter
+                        for voter in each.quorums.voters
+                        if voter.member_id in members and known.is_there(voter)
+                    }
+                )
+                for each in opened
+            )
+
+        found = [*intact]
+        if can_decide(found):
+            for i in self.rng.sample(intact, len(intact)):
+                fewer = [each for each in found if each != i]
+                found = fewer if can_decide(fewer) else found
+        return found
+
+    def _settled(self) -> bool:
+        """Whether no change of the voters is under way, by what is committed."""
+        return not self.observer.known.latest.joint
+
+    def _make_machines(self) -> None:
+        """Make the machines of new members that nobody has made yet."""
+        latest = self.observer.known.latest
+        for i in latest.ids:
+            if i not in self.world.hosts:
+                self.world.create(i, latest)
+
+    async def _dismisses(self) -> None:
+        """Check that members without a seat end when they meet the present members."""
+        world, known = self.world, self.observer.known
+        gone = [i for i in world.present if known.latest.is_removed(i)]
+        addresses = {(seat.host, seat.member_port) for seat in known.latest.seats}
+        meet: list[int] = []
+        for i in gone:
+            last = known.disks[i].configurations[-1:]
+            seats = {(s.host, s.member_port) for _, each in last for s in each.seats}
+            seeds = {(each.host, each.member_port) for each in world.hosts[i].config.members}
+            if addresses & (seats or seeds):
+                meet.append(i)
+            if world.hosts[i].ending:
+                await world.hosts[i].gone()
+            if world.hosts[i].stopped:
+                await world.start(i)
+        await self._within(
+            lambda: all(world.hosts[i].retired for i in meet), f"members {meet} know of their end"
+        )
+        # The rest knows no address that is in use. Nobody waits for them.
+        await self._let_go(gone)
+        for i in gone:
+            world.hosts[i].retired = True
 
     def _hang(self, ids: list[int]) -> None:
         """Make disks hang: at once, or when their member becomes a candidate."""
@@ -198,18 +283,19 @@ class Storm:
     async def _let_go(self, ids: list[int]) -> None:
         await self.world.kill(*(i for i in ids if not self.world.hosts[i].stopped))
 
-    async def _replace_disks(self, intact: list[int]) -> None:
+    async def _replace_disks(self) -> None:
         """Replace damaged disks, and sometimes an intact one; one at a time, without faults."""
-        ids = list(self.world.hosts)
-        replaced = list(self.nemesis.context.rotten)
+        ids, context = self._members(), self.nemesis.context
+        replaced = [i for i in context.rotten if i in ids]
         if not replaced and len(ids) > 1 and self.rng.random() < self.scenario.wipes:
-            replaced = [self.rng.choice(intact)]
+            intact = [i for i in ids if context.may_spoil(i)]
+            replaced = [self.rng.choice(intact)] if intact else []
         for i in replaced:
             await self.world.wipe(i)
-            self.nemesis.context.counts["replaced disk"] += 1
+            context.count("replaced disk")
             await self._serves([j for j in ids if j == i or not self.world.hosts[j].stopped])
-            await self._converges(self.world.running())
-        self.nemesis.context.rotten.clear()
+            await self._converges([j for j in self.world.running() if j in ids])
+        context.rotten.clear()
 
     async def _serves(self, ids: list[int]) -> None:
         """Check that these members soon have a leader among them, which takes commands.
@@ -224,10 +310,14 @@ class Storm:
                 await world.start(i)
 
         def joined() -> bool:
-            running = [world.hosts[i].running.status() for i in ids if world.hosts[i].member]
+            # A change that was under way may have removed some of them by now.
+            present = self._members()
+            members = [i for i in ids if i in present]
+            running = [world.hosts[i].running.status() for i in members if world.hosts[i].member]
             leaders = {each.leader_id for each in running if each.state == "CLOSED"}
-            closed = all(each.state == "CLOSED" for each in running) and len(running) == len(ids)
-            return closed and len(leaders) == 1 and (self._hanging or not leaders.isdisjoint(ids))
+            closed = all(each.state == "CLOSED" for each in running)
+            there = len(running) == len(members) and len(leaders) == 1
+            return closed and there and (self._hanging or not leaders.isdisjoint(members))
 
         await self._within(joined, f"members {ids} follow one leader")
         with trio.move_on_after(self.patience) as scope:
@@ -259,11 +349,31 @@ class Storm:
 
         await self._within(equal, f"members {ids} have applied everything up to {end}")
         self.observer.tell(Settled(next(iter(world.leaders()), ids[0]), end))
-        disks = self.observer.known.disks
+        while left := self._without_vote(ids):
+            # One after the other, since a change waits until the one before is done.
+            await self._gets_a_vote(ids, left)
+        await self._within(self._settled, "a change of the members ends")
+
+    async def _gets_a_vote(self, ids: list[int], left: list[int]) -> None:
         await self._within(
-            lambda: all(disks[i].votes for i in ids if i in self.observer.known.voters),
-            f"the stores of members {ids} have a vote",
+            lambda: len(self._without_vote(ids)) < len(left),
+            f"the store of one of members {left} gets a vote",
         )
+
+    def _without_vote(self, ids: list[int]) -> list[int]:
+        """Give the members that are to have a vote, and whose store has none yet."""
+        known = self.observer.known
+        latest = known.latest
+        if not latest.version:
+            voters = [voter.member_id for voter in latest.voters]
+            return [i for i in ids if i in voters and not known.disks[i].votes]
+        return [
+            seat.member_id
+            for seat in latest.seats
+            if seat.member_id in ids
+            and seat.is_to_vote
+            and VoterId(seat.member_id, known.disks[seat.member_id].instance) not in latest.voters
+        ]
 
     async def _tell(self, ids: list[int]) -> None:
         """Check that a reader with only a member's directory finds what is committed."""

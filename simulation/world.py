@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final, Generic
 import attrs
 import trio
 
-from ..errors import NoLeaderError, UnknownOutcomeError
+from ..errors import NoLeaderError, RemovedError, UnknownOutcomeError, leaves
 from ..node import MemberConfig, NodeConfig, State
-from ..node.config.config import Limits
+from ..node.config.config import MAX_MEMBERS, Limits
 from ..node.one_error import one_error
+from ..node.protocol.membership import MemberRole
 from ..storage.testing import found_cluster
 from ..transport.testing import MemoryNetwork
+from .machines.clock import Clock
 from .machines.disk import Disk, Fate
 from .machines.host import Host, S_co
 from .machines.scheduler import seeded_scheduler
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..node import Member, Timeouts, Transition
+    from ..node.protocol.membership import Membership, Seat
     from ..transport import Message
     from .machines.host import ServiceFactory
     from .observer import Observer
@@ -48,7 +51,7 @@ class World(Generic[S_co]):
 
     Attributes:
         network: the network between the hosts "h0", "h1" and so on.
-        hosts: the hosts by member id.
+        hosts: the hosts by member id, also those of members that were removed.
         transitions: transitions of all elections, oldest first.
         failures: the error that ended a member, by member.
         messages: messages between members; a script may drop or hold them.
@@ -57,6 +60,7 @@ class World(Generic[S_co]):
         services: the services of all starts of all members.
         trace: every event.
         observer: sees what members receive, send and make durable; may be None.
+        make_clock: gives the clock of a machine that is made later.
     """
 
     def __init__(
@@ -81,39 +85,87 @@ class World(Generic[S_co]):
         self.refused: list[bytes] = []
         self.services: list[S_co] = []
         self.pauses = Pauses()
+        self.make_clock: Callable[[int], Clock] = lambda _: Clock()
         self._nursery = nursery
+        self._directory = directory
+        self._service = service
         self._after: list[Callable[[int], None]] = []
         members = tuple(
             MemberConfig(i, f"h{i}", 7000, 6000, standby=i not in setting.voters)
             for i in range(setting.members)
         )
-        self.hosts = {
-            i: self._host(i, members, directory / f"member-{i}", service)
-            for i in range(setting.members)
-        }
+        self.hosts = {i: self._host(i, members) for i in range(setting.members)}
         if setting.founded:
             stores = {i: self.hosts[i].config.directory / "log" for i in setting.voters}
             found_cluster(
                 stores, cluster="simulated", rng=random.Random(f"{setting.seed}/founders")
             )
 
-    def _host(
-        self, i: int, members: tuple[MemberConfig, ...], folder: Path, service: ServiceFactory[S_co]
-    ) -> Host[S_co]:
+    def _host(self, i: int, members: tuple[MemberConfig, ...], *, join: bool = False) -> Host[S_co]:
         setting = self.setting
-        policy = setting.snapshot
         config = NodeConfig(
-            "simulated", i, folder, members, "lan", setting.timeouts, LIMITS, snapshot=policy
+            "simulated",
+            i,
+            self._directory / f"member-{i}",
+            members,
+            "lan",
+            setting.timeouts,
+            LIMITS,
+            snapshot=setting.snapshot,
+            join=join,
         )
         rng = random.Random(f"{setting.seed}/disk/{i}")
         disk = Disk(rng, setting.fsync, setting.fsync_jitter)
-        return Host(config, self.network, service, setting.seed, self.pauses, disk)
+        return Host(config, self.network, self._service, setting.seed, self.pauses, disk)
+
+    # --- members that come and go
+
+    @property
+    def membership(self) -> Membership:
+        """The newest configuration that a running member has applied."""
+        running = [host.member for host in self.hosts.values() if host.member is not None]
+        found = (member.configuration for member in running)
+        return max(found, key=lambda each: each.version)
+
+    def create(self, i: int, membership: Membership | None = None) -> Host[S_co]:
+        """Make the machine of a new member, with an empty disk and a joiner's file.
+
+        Args:
+            i: its id, which has a seat.
+            membership: the present members, which are listed in its file; by default those that a
+                running member has applied.
+        """
+        now = membership or self.membership
+        seat = now.seat(i)
+        assert seat is not None, f"member {i} has no seat in {now}"
+        assert i not in self.hosts, f"member {i} has a machine already"
+        # The file has as many seeds as it may have, those that vote first.
+        others = sorted(
+            (each for each in now.seats if each.member_id != i),
+            key=lambda each: not now.has_vote(each.member_id),
+        )
+        listed = sorted([seat, *others[: MAX_MEMBERS - 1]], key=lambda each: each.member_id)
+        host = self.hosts[i] = self._host(i, tuple(map(_entry, listed)), join=True)
+        host.clock = self.make_clock(i)
+        if self.observer is not None:
+            self.observer.created(i)
+        self.trace.tell("created", i, host.name)
+        return host
+
+    def readdress(self, i: int, member_port: int) -> None:
+        """Change where a member listens for members, in its file, from its next start on."""
+        host = self.hosts[i]
+        members = tuple(
+            attrs.evolve(each, member_port=member_port) if each.member_id == i else each
+            for each in host.config.members
+        )
+        host.config = attrs.evolve(host.config, members=members)
 
     # --- members
 
     async def start(self, *ids: int) -> None:
         """Start these members, or all members."""
-        for i in ids or tuple(self.hosts):
+        for i in ids or self.present:
             await self.hosts[i].start(self._nursery, self._run)
 
     async def _run(self, host: Host[S_co]) -> None:
@@ -122,10 +174,14 @@ class World(Generic[S_co]):
         try:
             await host.run(self._attend)
         except Exception as failure:
-            if not self.setting.contain:
+            if any(isinstance(each, RemovedError) for each in leaves(failure)):
+                host.retired = True  # the orderly end of a member that was removed
+                self.trace.tell("removed", i)
+            elif self.setting.contain:
+                self.failures[i] = failure
+                self.trace.tell("fails", i, repr(failure)[:200])
+            else:
                 raise
-            self.failures[i] = failure
-            self.trace.tell("fails", i, repr(failure)[:200])
         finally:
             if self.observer is not None:
                 self.observer.gone(i)
@@ -175,8 +231,9 @@ class World(Generic[S_co]):
 
         setattr(links, "send", watched_send)  # noqa: B010 - overrides it for these links only
         setattr(links, "broadcast", watched_broadcast)  # noqa: B010
-        clocks = [self.hosts[j].clock for j in self.setting.voters]
-        watch_stamps(member, clocks, observer.tell)
+        watch_stamps(
+            member, lambda: {j: host.clock for j, host in self.hosts.items()}, observer.tell
+        )
         member.log_guard.observe(lambda why: observer.tell(LeaderRefused(i, why)))
         observer.attend(member)
 
@@ -269,9 +326,18 @@ class World(Generic[S_co]):
         state = self.hosts[i].running.state
         state.config = attrs.evolve(state.config, timeouts=timeouts)
 
+    @property
+    def present(self) -> tuple[int, ...]:
+        """The members that were not removed."""
+        return tuple(i for i, host in self.hosts.items() if not host.retired)
+
+    def name(self, i: int) -> str:
+        """Return the name of a member's machine in the network."""
+        return self.hosts[i].name
+
     def others(self, *ids: int) -> list[int]:
-        """Return all other members."""
-        return [i for i in self.hosts if i not in ids]
+        """Return all other members that were not removed."""
+        return [i for i in self.present if i not in ids]
 
     def running(self) -> list[int]:
         """Return the running members."""
@@ -282,13 +348,17 @@ class World(Generic[S_co]):
     def isolate(self, i: int) -> None:
         """Cut a member off from all other members."""
         for other in self.others(i):
-            self.network.cut(f"h{i}", f"h{other}")
+            self.network.cut(self.name(i), self.name(other))
 
     def mend(self) -> None:
         """Undo all cuts."""
-        for one in self.hosts:
-            for other in self.others(one):
-                self.network.heal(f"h{one}", f"h{other}", both=False)
+        for one in self.present:
+            self.reconnect(one)
+
+    def reconnect(self, i: int) -> None:
+        """Undo the cuts on all ways from one member."""
+        for other in self.others(i):
+            self.network.heal(self.name(i), self.name(other), both=False)
 
     # --- waiting
 
@@ -362,6 +432,17 @@ class World(Generic[S_co]):
     def path(self, member: int, *, since: int = 0) -> list[str]:
         """Return the names of the states that a member has entered."""
         return [t.after.name for t in self.transitions[since:] if t.member_id == member]
+
+
+def _entry(seat: Seat) -> MemberConfig:
+    """Return the entry of a member in a node.toml."""
+    return MemberConfig(
+        seat.member_id,
+        seat.host,
+        seat.member_port,
+        seat.client_port,
+        standby=seat.role is MemberRole.STANDBY,
+    )
 
 
 @one_error

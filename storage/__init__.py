@@ -33,6 +33,7 @@ from .log.recorder import Write
 from .log.store import Store
 from .rows.identity import Identity
 from .rows.log_end import EMPTY_LOG, LogEnd
+from .rows.membership import MAX_MEMBERSHIP_BYTES, MembershipRow
 from .rows.term_table import ForcedRow, SnapshotRow, TermRow
 from .rows.vote import NodeState
 from .rows.voting_status import VotingRight, VotingStatus
@@ -48,6 +49,7 @@ __all__ = [
     "EMPTY_LOG",
     "HEADER_BYTES",
     "MAX_BATCH_BYTES",
+    "MAX_MEMBERSHIP_BYTES",
     "BatchHeader",
     "CheckedEntries",
     "Description",
@@ -61,6 +63,7 @@ __all__ = [
     "Identity",
     "Job",
     "LogEnd",
+    "MembershipRow",
     "NodeState",
     "ReadOnlyStore",
     "SnapshotFolder",

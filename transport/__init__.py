@@ -4,8 +4,9 @@ This room moves messages. It knows no elections and no store: a record batch is 
 It judges form only; whether a term or a position makes sense, the receiver decides.
 
 Read `messages` for what members say, `wire` for how that looks as bytes, and `links` for how it
-gets from one member to another. Below them, `network` is the seam: TCP there, a network in memory
-in `testing`. `streams` carries catch-up, replay, snapshots and backups.
+gets from one member to another. Which members those are changes at runtime: `peer_links`. Below
+them, `network` is the seam: TCP there, a network in memory in `testing`. `streams` carries
+catch-up, replay, snapshots and backups.
 """
 
 from .codec import MAX_BATCH_BYTES
@@ -66,6 +67,7 @@ from .network import (
     parse_address,
     parse_address_untrusted,
 )
+from .peer_links import PeerAddresses
 from .streams import CONNECTION_ERRORS, FrameStream, open_stream
 from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
@@ -106,6 +108,7 @@ __all__ = [
     "Message",
     "Network",
     "NewLeadershipTerm",
+    "PeerAddresses",
     "ReplayRequest",
     "RequestVote",
     "Scout",

@@ -12,8 +12,8 @@ PROTOCOL_VERSION: Final = 3 << 16
 """Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello.
 
 A member of version 1 has a row for each skipped term, too. A leader of version 2 does not list
-these terms, and that member would truncate its log there. The hello of version 2 does not name the
-store."""
+these terms, and that member would truncate its log there. The hello of version 2 names neither
+the store nor the dialler's address."""
 
 MAX_TERM: Final = 1 << 62
 """Highest term that is accepted. A sum of two still fits 64 bits."""
@@ -90,6 +90,8 @@ class AppendFlags(IntFlag):
     """The follower installs a snapshot, and needs the log behind it afterwards."""
     NO_VOTE = 8
     """The follower has no vote and counts for no quorum."""
+    NO_ROOM = 16
+    """Little room is left on the follower's disk."""
 
 
 class StreamPurpose(IntEnum):
@@ -110,3 +112,5 @@ class HelloStatus(IntEnum):
     WRONG_MEMBER = 2
     WRONG_VERSION = 3
     BUSY = 4
+    REMOVED = 5
+    """The dialler was a member and is none any more. Its id is never used again."""

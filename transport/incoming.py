@@ -13,8 +13,7 @@ that has most of them; a member gets through, since it says hello at once.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -22,7 +21,8 @@ from ..errors import WireError
 from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, HelloStatus, StreamPurpose
 from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
 from .messages import Hello, HelloReply, Message
-from .network import Address, Connection
+from .network import Connection
+from .peer_links import PeerLinks
 from .streams import (
     CONNECTION_ERRORS,
     HELLOS,
@@ -36,6 +36,9 @@ from .wire import FrameDecoder, encode
 
 log = logging.getLogger("quorate.transport")
 
+CLIENT_PURPOSES: Final = {StreamPurpose.REPLAY, StreamPurpose.SNAPSHOT, StreamPurpose.BACKUP}
+"""What a client or a tool may open a connection for; each of them only reads."""
+
 
 class LinkHandler(Protocol):
     """What a member does with its links.
@@ -43,6 +46,25 @@ class LinkHandler(Protocol):
     The synchronous methods run on trio's thread, in the order of events, and must not block. An
     exception from them is a bug, and ends `Links.run`.
     """
+
+    def admits(self, hello: Hello, /) -> tuple[HelloStatus, str]:
+        """Whether the member of a hello may come in; if not, the status and the reason.
+
+        Asked for every purpose, and again by `Links.judge_anew`. A client or a tool, whose
+        ``member_id`` is -1, is not asked about.
+        """
+        ...
+
+    def on_peers(self) -> None:
+        """`Links.peers` has changed."""
+        ...
+
+    def on_removed(self, member: int, reason: str, /) -> None:
+        """A member has answered our dial that we were removed from the cluster, and why.
+
+        The link goes on dialling, and each such answer is reported.
+        """
+        ...
 
     def on_hello(self, member: int, hello: Hello, /) -> None:
         """A link from the member was accepted; messages of its store come next."""
@@ -79,9 +101,8 @@ class Reception:
         cluster: name of the cluster.
         member_id: of this member.
         incarnation: of this process.
-        peers: the other members.
-        handler: gets what arrives.
-        on_dialled: called with each member whose link was accepted.
+        peers: learns which members have a link to us; we have one to each of them.
+        handler: decides which members may come in, and gets what arrives.
         limits: see `LinkLimits`.
         history: of the cluster, 0 while unknown.
         service: kind of our service.
@@ -93,9 +114,8 @@ class Reception:
         cluster: str,
         member_id: int,
         incarnation: int,
-        peers: Mapping[int, Address],
+        peers: PeerLinks,
         handler: LinkHandler,
-        on_dialled: Callable[[int], None],
         limits: LinkLimits,
         history: int = 0,
         service: str = "",
@@ -105,12 +125,11 @@ class Reception:
         self._incarnation = incarnation
         self._peers = peers
         self._handler = handler
-        self._on_dialled = on_dialled
         self._limits = limits
         self._history = history
         self._service = service
         self._links: dict[int, Connection] = {}
-        self._histories: dict[int, int] = {}  # by member, as its hello said
+        self._hellos: dict[int, Hello] = {}  # with which these links began
         self._pending: dict[trio.CancelScope, str] = {}  # hosts of awaited hellos, oldest first
         self._streams = Counter[int]()  # open streams by member
         self._logged: dict[str, None] = {}  # reasons that were logged
@@ -122,10 +141,25 @@ class Reception:
     def know_history(self, history: int) -> None:
         """Note the cluster's history, which is known now; close links of other histories."""
         self._history = history
-        # A list first: `_end_link` changes the dictionary.
-        for member in [each for each in self._links if self._is_other(self._histories[each])]:
-            self._log(f"closed the link from member {member}: it is of another history")
-            self._end_link(member)
+        # A list first: the dictionary changes.
+        for member, hello in list(self._hellos.items()):
+            if self._is_other(hello.history):
+                self._log(f"closed the link from member {member}: it is of another history")
+                self._close_link(member)
+
+    def judge_anew(self) -> None:
+        """Ask the handler again about each link; close those that it refuses now."""
+        for member, hello in list(self._hellos.items()):
+            status, reason = self._handler.admits(hello)
+            if status is not HelloStatus.ACCEPTED:
+                self._log(f"closed the link from member {member}: {reason}")
+                self._close_link(member)
+
+    def _close_link(self, member: int) -> None:
+        """Close the member's link, unless that has happened; report its end."""
+        self._end_link(member)
+        # Behind the report: until then the handler may still send to the member.
+        self._peers.part(member)
 
     def _is_other(self, history: int) -> bool:
         # 0 says "not known yet". Such a member may still belong to us, so it is let in.
@@ -147,6 +181,8 @@ class Reception:
                 await self._serve_stream(hello, FrameStream(connection, decoder, messages))
             finally:
                 self._streams[hello.member_id] -= 1
+                # Ids of members that come and go would pile up otherwise.
+                self._streams += Counter()  # drops those that are 0
 
     async def _await_hello(
         self, connection: Connection
@@ -196,13 +232,8 @@ class Reception:
         if not accepted:
             self._log(f"refused {hello.purpose.name} from member {hello.member_id}: {reason}")
         elif hello.purpose is StreamPurpose.CONSENSUS:
-            # The end of the old link is reported before the new one delivers anything.
-            self._end_link(hello.member_id)
             # Before the answer is sent: as soon as the peer has it, it sends.
-            self._links[hello.member_id] = connection
-            self._histories[hello.member_id] = hello.history
-            self._handler.on_hello(hello.member_id, hello)
-            self._on_dialled(hello.member_id)
+            self._begin_link(hello, connection)
         reply = HelloReply(self._member_id, status, _clip(reason), self._incarnation)
         try:
             with trio.fail_after(self._limits.hello_seconds):
@@ -210,6 +241,20 @@ class Reception:
         except CONNECTION_ERRORS:
             connection.close()  # a registered link ends when it is read from
         return accepted
+
+    def _begin_link(self, hello: Hello, connection: Connection) -> None:
+        """Note that a member's link to us is this connection from now on."""
+        member = hello.member_id
+        # The end of the old link is reported before the new one delivers anything.
+        self._end_link(member)
+        self._links[member] = connection
+        self._hellos[member] = hello
+        # First our link to the member, so that the handler can answer whatever the member says.
+        self._peers.introduce(hello)
+        # A callback of that may have had the handler judge anew, and refuse this very hello.
+        if self._hellos.get(member) is hello:
+            self._handler.on_hello(member, hello)
+            self._peers.nudge(member)
 
     def _judge(self, hello: Hello) -> tuple[HelloStatus, str]:
         """Return the status of a hello and, if refused, what was found and what expected."""
@@ -232,16 +277,9 @@ class Reception:
         if hello.called_member_id not in {NULL_VALUE, self._member_id}:
             reason = f"called member {hello.called_member_id}, this is member {self._member_id}"
             return HelloStatus.WRONG_MEMBER, reason
-        # Clients and tools have no id. They may read, and never take part in consensus.
-        client = hello.member_id == NULL_VALUE and hello.purpose in {
-            StreamPurpose.REPLAY,
-            StreamPurpose.SNAPSHOT,
-            StreamPurpose.BACKUP,
-        }
-        if hello.member_id not in self._peers and not client:
-            peers = ", ".join(map(str, sorted(self._peers)))
-            reason = f"member {hello.member_id}, expected one of {peers or 'none'}"
-            return HelloStatus.WRONG_MEMBER, reason
+        status, reason = self._judge_member(hello)
+        if status is not HelloStatus.ACCEPTED:
+            return status, reason
         # Each stream reads the log and fills buffers, so one caller must not open as many as it
         # likes.
         most = self._limits.streams
@@ -249,9 +287,26 @@ class Reception:
             return HelloStatus.BUSY, f"{most} streams are open already"
         return HelloStatus.ACCEPTED, ""
 
+    def _judge_member(self, hello: Hello) -> tuple[HelloStatus, str]:
+        """Return the status of a hello by who sends it and, if refused, the reason."""
+        member, purpose = hello.member_id, hello.purpose
+        # Clients and tools have no id. They may read, and never take part in consensus.
+        if member == NULL_VALUE and purpose in CLIENT_PURPOSES:
+            return HelloStatus.ACCEPTED, ""
+        # Our own id is that of a second process with our configuration. A link to it would be one
+        # to ourselves.
+        if member < 0 or member == self._member_id:
+            reason = f"member {member} for {purpose.name}, expected the id of another member"
+            return HelloStatus.WRONG_MEMBER, reason
+        status, reason = self._handler.admits(hello)
+        if status is HelloStatus.ACCEPTED and purpose is StreamPurpose.CONSENSUS:
+            return self._peers.judge(hello)
+        return status, reason
+
     def _end_link(self, member: int) -> None:
         """Close the member's link, if there is one, and report its end."""
         if (link := self._links.pop(member, None)) is not None:
+            del self._hellos[member]
             link.close()
             self._handler.on_link_lost(member)
 
@@ -264,7 +319,7 @@ class Reception:
         try:
             while True:
                 # First what came together with the hello, then what is received.
-                self._deliver(member, messages, pending=decoder.pending)
+                self._deliver(member, connection, messages, pending=decoder.pending)
                 try:
                     data = await connection.receive(RECEIVE_BYTES)
                     messages = _decoded(connection, decoder, data)
@@ -274,17 +329,23 @@ class Reception:
         except BaseException:
             # Cancelled, or a bug in the handler: report nothing more.
             if self._links.get(member) is connection:
-                del self._links[member]
+                del self._links[member], self._hellos[member]
             raise
         if self._links.get(member) is connection:
-            self._end_link(member)
+            self._close_link(member)
 
-    def _deliver(self, member: int, messages: list[Message], *, pending: int) -> None:
+    def _deliver(
+        self, member: int, connection: Connection, messages: list[Message], *, pending: int
+    ) -> None:
         for message in messages:
+            # A callback may close the very link that it is called for, and then its end has been
+            # reported.
+            if self._links.get(member) is not connection:
+                return
             self._handler.on_message(member, message)
         # A batch of megabytes takes long on a slow network. Without this sign the member would
         # count as silent.
-        if pending:
+        if pending and self._links.get(member) is connection:
             self._handler.on_receiving(member)
 
     async def _serve_stream(self, hello: Hello, stream: FrameStream) -> None:

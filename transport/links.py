@@ -33,27 +33,38 @@ for them.
 Whatever the network does (refused and broken connections, timeouts, invalid frames) ends at most a
 connection. A bug in the handler ends `Links.run`.
 
+Peers come and go
+-----------------
+The owner lists the peers, and may list other ones at any time (`Links.set_peers`). A member that is
+in no list but whose hello is admitted gets a link, too, for as long as its own link to us lasts.
+`peer_links` says why. Which members are admitted is for the handler to decide (`admits`): only it
+knows what the log says about a member. When it has learned more, it has the open links judged again
+(`Links.judge_anew`).
+
+The naive way is a list that never changes. Then each change of the cluster needs a restart of every
+member, one after the other. Until the last restart, members disagree about the quorum.
+
 What we do not do
 -----------------
 There is no acknowledgement and no resending on a link: TCP has both, and the protocol repeats what
 matters. There is no encryption either: members belong on a network that you trust.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from random import Random
 from typing import Never
 
 import trio
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, HandshakeError
 from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, StreamPurpose
 from .incoming import LinkHandler, Reception
 from .limits import LinkLimits
 from .messages import Hello, Message
 from .network import Address, Network
 from .outgoing import OutgoingLink
-from .streams import FrameStream, open_stream
+from .peer_links import PeerAddresses, PeerLinks
+from .streams import CONNECTION_ERRORS, FrameStream, open_stream
 from .wire import encode
 
 
@@ -66,7 +77,8 @@ class Links:
         incarnation: random unsigned 64-bit number, drawn once per process.
         instance: of this member's store.
         bind: address to listen at.
-        peers: addresses of the other members; an entry for this member is ignored.
+        peers: the first list of other members, each with its address, or with several ones in the
+            order in which to try them; an entry for this member is ignored.
         network: makes the connections.
         handler: gets what arrives.
         rng: for the pauses between dials.
@@ -74,9 +86,14 @@ class Links:
         history: fingerprint of the cluster's founding, 0 while unknown. A member with another one
             is refused.
         service: kind of our service; a member with another one is refused.
+        advertised: where other members can dial us, as our hello says; None for nowhere.
+
+    All methods run on trio's thread, and those that are synchronous may be called from a callback
+    of the handler. A method that takes a member also takes one that has no link: nothing is sent
+    then, and what it returns says so.
 
     Raises:
-        ConfigurationError: the cluster's name is too long.
+        ConfigurationError: the cluster's name, or the advertised host, is too long.
     """
 
     def __init__(
@@ -87,59 +104,75 @@ class Links:
         incarnation: int,
         instance: int,
         bind: Address,
-        peers: Mapping[int, Address],
+        peers: PeerAddresses,
         network: Network,
         handler: LinkHandler,
         rng: Random,
         limits: LinkLimits | None = None,
         history: int = 0,
         service: str = "",
+        advertised: Address | None = None,
     ) -> None:
-        size = len(cluster.encode())
-        if size > MAX_STRING_BYTES:
-            raise ConfigurationError(
-                f"cluster: a name of {size} bytes, expected at most {MAX_STRING_BYTES} bytes"
-            )
+        _check_length("cluster", cluster)
+        _check_length("host", advertised.host if advertised else "")
         self._cluster = cluster
         self._member_id = member_id
         self._incarnation = incarnation
         self._instance = instance
         self._bind = bind
-        # Sorted, so that a simulation dials and broadcasts in the same order in every run.
-        self._peers = {member: peers[member] for member in sorted(peers) if member != member_id}
         self._network = network
+        self._handler = handler
+        self._rng = rng
         self._limits = limits or LinkLimits()
         self._history = history
         self._service = service
-        # The two halves know nothing of each other except for `_nudge`.
+        self._advertised = advertised
+        self._peers = PeerLinks(member_id, peers, make=self._outgoing, on_change=handler.on_peers)
         self._reception = Reception(
             cluster=cluster,
             member_id=member_id,
             incarnation=incarnation,
             peers=self._peers,
             handler=handler,
-            on_dialled=self._nudge,  # a peer that dials us is up: dial it now, not after a pause
             limits=self._limits,
             history=history,
             service=service,
         )
-        self._links = {
-            member: self._outgoing(member, address, handler, rng)
-            for member, address in self._peers.items()
-        }
 
-    def _outgoing(
-        self, member: int, address: Address, handler: LinkHandler, rng: Random
-    ) -> OutgoingLink:
+    def _outgoing(self, member: int, addresses: tuple[Address, ...]) -> OutgoingLink:
         """Return a new link to a peer."""
         return OutgoingLink(
-            address=address,
+            addresses=addresses,
             network=self._network,
             hello=self._hello(member, StreamPurpose.CONSENSUS),
-            on_up=partial(handler.on_link_up, member),
+            on_up=partial(self._handler.on_link_up, member),
+            on_removed=partial(self._handler.on_removed, member),
             limits=self._limits,
-            rng=Random(rng.getrandbits(64)),  # noqa: S311 - one each: links draw independently
+            rng=Random(self._rng.getrandbits(64)),  # noqa: S311 - one each: draw independently
         )
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """All members that we have a link to, up or not, in ascending order of ids."""
+        return tuple(self._peers.links)
+
+    def set_peers(self, peers: PeerAddresses) -> None:
+        """Replace the list of peers; may be called before `run`, too.
+
+        A new peer is dialled at once. A peer that is listed no more loses its link, unless its own
+        link to us is up; then it loses it at the end of that one. A peer with other addresses than
+        before keeps its connection, and is dialled at the new ones when that has ended.
+        `LinkHandler.on_peers` is called if this changes `peers`.
+        """
+        # The connection is kept, because its hello has proved at which member it ends.
+        self._peers.set_peers(peers)
+
+    def judge_anew(self) -> None:
+        """Ask `LinkHandler.admits` again about each link to us; close those that it refuses now.
+
+        The other end dials again, and is refused with the reason.
+        """
+        self._reception.judge_anew()
 
     async def run(
         self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
@@ -154,11 +187,15 @@ class Links:
             serve = partial(self._network.serve, self._bind, self._reception.handle)
             # Listen before the first dial: a peer that we dial dials back at once.
             bound: Address = await nursery.start(serve)
-            for link in self._links.values():
-                nursery.start_soon(link.run)
+            self._peers.run(nursery)
             # Listening already, dialling not yet: the owner may now count on being reached.
             task_status.started(bound)
-        raise AssertionError("none of its tasks ends")  # pragma: no cover - never reached
+            try:
+                # Waited for in here: a nursery takes new tasks until its block and its tasks end.
+                await trio.sleep_forever()
+            finally:
+                self._peers.stop()
+        raise AssertionError("only cancellation ends it")  # pragma: no cover - never reached
 
     def send(self, member: int, message: Message) -> bool:
         """Send a message to a peer, without waiting.
@@ -167,8 +204,8 @@ class Links:
             False if there is no link, or its queue is full: the message is dropped.
         """
         # Encode only for a link that is there: an absent peer must not cost a busy leader time.
-        link = self._links[member]
-        return link.connected and link.send(encode(message))
+        link = self._peers.links.get(member)
+        return link is not None and link.connected and link.send(encode(message))
 
     def send_frame(self, member: int, frame: bytes) -> bool:
         """Send an encoded frame that must not be missed, without waiting.
@@ -177,7 +214,9 @@ class Links:
             False if there is no link, or its queue is full. The link is then closed, so the peer
             never sees a gap.
         """
-        link = self._links[member]
+        link = self._peers.links.get(member)
+        if link is None:
+            return False
         sent = link.send(frame)
         if not sent:  # the peer will see its stream end, and ask for the log again
             # Dropping it silently would leave a hole in the log that the peer can't see.
@@ -190,7 +229,8 @@ class Links:
         Ask before you make bulk. What is made then fits: `send_bulk` accepts up to a whole queue.
         """
         # Half, not all: what is being made right now also has to fit.
-        return self._links[member].has_room
+        link = self._peers.links.get(member)
+        return link is not None and link.has_room
 
     def send_bulk(self, member: int, message: Message) -> bool:
         """Send a message behind all others, without waiting; it neither delays nor displaces them.
@@ -199,18 +239,19 @@ class Links:
             False if there is no link, or a whole queue of bulk waits: the message is dropped.
         """
         # Its own queue: bulk that piles up must not take the room of heartbeats and votes.
-        link = self._links[member]
-        return link.connected and link.send_bulk(encode(message))
+        link = self._peers.links.get(member)
+        return link is not None and link.connected and link.send_bulk(encode(message))
 
     def broadcast(self, message: Message) -> None:
         """Send a message to every peer that has a link, in ascending order of ids."""
         frame = encode(message)  # once for all of them
-        for link in self._links.values():
+        for link in self._peers.links.values():
             link.send(frame)  # False is ignored: what is broadcast is repeated
 
     def connected(self, member: int) -> bool:
         """Whether our link to the peer is up."""
-        return self._links[member].connected
+        link = self._peers.links.get(member)
+        return link is not None and link.connected
 
     def refused(self, member: int) -> bool:
         """Whether the peer's process is gone.
@@ -218,25 +259,28 @@ class Links:
         That is so if the last dial was refused, and no link from the peer is open.
         """
         # A refused dial alone may be a peer that does not listen yet; with an open link it lives.
-        return self._links[member].refused and not self._reception.has_link(member)
+        link = self._peers.links.get(member)
+        return link is not None and link.refused and not self._reception.has_link(member)
 
     def trouble(self, member: int) -> str:
         """Return why there is no link to the peer; empty if there is one, or none was tried."""
         # For status and logs. `refused` is the one that decisions may rest on.
-        return self._links[member].trouble
+        link = self._peers.links.get(member)
+        return "" if link is None else link.trouble
 
     def disconnect(self, member: int) -> None:
         """Close our link to the peer; it is dialled again."""
         # `OutgoingLink.run` dials again after its usual pause.
-        self._links[member].close("closed by this member")
+        if (link := self._peers.links.get(member)) is not None:
+            link.close("closed by this member")
 
     async def flush(self) -> None:
         """Wait until the network has taken everything that waits for connected peers.
 
         A peer that does not read holds it up, so the caller sets a timeout.
         """
-        # One after the other is enough: all of them go on emptying.
-        for link in self._links.values():
+        # One after the other is enough: all of them go on emptying. A copy: peers may come and go.
+        for link in tuple(self._peers.links.values()):
             await link.flush()
 
     async def open_stream(
@@ -250,38 +294,52 @@ class Links:
         """Open a stream to a peer, or to whatever listens at an address.
 
         Raises:
-            HandshakeError: the other end refused us, or is not the member that was called.
+            HandshakeError: the other end refused us, or is not the member that was called; or no
+                address of that member is known.
             WireError: it does not speak our protocol.
             OSError: it can't be reached; ConnectionRefusedError if nobody listens.
             trio.BrokenResourceError: the connection broke, or ended before the answer.
             trio.TooSlowError: connecting, or the answer, took too long.
         """
         # With an address anybody may answer; with an id the answer must come from that member.
-        called, address = NULL_VALUE, member
-        if isinstance(address, int):
-            called, address = address, self._peers[address]
+        called = member if isinstance(member, int) else NULL_VALUE
+        addresses = self._addresses(member) if isinstance(member, int) else (member,)
         hello = self._hello(
             called, purpose, log_session_id=log_session_id, join_position=join_position
         )
-        return await open_stream(self._network, address, hello, self._limits)
+        failures: list[Exception] = []
+        for address in addresses:
+            try:
+                return await open_stream(self._network, address, hello, self._limits)
+            except CONNECTION_ERRORS as error:
+                failures.append(error)
+        # The first one is that of the best address: the other ones may be out of date.
+        raise failures[0]
+
+    def _addresses(self, member: int) -> tuple[Address, ...]:
+        """Return where to open a stream to a peer.
+
+        Raises:
+            HandshakeError: no address is known.
+        """
+        link = self._peers.links.get(member)
+        if link is None or not link.addresses:
+            raise HandshakeError(f"member {member}: no address of it is known")
+        return link.addresses
 
     def set_history(self, history: int) -> None:
         """Note the cluster's history, which is known now; links of other histories end."""
         self._history = history
         self._reception.know_history(history)
         # A link that is up keeps its old hello; the next dial says the history.
-        for member, link in self._links.items():
+        for member, link in self._peers.links.items():
             link.hello = self._hello(member, StreamPurpose.CONSENSUS)
 
     def dial_anew(self) -> None:
         """Close our links; their successors tell the peers our history."""
         # A hello is said once per connection, so the peers learn it only from new ones.
-        for link in self._links.values():
+        for link in self._peers.links.values():
             link.close("dialled again, to announce the history")
-
-    def _nudge(self, member: int) -> None:
-        # After a long outage the pause between dials may be a second; the peer is up now.
-        self._links[member].nudge()
 
     def _hello(
         self,
@@ -304,4 +362,15 @@ class Links:
             history=self._history,
             instance=self._instance,
             service=self._service,
+            host=self._advertised.host if self._advertised else "",
+            port=self._advertised.port if self._advertised else 0,
+        )
+
+
+def _check_length(name: str, text: str) -> None:
+    """Raise ConfigurationError if a text does not fit a hello."""
+    size = len(text.encode())
+    if size > MAX_STRING_BYTES:
+        raise ConfigurationError(
+            f"{name}: a name of {size} bytes, expected at most {MAX_STRING_BYTES} bytes"
         )

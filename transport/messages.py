@@ -59,6 +59,8 @@ class Hello:
         instance: of the dialler's store; 0 for a client or a tool. A vote or a position counts for
             this store, not for any store of the member.
         service: kind of the dialler's service, empty for a tool.
+        host: where other members dial the dialler; empty for a tool.
+        port: of that address, 0 for a tool.
     """
 
     cluster: str
@@ -72,6 +74,8 @@ class Hello:
     history: U64 = 0
     instance: U64 = 0
     service: str = ""
+    host: str = ""
+    port: I32 = 0
 
 
 @attrs.frozen

@@ -38,7 +38,7 @@ ACCEPT_PAUSE_SECONDS: Final = 0.1
 """Pause after a failed accept, usually for lack of file descriptors. Without it the loop would
 spin."""
 
-_HIGHEST_PORT: Final = 65535
+HIGHEST_PORT: Final = 65535
 # Python has no name for it yet. An older kernel refuses it, and the link works without.
 _TCP_RTO_MAX_MS: Final = 44 if sys.platform == "linux" else None  # since Linux 6.15
 
@@ -70,7 +70,7 @@ def parse_address(text: str) -> Address:
             f"address {text!r}: expected an IPv6 address in brackets, as in [::1]:9001"
         )
     # `isdigit` alone accepts digits of other scripts, and `int` would read them.
-    if not (colon and host and port.isascii() and port.isdigit()) or int(port) > _HIGHEST_PORT:
+    if not (colon and host and port.isascii() and port.isdigit()) or int(port) > HIGHEST_PORT:
         raise ConfigurationError(f"address {text!r}: expected host:port, with a port up to 65535")
     return Address(host, int(port))
 
@@ -305,7 +305,7 @@ async def _resolve(
     except socket.gaierror as error:
         error.filename = str(address)  # the system's message does not name it
         raise
-    except UnicodeError as error:  # a name that can't be written in DNS
+    except ValueError as error:  # a name that can't be written in DNS, or one with a zero byte
         raise OSError(errno.EINVAL, f"{address}: {error}") from None
     return [(family, kind, protocol, target) for family, kind, protocol, _, target in addresses]
 

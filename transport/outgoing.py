@@ -14,18 +14,26 @@ When a queue is full
 
 Only the answer to our hello ever comes back over this connection. So waiting to receive is waiting
 for its end.
+
+Several addresses
+-----------------
+A peer may have several addresses: the listed ones, and the one that its own hello named last. They
+are dialled one after the other without a pause, then comes one pause for all of them. The address
+that worked last goes first, unless the peer has named another one since: a member that has moved
+knows best where it is. An address proves nothing. The answer to our hello must come from the member
+that was called.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Never
 
 import attrs
 import trio
 
 from ..errors import HandshakeError
+from .fields import HelloStatus
 from .limits import FLUSH_BYTES, JOIN_BYTES, LinkLimits
 from .messages import Hello
 from .network import Address, Connection, Network
@@ -66,10 +74,11 @@ class OutgoingLink:
     """Our link to one peer.
 
     Args:
-        address: of the peer.
+        addresses: where the peer is listed; the first one is dialled first.
         network: dials it.
         hello: our first message; its ``called_member_id`` is the peer.
         on_up: called when a new connection is ready to send.
+        on_removed: called with the peer's words each time it answers that we were removed.
         limits: see `LinkLimits`.
         rng: for the pauses between dials.
     """
@@ -77,18 +86,24 @@ class OutgoingLink:
     def __init__(
         self,
         *,
-        address: Address,
+        addresses: tuple[Address, ...],
         network: Network,
         hello: Hello,
         on_up: Callable[[], None],
+        on_removed: Callable[[str], None],
         limits: LinkLimits,
         rng: Random,
     ) -> None:
-        self.refused = False  # the last dial found nobody listening
-        self._address = address
+        self._listed = addresses
+        self._advertised: Address | None = None  # as the peer's last hello named it
+        self._preferred: Address | None = None  # dialled before the other ones
+        self._address: Address  # dialled last
+        self._untried: deque[Address] = deque()  # what is left of this round of dials
+        self._refusals = 0  # dials in a row that found nobody listening
         self._network = network
         self.hello = hello
         self._on_up = on_up
+        self._on_removed = on_removed
         self._limits = limits
         self._rng = rng
         self._connection: Connection | None = None
@@ -98,7 +113,23 @@ class OutgoingLink:
         self._filled = trio.Event()  # something waits
         self._emptied = trio.Event()  # nothing waits any more
         self._nudged = trio.Event()  # the peer dialled us: it is up
-        self._logged = ""  # the last reason that was logged
+        self._logged: dict[Address, str] = {}  # the last reason that was logged for each address
+        self._trouble = ""  # the last reason of all
+        self._scope = trio.CancelScope()  # of `run`
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All addresses of the peer, in the order in which they are dialled."""
+        known = self._listed if self._advertised is None else (*self._listed, self._advertised)
+        # An address that worked may be in no list any more.
+        first = [each for each in known if each == self._preferred]
+        return tuple(dict.fromkeys([*first, *known]))
+
+    @property
+    def refused(self) -> bool:
+        """Whether nobody listened at any of the addresses when they were dialled last."""
+        # One of two addresses may be an old one, where nobody listens any more.
+        return 0 < len(self.addresses) <= self._refusals
 
     @property
     def connected(self) -> bool:
@@ -108,7 +139,7 @@ class OutgoingLink:
     @property
     def trouble(self) -> str:
         """Why there is no connection; empty if there is one, or none was tried yet."""
-        return "" if self.connected or not self._logged else f"{self._address}: {self._logged}"
+        return "" if self.connected else self._trouble
 
     @property
     def has_room(self) -> bool:
@@ -155,10 +186,36 @@ class OutgoingLink:
         while self._messages.size or self._bulk.size:
             await self._emptied.wait()
 
+    def list_at(self, addresses: tuple[Address, ...]) -> None:
+        """Replace the listed addresses; a connection goes on, and the next dial uses them."""
+        if addresses != self._listed:
+            self._listed = addresses
+            # The new list says what is right now. Where the peer was before comes last.
+            self._preferred = None
+            self._begin_round()
+
+    def advertise(self, address: Address) -> None:
+        """Note the address that the peer's hello has named; the next dial tries it first."""
+        # Only if it is another one than before. Otherwise a peer that advertises an address that
+        # we can't reach would make us try it first after each of its dials.
+        if address != self._advertised:
+            is_new = address not in self.addresses
+            self._advertised = self._preferred = address
+            if is_new:
+                self._begin_round()
+
+    def _begin_round(self) -> None:
+        """Dial all addresses, because one of them is new."""
+        self._untried = deque(self.addresses)
+        # What is known about an address that is no longer dialled: strangers could fill memory.
+        self._logged = {each: why for each, why in self._logged.items() if each in self._untried}
+        self._refusals = 0
+        self.nudge()
+
     def close(self, reason: str) -> None:
         """Close the link at once; waiting frames are lost. It is dialled again by `run`."""
         if self._connection is not None:
-            self._log(reason)
+            self._note(reason)
             # Closing wakes `_wait_for_end`. So `_keep` ends, and `run` dials again.
             self._connection.close()
             self._connection = None
@@ -168,44 +225,81 @@ class OutgoingLink:
             # Nothing will ever be sent of it, so nobody may go on waiting.
             self._emptied.set()
 
+    def end(self) -> None:
+        """Close the link for good; `run` returns."""
+        self.close("it is no peer any more")
+        self._scope.cancel()
+
     def nudge(self) -> None:
         """Dial now if there is no link: the peer has just dialled us, so it is up."""
         self._nudged.set()
 
-    async def run(self) -> Never:
-        """Keep the link up."""
+    async def run(self) -> None:
+        """Keep the link up until `end`."""
         failures = 0
-        while True:
+        with self._scope:
+            while True:
+                # A link that breaks at once, again and again, must not be dialled without growing
+                # pauses (a peer may accept and then close).
+                if await self._dial_each() > self._limits.backoff_longest:
+                    failures = 0
+                # Growing pauses with jitter: members that lost each other do not all dial at once.
+                failures += 1
+                # A nudge from before this failure says nothing about the peer now.
+                self._nudged = trio.Event()
+                with trio.move_on_after(self._limits.pause(failures, self._rng)):
+                    await self._nudged.wait()
+                    failures = 0
+
+    async def _dial_each(self) -> float:
+        """Dial one address after the other until one answers; keep that link until it ends.
+
+        Returns:
+            The seconds that the link was up; 0 if no address answered.
+        """
+        # An attribute: an address that becomes known during a dial is tried in the same round.
+        self._untried = deque(self.addresses)
+        while self._untried:
+            self._address = self._untried.popleft()
             try:
                 connection, decoder, rest = await dial(
                     self._network, self._address, self.hello, self._limits
                 )
             except CONNECTION_ERRORS as error:
-                self.refused = isinstance(error, ConnectionRefusedError)
-                refusal = isinstance(error, HandshakeError)
-                self._log(describe(error), logging.WARNING if refusal else logging.INFO)
-            else:
-                self.refused = False
-                up_since = trio.current_time()
-                await self._keep(connection, unasked=bool(rest or decoder.pending))
-                # A link that breaks at once, again and again, must not be dialled without growing
-                # pauses (a peer may accept and then close).
-                if trio.current_time() - up_since > self._limits.backoff_longest:
-                    failures = 0
-            # Growing pauses with jitter: members that lost each other do not all dial at once.
-            failures += 1
-            # A nudge from before this failure says nothing about the peer now.
-            self._nudged = trio.Event()
-            with trio.move_on_after(self._limits.pause(failures, self._rng)):
-                await self._nudged.wait()
-                failures = 0
+                self._dial_failed(error)
+                continue
+            self._refusals = 0
+            self._preferred = self._address
+            up_since = trio.current_time()
+            await self._keep(connection, unasked=bool(rest or decoder.pending))
+            return trio.current_time() - up_since
+        return 0.0
+
+    def _dial_failed(self, error: Exception) -> None:
+        """Note why a dial has failed."""
+        self._refusals = self._refusals + 1 if isinstance(error, ConnectionRefusedError) else 0
+        refusal = isinstance(error, HandshakeError)
+        self._note(describe(error), logging.WARNING if refusal else logging.INFO)
+        if (
+            isinstance(error, HandshakeError)
+            and error.status == HelloStatus.REMOVED
+            # The answer may have arrived in the moment in which this link was ended.
+            and not self._scope.cancel_called
+        ):
+            self._on_removed(error.reason)
 
     async def _keep(self, connection: Connection, *, unasked: bool) -> None:
         """Use one connection until it ends."""
+        if self._scope.cancel_called:
+            # The dial may succeed in the moment in which the link is ended. The handler must not
+            # hear of a link to a member that is no peer any more.
+            connection.close()
+            return
         self._connection = connection
         # The queues are empty here: `close` has dropped what waited for the old connection.
         self._filled = trio.Event()
-        self._logged = ""
+        self._logged.clear()
+        self._trouble = ""
         log.info("link to member %d at %s is up", self.hello.called_member_id, self._address)
         try:
             self._on_up()
@@ -263,9 +357,10 @@ class OutgoingLink:
                 return
             self._half_sent = None
 
-    def _log(self, reason: str, level: int = logging.INFO) -> None:
-        """Log why there is no link; once, until the reason changes or the link is up again."""
-        if reason != self._logged:
-            self._logged = reason
+    def _note(self, reason: str, level: int = logging.INFO) -> None:
+        """Note why there is no link; log it once, until the reason at this address changes."""
+        self._trouble = f"{self._address}: {reason}"
+        if self._logged.get(self._address) != reason:
+            self._logged[self._address] = reason
             member = self.hello.called_member_id
             log.log(level, "no link to member %d at %s: %s", member, self._address, reason)

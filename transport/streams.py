@@ -276,7 +276,8 @@ def _judge_reply(reply: Message | None, hello: Hello, address: Address) -> None:
         raise WireError(f"{address} answered the hello with a {type(reply).__name__}")
     # Before the id is compared: a refusal says more than "another member".
     if reply.status is not HelloStatus.ACCEPTED:
-        raise HandshakeError(f"{address} (member {reply.member_id}) refused us: {reply.reason}")
+        text = f"{address} (member {reply.member_id}) refused us: {reply.reason}"
+        raise HandshakeError(text, reply.status, reply.reason)
     # Another member listens at this address. Taken for the one that was called, it would count
     # twice.
     if hello.called_member_id not in {NULL_VALUE, reply.member_id}:

@@ -107,6 +107,18 @@ class Receiver:
         self.arrived = trio.Event()
         self.up = trio.Event()
 
+    def admits(self, _hello: Hello) -> tuple[HelloStatus, str]:
+        """Let everybody in."""
+        return HelloStatus.ACCEPTED, ""
+
+    def on_peers(self) -> None:
+        """Never happens here."""
+        raise AssertionError
+
+    def on_removed(self, member: int, reason: str) -> None:
+        """Never happens here."""
+        raise AssertionError(member, reason)
+
     def on_hello(self, _member: int, _hello: Hello) -> None:
         """Do nothing: any store will do."""
 

@@ -81,11 +81,10 @@ def redirection(
     leader = topology.leader_id
     if topology.is_leader or leader is None or leader == topology.own_id:
         return None
-    keys = keys_of(spec, arguments)
-    if not keys or port.gateway.status().state != _STEADY:
+    keys, address = keys_of(spec, arguments), topology.address_of(leader)
+    if not keys or address is None or port.gateway.status().state != _STEADY:
         return None
     port.counters.redirections += 1
-    address = topology.address_of(leader)
     return resp.error(f"MOVED {key_slot(keys[0])} {address.host}:{address.cluster_port}")
 
 

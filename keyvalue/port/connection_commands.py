@@ -245,11 +245,9 @@ def _wait(arguments: Sequence[bytes], _client: ClientState, port: PortState) -> 
 
 def _surely_reached(port: PortState) -> int:
     status = port.gateway.status()
-    voters = sum(not member.standby for member in port.gateway.topology.members)
-    # A committed write is on a quorum of the voters: on the leader, and on half of them, rounded
-    # down. A standby counts only where its position is known, which is at the leader.
+    # A committed write is on a quorum, which has the leader in it. More is known at the leader.
     reached = sum(peer.append_position >= status.commit_position for peer in status.peers)
-    return max(reached, voters // 2)
+    return max(reached, port.gateway.topology.quorum - 1)
 
 
 def woven(reply: bytes, transaction: Transaction, client: ClientState, port: PortState) -> bytes:

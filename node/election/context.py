@@ -244,6 +244,7 @@ class ElectionContext:
         state = self.state
         return (
             state.votes
+            and state.membership.may_stand(state.own)
             # Below the floor our log may miss entries that were acknowledged.
             and state.log_end >= state.floor
             # A leader that applies nothing would step down at once.
@@ -297,11 +298,13 @@ class ElectionContext:
     # --- messages ---------------------------------------------------------------------------------
 
     def canvass_once(self) -> None:
-        """Send our canvass position to all that have a vote."""
-        position = self._canvass_position()
-        # Standbys neither vote nor lead, so our position is of no use to them.
-        for voter in self.state.voters:
-            self.links.send(voter, position)
+        """Send our canvass position to all that have a vote, or may know a newer configuration."""
+        position, membership = self._canvass_position(), self.state.membership
+        for peer in self.state.peers:
+            seat = membership.seat(peer)
+            # Standbys neither vote nor lead, so our position is of no use to them.
+            if seat is None or seat.is_to_vote or membership.has_vote(peer):
+                self.links.send(peer, position)
 
     def _canvass_position(self) -> CanvassPosition:
         state, end = self.state, self.state.log_end

@@ -175,7 +175,7 @@ async def canvass(ctx: ElectionContext) -> Next:
         # A promise to a leader outlives the leader: until it ends nobody else can be elected.
         if may_stand and not ctx.voter.lease_promise.binds:
             own, end, quorums = state.own, state.log_end, state.quorums
-            heard = {state.names[each]: ctx.log_ends[each] for each in state.voters}
+            heard = {state.names[each]: ctx.log_ends.get(each) for each in state.voters}
             absent = [state.names[each] for each in ctx.absent]
             if ballots.is_unanimous_candidate(end, own, heard, quorums, absent):
                 return Next(State.NOMINATE, "unanimous candidate")

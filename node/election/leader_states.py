@@ -85,7 +85,10 @@ async def _announce(ctx: ElectionContext, role: Leadership) -> None:
     # announcement would then make the successor follow us once more.
     while ctx.current is not State.CLOSED:
         # Repeated, since a link drops what it has no room for, and members start late.
-        ctx.links.broadcast(role.new_leadership_term(ctx.store.log_term))
+        announcement = role.new_leadership_term(ctx.store.log_term)
+        for follower in role.followers.values():
+            if not follower.withheld:
+                ctx.links.send(follower.member_id, announcement)
         await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
 
 

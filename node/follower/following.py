@@ -50,6 +50,7 @@ from ...transport import (
     TerminationPosition,
     TimeoutNow,
 )
+from ..membership.admission import take_vote
 from ..protocol import ballots, log_matching, quorum
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
@@ -164,6 +165,7 @@ class Following(Role):
         self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
         # The announcement was a sign of life; without this the watch would end the role at once.
         self.pulse.alive()
+        self._membership = Signal()
         self._confirm_id = 0
         self._reported_at = -math.inf
         self._ahead = Ahead()
@@ -413,6 +415,8 @@ class Following(Role):
         position = self.store.append_position if self.compared else 0
         # Asked each time: the log may have admitted our store since the last report.
         flags = self.flags if self.state.votes else self.flags | AppendFlags.NO_VOTE
+        if self.state.low_on_disk:
+            flags |= AppendFlags.NO_ROOM
         own, number = self.state.member_id, self._confirm_id
         now_ms = self.clocks.own_ms() if timed else NULL_VALUE
         self.links.send(
@@ -515,17 +519,27 @@ class Following(Role):
 
     async def _reports(self) -> None:
         self.report()  # after this first report, each heartbeat of the leader is answered by one
-        while not self.state.votes:
+        while True:
+            while not self.state.needs_claim:
+                await self._membership.wait()
             # Repeated: the leader may have changed, or may not have taken requests when we asked.
-            self._ask_for_admission()
+            await self._ask_for_admission()
             await sleep_to_shared_tick(self.state.timeouts.leader_heartbeat_timeout / 2)
 
-    def _ask_for_admission(self) -> None:
-        """Ask the leader to admit our store, once we have its log and no vote yet."""
-        if not self.state.votes and not self.state.standby and AppendFlags.READY in self.flags:
+    async def _ask_for_admission(self) -> None:
+        """Claim our seat for our store, once we have the leader's log."""
+        # It may be applied already, by a snapshot, or before a crash that came too soon.
+        applied = self.state.configurations.at(self.applier.applied_position)
+        if await take_vote(self.store, applied):
+            self.links.set_history(self.store.voting_status.history)
+        elif AppendFlags.READY in self.flags:
             own = self.store.identity
             request = AdmissionRequest(self.term, own.member_id, own.instance_id)
             self.links.send(self.leader_id, request)
+
+    def on_membership(self) -> None:
+        """Another configuration is in force: our seat in it may be to claim."""
+        self._membership.notify()
 
     async def _watch_leader(self) -> None:
         timeout = self.state.timeouts.leader_heartbeat_timeout

@@ -150,8 +150,8 @@ class SnapshotInstall:
         return None
 
     def _standbys_first(self) -> list[int]:
-        peers = sorted(self._state.config.peers, key=lambda one: not one.standby)
-        return [peer.member_id for peer in peers]
+        voters = self._state.voters
+        return sorted(self._state.peers, key=lambda peer: (peer in voters, peer))
 
     def _log_refusal(self, member: int, trouble: BaseException) -> None:
         own = self._state.member_id

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from ..protocol.heartbeats import Heartbeats
+from ..protocol.membership import MemberRole
+from ..protocol.quorum import VoterId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...transport import AdmissionRequest
-    from ..protocol.quorum import VoterId
     from ..state import MemberState
 
 T = TypeVar("T", int, float)
@@ -33,10 +33,10 @@ class Follower:
         promised_at: when we made the newest number that it echoed (:mod:`.lease`).
         live: it gets every batch on our link to it.
         join_position: where its live log begins, None before it asked for it.
-        standby: it has no vote by the configuration.
-        votes: its store has a vote, as far as it has reported: only then is it counted.
-        admission: where the entry that admits its store ends; None if there is none since it
-            joined.
+        heir: by the configuration, it may lead: it is a voter that stays, and no witness.
+        votes: its store may vote, as far as it has reported: only then is it counted.
+        has_room: its disk has room, as far as it has reported.
+        withheld: it gets nothing of our log until the configuration in force is committed.
     """
 
     member_id: int
@@ -47,9 +47,10 @@ class Follower:
     promised_at: float = -math.inf
     live: bool = False
     join_position: int | None = None
-    standby: bool = False
-    votes: bool = attrs.field(default=attrs.Factory(lambda self: not self.standby, takes_self=True))
-    admission: int | None = None
+    heir: bool = True
+    votes: bool = True
+    has_room: bool = True
+    withheld: bool = False
 
     def rejoins(self) -> None:
         """Note that it looks for a leader again."""
@@ -58,7 +59,7 @@ class Follower:
         self.live = self.ready = False
         # It may come back with another disk, which knows of no promise.
         self.promised_at = -math.inf
-        self.join_position = self.admission = None
+        self.join_position = None
 
     def renew(self, pulse: Heartbeats) -> None:
         """Forget what its last store has reported; nothing of that holds for another store."""
@@ -66,22 +67,15 @@ class Follower:
         self.pulse = pulse
         self.match = self.confirm_id = 0
 
-    def reports_vote(self, *, has_vote: bool) -> None:
-        """Note whether its store has a vote; a standby never has one, whatever it reports."""
-        self.votes = has_vote and not self.standby
-
-    def may_be_admitted(self, message: AdmissionRequest) -> bool:
-        """Whether to append the entry that admits its store: once each time that it joins.
-
-        Why that is safe is argued in :mod:`..membership.admission`.
-        """
-        follows = self.ready and self.live and not self.votes and not self.standby
-        return message.member_id == self.member_id and follows and self.admission is None
+    @property
+    def follows(self) -> bool:
+        """Whether it has our term, and gets the live log."""
+        return self.ready and self.live
 
     @property
     def may_take_over(self) -> bool:
         """Whether it follows the live log, and could lead."""
-        return self.ready and self.live and self.votes
+        return self.follows and self.votes and self.heir
 
     @property
     def heard_at(self) -> float:
@@ -96,7 +90,7 @@ PROMISED_AT: Final[Callable[[Follower], float]] = attrgetter("promised_at")
 
 
 class Followers(dict[int, Follower]):
-    """All other members, by their ids.
+    """The other members of the configuration in force, by their ids.
 
     Args:
         state: of the member that begins to lead.
@@ -105,20 +99,50 @@ class Followers(dict[int, Follower]):
     def __init__(self, state: MemberState) -> None:
         super().__init__()
         self._state = state
-        for peer in state.peers:
-            standby = peer not in state.voters
-            self[peer] = Follower(peer, self._pulse(), standby=standby)
+        self._committed = 0
+        self.use_configuration(committed=0)
+
+    def use_configuration(self, *, committed: int) -> None:
+        """Take over the configuration in force.
+
+        Args:
+            committed: the commit position.
+        """
+        membership, self._committed = self._state.membership, committed
+        dropped = self._dropped() if self._state.configurations.end > committed else frozenset()
+        for member in {*self} - {*membership.ids}:
+            del self[member]
+        for seat in membership.seats:
+            if (member := seat.member_id) != self._state.member_id:
+                follower = self.setdefault(member, Follower(member, self._pulse()))
+                stays = self._state.names.get(member) in membership.voters
+                follower.heir = stays and seat.role is not MemberRole.WITNESS
+                # Its store counts: another one of the same member may be a voter now.
+                name = VoterId(member, self._state.speaks_with(member))
+                follower.withheld = name in dropped
+                # It must not have an entry of ours by which it has no vote before that is certain:
+                # it might hold the newest log, which others need, and could not lead.
+                follower.live = follower.live and not follower.withheld
+
+    def _dropped(self) -> frozenset[VoterId]:
+        """Return the voters that the configuration in force has taken the vote from."""
+        before, now = self._state.configurations.before, self._state.membership
+        if now.joint or not before.joint:
+            return frozenset()
+        return frozenset(before.outgoing).difference(now.voters)
 
     def _pulse(self) -> Heartbeats:
         return Heartbeats(self._state.timeouts.leader_heartbeat_interval)
 
     def renew(self, member: int) -> None:
         """Begin anew with a member that speaks with another store than before."""
-        self[member].renew(self._pulse())
+        if member in self:
+            self[member].renew(self._pulse())
+            self.use_configuration(committed=self._committed)
 
     @property
     def voters(self) -> list[Follower]:
-        """The followers that count for a quorum: those that have a vote."""
+        """The followers whose stores may vote; which of them count is for the quorums to say."""
         # Asked anew each time: a store may be admitted within the term.
         return [each for each in self.values() if each.votes]
 

@@ -30,12 +30,14 @@ import trio
 
 from ...errors import RefusedError
 from ...transport import TimeoutNow
+from ..protocol.membership import MemberRole
 from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ...transport import Links
+    from ..protocol.membership import Membership
     from ..protocol.role import Role
     from ..state import MemberState
     from .follower_progress import Followers
@@ -84,13 +86,13 @@ class Handover:
         self._replication = replication
         self._resume = resume
         self._over = Signal()
-        self._priorities = {each.member_id: each.priority for each in state.config.members}
 
     # --- choosing ---------------------------------------------------------------------------------
 
     def best_of(self, members: Iterable[int]) -> int | None:
         """Return the member of the highest priority, then of the lowest id; None of none."""
-        return max(members, key=lambda each: (self._priorities[each], -each), default=None)
+        priorities = {seat.member_id: seat.priority for seat in self._state.membership.seats}
+        return max(members, key=lambda each: (priorities.get(each, 0), -each), default=None)
 
     def best_successor(self) -> int | None:
         """Return the best of the followers that could lead now and have the whole log."""
@@ -117,9 +119,11 @@ class Handover:
         Raises:
             RefusedError: it cannot take over, or did not in time; this leader goes on.
         """
-        follower = self._followers[target]
-        if follower.standby:
-            raise RefusedError(f"member {target} is a standby: it has no vote and never leads")
+        follower = self._followers.get(target)
+        if follower is None:
+            raise RefusedError(f"member {target} is no member any more")
+        if not follower.heir:
+            raise RefusedError(_unable(target, self._state.membership))
         if not follower.votes:
             raise RefusedError(f"member {target} is not admitted yet: its store is new")
         # A member that does not follow us would stand with an old log, lose, and cost a pause of
@@ -169,8 +173,9 @@ class Handover:
                 # Chosen after the drain: before it, on a busy leader, no follower has everything.
                 if target is None and (target := self.best_successor()) is None:
                     raise RefusedError("no follower has the whole log and could lead")
-                if not even_if_behind:
-                    await self._replication.wait_caught_up(self._followers[target])
+                follower = self._followers.get(target)
+                if follower is not None and not even_if_behind:
+                    await self._replication.wait_caught_up(follower)
                 await self._ask(target, even_if_behind=even_if_behind, by_operator=by_operator)
         finally:
             self.under_way, self.successor = False, None
@@ -193,3 +198,15 @@ class Handover:
         # Success has no message of its own: the vote request ends the role, which cancels us.
         await trio.sleep_forever()
         raise AssertionError("it sleeps for ever")  # pragma: no cover - never reached
+
+
+def _unable(member: int, membership: Membership) -> str:
+    """Return why a member of a configuration never leads, or not now."""
+    seat = membership.seat(member)
+    if seat is not None and seat.role is MemberRole.WITNESS:
+        return f"member {member} is a witness: it has no tables and never leads for long"
+    if seat is not None and seat.role is MemberRole.LEAVING:
+        return f"member {member} is being removed"
+    if seat is not None and not seat.is_to_vote:
+        return f"member {member} is a standby: it has no vote and never leads"
+    return f"member {member} is not admitted yet: its store is new, or it is joining"

@@ -46,7 +46,6 @@ from ...transport import (
     StaleLeader,
     TerminationAck,
 )
-from ..membership.admission import encode_admission
 from ..protocol import ballots, log_matching
 from ..protocol.role import Ended, Role
 from ..protocol.signal import Signal, overdue, sleep_to_shared_tick
@@ -61,6 +60,7 @@ from .log_clock import LogClock, TimerEntries
 from .operator import Operator
 from .preference import Preference
 from .reads import Reads
+from .reconfiguration import Reconfiguration
 from .replication import Replication
 from .term_event import APP_VERSION, MAX_REASON_CHARACTERS, TermEvent, encode_term_event, forced_at
 from .termination import Termination
@@ -142,6 +142,8 @@ class Leadership(Role):
         self._waits = ReplicaWaits(applier, self.followers)
         self.handover = self._make_handover()
         self._termination = self._make_termination()
+        self._reconfiguration = self._make_reconfiguration()
+        self._membership_end = self._reconfiguration.awaited
         self._operator = Operator(
             self,
             state=state,
@@ -151,6 +153,7 @@ class Leadership(Role):
             handover=self.handover,
             termination=self._termination,
             waits=self._waits,
+            reconfiguration=self._reconfiguration,
         )
 
     # --- its parts --------------------------------------------------------------------------------
@@ -202,6 +205,18 @@ class Leadership(Role):
             followers=self.followers,
             replication=self.replication,
             resume=self.open,
+        )
+
+    def _make_reconfiguration(self) -> Reconfiguration:
+        return Reconfiguration(
+            self.base,
+            state=self._state,
+            store=self._store,
+            links=self._links,
+            applier=self._applier,
+            followers=self.followers,
+            replication=self.replication,
+            handover=self.handover,
         )
 
     # --- for observers ----------------------------------------------------------------------------
@@ -334,7 +349,8 @@ class Leadership(Role):
     def _on_flags(self, follower: Follower, flags: AppendFlags) -> None:
         """Handle what a follower reports of itself."""
         # A new store in the place of a lost one must not count, though its member id has a vote.
-        follower.reports_vote(has_vote=AppendFlags.NO_VOTE not in flags)
+        follower.votes = AppendFlags.NO_VOTE not in flags
+        follower.has_room = AppendFlags.NO_ROOM not in flags
         held = self._snapshots.held
         if AppendFlags.READY in flags and not follower.ready:
             # It has joined the live log, so no log has to be kept for it any more.
@@ -359,6 +375,9 @@ class Leadership(Role):
     def _on_commit(self) -> None:
         """Something was committed: the window has room, and log time has advanced."""
         self._timer_entries.recheck()
+        if self._membership_end and self._membership_end <= self._applier.commit_position:
+            self._membership_end = 0
+            self._reconfiguration.update()
         if self.replication.window.waiting or self.reads.waiting:
             self._work.notify()
 
@@ -380,7 +399,10 @@ class Leadership(Role):
 
     def on_message(self, sender: int, message: Message) -> None:
         """Handle a message of a follower, of a candidate, or of the leader of another term."""
-        follower = self.followers[sender]
+        follower = self.followers.get(sender)
+        if follower is None or follower.withheld:
+            self._on_stranger(sender, message)
+            return
         match message:
             # First, because nearly all messages are of this kind. A position of another term never
             # counts (F1, H2).
@@ -388,12 +410,18 @@ class Leadership(Role):
                 self._on_append_position(follower, message)
             case CanvassPosition():
                 self._on_canvass(follower, message)
-            case RequestVote() | Scout():
-                self._on_candidate(sender, message)
             case LogSubscribe() | CatchupPosition() | AdmissionRequest() | TerminationAck() if (
                 message.leadership_term_id == self.term
             ):
                 self._on_follower(follower, message)
+            case _:
+                self._on_stranger(sender, message)
+
+    def _on_stranger(self, sender: int, message: Message) -> None:
+        """Handle a message that means the same from members that we do not send our log to."""
+        match message:
+            case RequestVote() | Scout():
+                self._on_candidate(sender, message)
             case (
                 NewLeadershipTerm(leadership_term_id=term)
                 | CommitPosition(leadership_term_id=term)
@@ -426,7 +454,7 @@ class Leadership(Role):
             case CatchupPosition():
                 self._catchups.start(follower, message)
             case AdmissionRequest():
-                self._on_admission_request(follower, message)
+                self._reconfiguration.claim(follower, message)
             case TerminationAck():
                 self._termination.on_ack(follower.member_id, message)
 
@@ -446,6 +474,9 @@ class Leadership(Role):
     def _refuse(self, sender: int, request: RequestVote) -> None:
         """Refuse a candidate, and let it follow if it can (Aeron: onRequestVote)."""
         self._voter.refuse(sender, request, leader_alive=True)
+        follower = self.followers.get(sender)
+        if follower is None or follower.withheld:
+            return  # it gets nothing of our log
         if request.candidate_member_id == sender and request.candidate_term_id <= self.term:
             # It has promised no term above ours: it need not lose its ballot and canvass first.
             self._links.send(sender, self.new_leadership_term(request.log_leadership_term_id))
@@ -455,10 +486,20 @@ class Leadership(Role):
         self._catchups.stop(member)
         self.followers.renew(member)
 
+    def on_membership(self) -> None:
+        """Another configuration is in force."""
+        self._membership_end = self._reconfiguration.awaited
+        before = {*self.followers}
+        self._reconfiguration.update()
+        withheld = {each.member_id for each in self.followers.values() if each.withheld}
+        for member in (before - {*self.followers}) | withheld:
+            self._catchups.stop(member)
+
     def on_receiving(self, member: int) -> None:
         """A part of a long message has come: its sender is alive, though its report waits."""
         # Only once it has reported for our term: before that it may follow another leader.
-        if (follower := self.followers[member]).heard_at >= 0:
+        follower = self.followers.get(member)
+        if follower is not None and follower.heard_at >= 0:
             follower.pulse.alive()
 
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
@@ -476,25 +517,6 @@ class Leadership(Role):
         self._catchups.stop(sender)
         if term <= self.term:
             self._links.send(sender, self.new_leadership_term(term))
-
-    def _on_admission_request(self, follower: Follower, message: AdmissionRequest) -> None:
-        """Append the entry that gives a follower's new store its vote."""
-        # During a handover nothing may be appended, or the successor would not have the whole log.
-        if not self.replication.accepting or not follower.may_be_admitted(message):
-            return
-        payload = encode_admission(
-            message.member_id, message.instance_id, self._store.voting_status
-        )
-        self.replication.append([Entry(EntryKind.MEMBERSHIP, payload)])
-        # It asks again and again until it has applied the entry; one entry is enough.
-        follower.admission = self.replication.end
-        log.warning(
-            "member %d: the new store %016x of member %d is to be admitted at %d",
-            self._state.member_id,
-            message.instance_id,
-            message.member_id,
-            follower.admission,
-        )
 
     def new_leadership_term(self, log_term: int) -> NewLeadershipTerm:
         """Build the announcement for a member whose log ends in `log_term` (protocol 2.6.1)."""
@@ -538,6 +560,7 @@ class Leadership(Role):
             nursery.start_soon(self._timer_entries.run)
             nursery.start_soon(self._catchups.run)
             nursery.start_soon(self._operator.run)
+            nursery.start_soon(self._reconfiguration.run)
             nursery.start_soon(self.reads.run)
             nursery.start_soon(self._snapshots_by_policy)
 

@@ -21,16 +21,28 @@ import trio
 from ...errors import RefusedError, UnknownOutcomeError
 from ..protocol.signal import Signal
 from ..state_machine.actions import RESUME, SNAPSHOT, SUSPEND
+from .member_orders import (
+    Add,
+    Demote,
+    ListMembers,
+    MemberOrder,
+    Move,
+    Promote,
+    Remove,
+    parse_member_order_untrusted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ...errors import RequestError
     from ..protocol.role import Role
     from ..requests.request import Request
     from ..state import MemberState
     from ..state_machine.actions import Actions
     from ..state_machine.snapshots import Snapshots
     from .handover import Handover
+    from .reconfiguration import Reconfiguration
     from .replication import Replication
     from .termination import Termination
     from .wait_replicas import ReplicaWaits
@@ -81,10 +93,10 @@ class Wait:
     seconds: float
 
 
-Order: TypeAlias = Verb | Transfer | Wait
+Order: TypeAlias = Verb | Transfer | Wait | MemberOrder
 """A request of an operator, parsed."""
 
-_VERBS: Final = ("transfer", "wait", *(verb.value for verb in Verb))
+_VERBS: Final = ("transfer", "wait", "member", *(verb.value for verb in Verb))
 
 
 def parse_untrusted(payload: bytes, members: Collection[int]) -> Order:
@@ -114,6 +126,8 @@ def parse_untrusted(payload: bytes, members: Collection[int]) -> Order:
             case _:
                 expected = "wait takes a number of followers and one of milliseconds"
                 raise RefusedError(f"{expected}, found {given!r}")
+    if verb == "member":
+        return parse_member_order_untrusted(arguments)
     if verb not in _VERBS:
         known = ", ".join(_VERBS)
         raise RefusedError(f"{verb!r} is none of the things a leader can do: {known}")
@@ -142,6 +156,16 @@ def positions_of(answer: str) -> list[int]:
     return [int(position) for position in _POSITION.findall(answer)]
 
 
+def _may_be_repeated(order: Order) -> bool:
+    """Say whether the next leader may be asked for what this one has perhaps begun."""
+    # An order about members says what is to be. One that names a version would find another one.
+    match order:
+        case ListMembers() | Add() | Promote() | Demote() | Remove() | Move():
+            return order.if_version is None
+        case _:
+            return False
+
+
 class Operator:
     """The operator's requests to one leadership.
 
@@ -154,6 +178,7 @@ class Operator:
         handover: hands the leadership over.
         termination: stops the whole cluster.
         waits: answers WAIT.
+        reconfiguration: changes the members.
     """
 
     def __init__(
@@ -167,6 +192,7 @@ class Operator:
         handover: Handover,
         termination: Termination,
         waits: ReplicaWaits,
+        reconfiguration: Reconfiguration,
     ) -> None:
         self._role = role
         self._state = state
@@ -176,6 +202,7 @@ class Operator:
         self._handover = handover
         self._termination = termination
         self._waits = waits
+        self._reconfiguration = reconfiguration
         self._waiting: deque[tuple[Request, Order]] = deque()
         self._running: tuple[Request, Order] | None = None
         self._asked = Signal()
@@ -189,7 +216,7 @@ class Operator:
         """Take a request; those before it are done first, except WAIT, which holds up nothing."""
         try:
             # With our own id: a transfer to the leader itself is done already, and no error.
-            members = (self._state.member_id, *self._state.peers)
+            members = self._state.membership.ids
             order = parse_untrusted(request.payload, members)
         except RefusedError as error:
             request.done(error)
@@ -208,14 +235,16 @@ class Operator:
         # Taken over from `run`, which sees that and does not answer a second time.
         running, self._running = self._running, None
         ended = self._role.ended
+        waiting = [request for request, _ in self._waiting]
         if running is not None and ended is not None:
             request, order = running
+            if _may_be_repeated(order):
+                waiting.insert(0, request)
             # Only a handover ends a leadership in order. For any other request it came between.
-            if ended.in_order and isinstance(order, Transfer):
+            elif ended.in_order and isinstance(order, Transfer):
                 request.done(ended.reason.encode())
             else:
                 request.done(UnknownOutcomeError(f"the leadership has ended: {ended.reason}"))
-        waiting = [request for request, _ in self._waiting]
         self._waiting.clear()
         return [*waiting, *self._waits.surrender()]
 
@@ -229,9 +258,9 @@ class Operator:
             running = self._running = self._waiting.popleft()
             request, order = running
             try:
-                # Refusals only: any other exception is a bug and must end the member.
-                answer: bytes | RefusedError = (await self._do(order)).encode()
-            except RefusedError as error:
+                # Any other exception is a bug and must end the member.
+                answer: bytes | RequestError = (await self._do(order)).encode()
+            except (RefusedError, UnknownOutcomeError) as error:
                 answer = error
             if self._running is running:  # else the leadership has ended, which answered it
                 self._running = None
@@ -266,6 +295,8 @@ class Operator:
                 return f"{snapshot}; {await self._termination.run()}"
             case Verb.ABORT:
                 return await self._termination.run()
+            case ListMembers() | Add() | Promote() | Demote() | Remove() | Move():
+                return await self._reconfiguration.do(order)
             case Wait():  # pragma: no cover - `submit` has given it to those that wait
                 raise AssertionError("WAIT is not done in turn")
             case _:

@@ -66,24 +66,37 @@ class Preference:
         self._followers = followers
         self._handover = handover
         self._free = free
-        members = {member.member_id: member.priority for member in state.config.members}
-        own = members[state.member_id]
-        # Strictly higher: between equals the leadership would go back and forth.
-        self._preferred = [each for each in members if members[each] > own]
-        self._since = dict.fromkeys(self._preferred, trio.current_time())
+        self._began = trio.current_time()
+        self._since: dict[int, float] = {}
         self._commit = applier.commit_position
         self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
         for member in self._preferred:
             # Before the first look: a handover that did not last makes the next one wait longer.
             self._judge(state.handbacks[member])
 
+    @property
+    def _preferred(self) -> list[int]:
+        """The voters of a higher priority than ours."""
+        membership = self._state.membership
+        own = membership.seat(self._state.member_id)
+        # Strictly higher: between equals the leadership would go back and forth.
+        return [
+            seat.member_id
+            for seat in membership.seats
+            if own is not None and seat.is_to_vote and seat.priority > own.priority
+        ]
+
     async def run(self) -> Never:
         """Check at every heartbeat; until cancelled."""
-        # The usual case; such a leader need not wake up at every heartbeat.
-        if not self._preferred:
-            await trio.sleep_forever()
+        timeouts = self._state.timeouts
         while True:
-            await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
+            # Mostly nobody is preferred; such a leader need not wake up at every heartbeat.
+            preferred = bool(self._preferred)
+            await trio.sleep(
+                timeouts.leader_heartbeat_interval
+                if preferred
+                else timeouts.leader_heartbeat_timeout
+            )
             self._look()
             # Used at the next look: on a busy leader no follower has what was committed just now.
             self._commit = self._applier.commit_position
@@ -96,7 +109,8 @@ class Preference:
         """Restart the time of each member that is not fine now."""
         now = trio.current_time()
         for member in self._preferred:
-            if not self._fine(self._followers[member], now):
+            follower = self._followers.get(member)
+            if follower is None or not self._fine(follower, now):
                 self._since[member] = now
 
     def _fine(self, follower: Follower, now: float) -> bool:
@@ -118,7 +132,7 @@ class Preference:
         """Whether a member has been fine for long enough."""
         # Otherwise a member that fails under load would get the leadership, and lose it, for ever.
         patience = self._patience * (1 << self._state.handbacks[member].failures)
-        return trio.current_time() - self._since[member] >= patience
+        return trio.current_time() - self._since.get(member, self._began) >= patience
 
     async def _hand_over(self, member: int) -> None:
         """Hand over to a member; if it does not take over, its time begins again."""

@@ -53,8 +53,11 @@ class Founders:
     @property
     def missing(self) -> list[int]:
         """Members whose stores we have not heard of; none once our store is NEW no more."""
-        new = self._store.voting_status.kind is VotingRight.NEW
-        return [peer for peer in self._state.voters if new and peer not in self._heard]
+        return [peer for peer in self._state.voters if self._new and peer not in self._heard]
+
+    @property
+    def _new(self) -> bool:
+        return self._store.voting_status.kind is VotingRight.NEW
 
     @property
     def _most_left_out(self) -> int:
@@ -69,7 +72,9 @@ class Founders:
             LostStoreError: the cluster began with other stores; ours is in the place of a lost one.
         """
         last_sent, resend_at, pause = None, trio.current_time(), 0.0
-        while self._store.voting_status.kind is VotingRight.NEW and not self._state.standby:
+        state = self._state
+        # A standby is no founder. Nor is one that has followed for a while, and is to have a vote.
+        while self._new and not state.standby and not state.membership.version:
             if (stores := self._complete()) is not None:
                 # Durable first: from the next line on, other members may count on our vote.
                 await self._store.save_voting_status(stores)

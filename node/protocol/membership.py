@@ -58,6 +58,8 @@ class MemberRole(enum.Enum):
     VOTER = "voter"
     STANDBY = "standby"
     """It follows, and has no vote."""
+    SPARE = "spare"
+    """A standby that may take the place of a voter that is lost."""
     WITNESS = "witness"
     """It votes and keeps the log, and has no tables."""
     LEAVING = "leaving"

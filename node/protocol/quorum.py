@@ -73,6 +73,11 @@ class Quorums(Generic[V]):
         """Make it of one or two collections of voters."""
         return Quorums(tuple(frozenset(each) for each in sets))
 
+    @property
+    def smallest(self) -> int:
+        """How many members a decision needs, at least."""
+        return max(quorum(len(each)) for each in self.sets)
+
     def agree(self, voters: AbstractSet[V]) -> bool:
         """Say whether these members are enough for a decision."""
         # Set by set. The majority of the union may be a minority of one set: two such decisions

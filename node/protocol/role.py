@@ -79,6 +79,9 @@ class Role:
     def on_other_store(self, member: int) -> None:
         """Note that a member speaks with another store than before; its messages follow."""
 
+    def on_membership(self) -> None:
+        """Note that another configuration of the cluster is in force."""
+
     def on_receiving(self, member: int) -> None:
         """Note that a part of a message has come, the rest of which may take long."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right, insort
-from collections import deque
+from collections import defaultdict, deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Never, Protocol
 
@@ -108,7 +108,7 @@ class Requests:
         self._parked_bytes = 0
         self._closed = False
         # By leader, then by request id.
-        self._forwarded: dict[int, dict[int, Request]] = {peer: {} for peer in self._state.peers}
+        self._forwarded = defaultdict[int, dict[int, Request]](dict)
         self._forwarded_bytes = 0
         # (deadline, former leader, last request id): leaders that we left, and that will answer.
         self._awaited: deque[tuple[float, int, int]] = deque()
@@ -332,7 +332,7 @@ class Requests:
             if not (self._parked or any(self._forwarded.values())):
                 await self._begun.wait()
             await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
-            for member in self._state.peers:
+            for member in [*self._forwarded]:
                 if not self._links.connected(member):
                     # Its link to us may be up although ours to it does not come back.
                     self._abandon(member)

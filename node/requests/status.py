@@ -41,6 +41,8 @@ class Topology:
         term: the leadership term that this member is in.
         own_id: this member.
         is_leader: this member leads and takes requests.
+        version: of the configuration.
+        quorum: how many members have what is committed, at least.
     """
 
     members: tuple[MemberAddress, ...]
@@ -48,10 +50,12 @@ class Topology:
     term: int
     own_id: int
     is_leader: bool
+    version: int = 0
+    quorum: int = 1
 
-    def address_of(self, member_id: int) -> MemberAddress:
-        """Return the address of a member."""
-        return next(member for member in self.members if member.member_id == member_id)
+    def address_of(self, member_id: int) -> MemberAddress | None:
+        """Return the address of a member; None if it has none any more."""
+        return next((each for each in self.members if each.member_id == member_id), None)
 
 
 @attrs.frozen

@@ -9,11 +9,10 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from ...storage import EntryKind
-from ..membership.admission import on_admission
 from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ...storage import BatchHeader, Entry, Store
     from .snapshots import Snapshots
@@ -35,25 +34,26 @@ class Actions:
     restarts and changes of leader, until the log ends it.
 
     Args:
-        store: records that the cluster is suspended, and admissions.
+        store: records that the cluster is suspended.
         snapshots: takes those that the log asks for.
-        admitted: called with the cluster's history id, once our store has a vote in it.
+        changed_members: called once a configuration is applied.
 
     Attributes:
         changed: notified when the cluster was suspended or resumed.
     """
 
-    def __init__(self, store: Store, snapshots: Snapshots, admitted: Callable[[int], None]) -> None:
+    def __init__(
+        self, store: Store, snapshots: Snapshots, changed_members: Callable[[], Awaitable[None]]
+    ) -> None:
         self.changed = Signal()
-        self._admitted = admitted
+        self._changed_members = changed_members
         self._store = store
         self._snapshots = snapshots
 
     async def act(self, entry: Entry, header: BatchHeader) -> None:
         """Start what an entry asks for; when this returns, the next batches are applied."""
         if entry.kind is EntryKind.MEMBERSHIP:
-            if await on_admission(self._store, entry):
-                self._admitted(self._store.voting_status.history)
+            await self._changed_members()
         elif entry.payload == SNAPSHOT:
             await self._snapshots.cut(header)
         elif entry.payload in {SUSPEND, RESUME}:

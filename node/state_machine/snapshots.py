@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from ...storage import BatchHeader, Executor, SnapshotHead, SnapshotRow, Store, Write
     from ..config.config import NodeConfig
+    from ..configurations import Configurations
     from .applier import Applier
 
 log = logging.getLogger("quorate.node")
@@ -64,6 +65,7 @@ class Snapshots:
         store: its recording log lists the snapshots.
         applier: of the service.
         lane: runs blocking file operations; only its `read` is used.
+        configurations: of the log; each snapshot has that of its position.
         free: returns how many bytes are free on the disk of a directory.
 
     Attributes:
@@ -83,6 +85,8 @@ class Snapshots:
         store: Store,
         applier: Applier,
         lane: Executor[Write],
+        *,
+        configurations: Configurations,
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
         self.folder = SnapshotFolder(config.directory / "snapshots")
@@ -98,6 +102,7 @@ class Snapshots:
         self._store = store
         self._applier = applier
         self._lane = lane
+        self._configurations = configurations
         self._free = free
         self._cleaning = trio.Lock()
         self._nursery: trio.Nursery | None = None
@@ -179,7 +184,7 @@ class Snapshots:
                 continue
             await self._load(row)
             return
-        if position < store.start_position and self._config.peers:
+        if position < store.start_position and (self._config.peers or store.memberships):
             # Other members have equal snapshots (I-24); INIT waits until one was fetched.
             self._applier.wanting = True
         elif position < store.start_position:
@@ -253,6 +258,8 @@ class Snapshots:
                 timestamp_ms=header.timestamp_ms,
                 suspended=self._store.recorded.suspended,
                 service=self._store.recorded.service,
+                # As of the snapshot, not the newest: the log behind it brings the later ones.
+                membership=self._configurations.payload_at(header.end),
             )
             assert self.service is not None
             pieces = await self.service.save(task_status=cut)
@@ -390,7 +397,12 @@ class Snapshots:
             gone = [old for old in self._store.snapshots if old != row]
             # The log first: after a crash in between, the tables are behind its start, which the
             # next start sees and repairs.
-            await self._store.install(row, head.terms, suspended=head.suspended)
+            await self._store.install(
+                row,
+                head.terms,
+                suspended=head.suspended,
+                membership=head.membership.encode(),
+            )
             await self._load(row)
         # No `finally`: an error ends the member, and waiters must not take it for success.
         self.installing = False

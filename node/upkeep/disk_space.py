@@ -63,6 +63,7 @@ class DiskSpaceWatch:
         reserve = self._state.config.limits.reserve_bytes
         while True:
             free = self._free(self._state.config.directory)
+            self._state.low_on_disk = free < 2 * reserve
             if not self._state.disk_full and free < reserve:
                 self._state.disk_full = True
                 log.error(

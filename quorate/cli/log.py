@@ -138,6 +138,8 @@ def _standing(found: Description) -> str:
     match found.standing.kind:
         case VotingRight.VOTER:
             return "it has a vote"
+        case VotingRight.REMOVED:
+            return "no vote: its member was removed from the cluster"
         case VotingRight.RECOVERING:
             return "no vote: the others have not admitted it yet"
         case VotingRight.NEW if found.identity.member_id < 0:

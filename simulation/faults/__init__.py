@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from . import clocks, disks, network, processes
+from . import clocks, disks, members, network, processes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -45,6 +45,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "rot disk": disks.rot_disk,
     "lose disk": disks.lose_disk,
     "set clock": clocks.set_clock,
+    "members": members.members,
 }
 """What may be done at any time."""
 

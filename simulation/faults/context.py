@@ -34,6 +34,7 @@ class FaultContext:
         counts: how often each fault was done.
         rotten: members whose recording is damaged.
         stranded: leaders that stay cut off, whatever other faults cut and mend.
+        orders: how many orders of an operator about members are under way.
         nursery: runs what faults leave behind; None unless a storm is on.
     """
 
@@ -45,22 +46,47 @@ class FaultContext:
         self.counts: Counter[str] = Counter()
         self.rotten: list[int] = []
         self.stranded: list[int] = []
+        self.orders = 0
+        self._machines = 0
         self.nursery: trio.Nursery | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """All members."""
-        return tuple(self.world.hosts)
+        """All members that were not removed."""
+        return self.world.present
+
+    def count(self, words: str) -> None:
+        """Count something that was done."""
+        self.counts[words] += 1
+
+    def new_name(self) -> str:
+        """Give the name of another machine in the network."""
+        self._machines += 1
+        return f"n{self._machines}"
 
     def anyone(self) -> int:
         """Choose a member."""
         return self.rng.choice(self.ids)
 
     def without_good_stores(self) -> list[int]:
-        """Give the members whose recording is rotten, or whose store has no vote yet."""
-        known = self.observer.known
-        lacking = [i for i in known.voters if not known.disks[i].votes]
+        """Give the members whose recording is rotten, or which vote with a store that is lost."""
+        lacking = {
+            voter.member_id
+            for membership in self.observer.known.open_configurations()
+            for voter in membership.quorums.voters
+            if not self.observer.known.is_there(voter)
+        }
         return [i for i in self.ids if i in self.rotten or i in lacking]
+
+    def may_spoil(self, member: int) -> bool:
+        """Say whether only a minority is without a good store, in each set, if a member is."""
+        spoilt = {*self.without_good_stores(), member}
+        sets = [
+            {voter.member_id for voter in voters}
+            for membership in self.observer.known.open_configurations()
+            for voters in membership.quorums.sets
+        ]
+        return all(len(spoilt & voters) <= (len(voters) - 1) // 2 for voters in sets)
 
     def pair(self) -> tuple[int, int]:
         """Choose two members."""
@@ -73,7 +99,7 @@ class FaultContext:
 
     def heal(self, source: str, target: str) -> None:
         """Undo the cut of a way, unless it leads to or from a stranded leader."""
-        if not {source, target} & {f"h{i}" for i in self.stranded}:
+        if not {source, target} & {self.world.name(i) for i in self.stranded}:
             self.world.network.heal(source, target, both=False)
 
     def a_while(self) -> float:

@@ -80,9 +80,11 @@ async def crowd_disk(n: FaultContext) -> None:
 
 async def rot_disk(n: FaultContext) -> None:
     """Flip a bit in a batch that a member has recorded, if a minority only is rotten then."""
-    minority = (len(n.observer.known.voters) - 1) // 2
     bad = n.without_good_stores()
-    member = n.rng.choice(bad) if len(bad) >= minority > 0 else n.anyone()
+    full = bad and not any(n.may_spoil(i) for i in n.ids if i not in bad)
+    member = n.rng.choice(bad) if full else n.anyone()
+    if member not in bad and not n.may_spoil(member):
+        return
     batches = n.observer.known.disks[member].batches
     host = n.world.hosts[member]
     if not batches or (host.member is None and host.starts == 0):
@@ -96,12 +98,11 @@ async def rot_disk(n: FaultContext) -> None:
 
 async def lose_disk(n: FaultContext) -> None:
     """Replace a disk by an empty one, if a minority only is without a good store then."""
-    minority = (len(n.observer.known.voters) - 1) // 2
     member = n.anyone()
     host = n.world.hosts[member]
     if host.member is None and not host.stopped:
         return  # it is just starting or ending
-    if len({*n.without_good_stores(), member}) > minority:
+    if not n.may_spoil(member):
         return
     await n.world.kill(member)
     if not host.stopped:

@@ -29,7 +29,7 @@ async def cut(n: FaultContext) -> None:
 
 def cut_for_a_while(n: FaultContext, one: int, other: int, seconds: float | None = None) -> None:
     """Cut one way, and heal it after so long, or after a while of its own."""
-    route = f"h{one}", f"h{other}"
+    route = n.world.name(one), n.world.name(other)
     n.world.network.cut(*route, both=False)
     lasts = n.a_while() if seconds is None else seconds
     n.later(lasts, lambda: n.heal(*route))
@@ -68,7 +68,7 @@ async def strand(n: FaultContext) -> None:
     def let_go() -> None:
         n.stranded.clear()
         for other in n.world.others(victim):
-            n.world.network.heal(f"h{victim}", f"h{other}")
+            n.world.network.heal(n.world.name(victim), n.world.name(other))
 
     n.later(seconds, let_go)
     n.spawn(ask, n, victim, "snapshot")
@@ -101,8 +101,8 @@ async def mend(n: FaultContext) -> None:
             n.world.isolate(victim)
     else:
         one, other = n.pair()
-        n.heal(f"h{one}", f"h{other}")
-        n.heal(f"h{other}", f"h{one}")
+        n.heal(n.world.name(one), n.world.name(other))
+        n.heal(n.world.name(other), n.world.name(one))
 
 
 async def clog(n: FaultContext) -> None:
@@ -141,34 +141,35 @@ async def slow_link(n: FaultContext) -> None:
         )
     )
     network, both = n.world.network, n.rng.random() < 0.5
-    network.set_pace(f"h{one}", f"h{other}", pace, both=both)
-    n.later(n.a_while(), lambda: network.set_pace(f"h{one}", f"h{other}", None, both=both))
+    route = n.world.name(one), n.world.name(other)
+    network.set_pace(*route, pace, both=both)
+    n.later(n.a_while(), lambda: network.set_pace(*route, None, both=both))
 
 
 async def reset(n: FaultContext) -> None:
     """Break all connections between two members; what is under way is lost."""
     one, other = n.pair()
-    n.world.network.break_links(f"h{one}", f"h{other}")
+    n.world.network.break_links(n.world.name(one), n.world.name(other))
 
 
 def reset_it(n: FaultContext, victim: int) -> None:
     """Break all connections of a member."""
     for other in n.world.others(victim):
-        n.world.network.break_links(f"h{victim}", f"h{other}")
+        n.world.network.break_links(n.world.name(victim), n.world.name(other))
 
 
 async def half_break(n: FaultContext) -> None:
     """Break connections at one end only: that dials anew, while what it had sent still arrives."""
     one, other = n.pair()
-    n.world.network.half_break(f"h{one}", f"h{other}")
+    n.world.network.half_break(n.world.name(one), n.world.name(other))
 
 
 async def refuse(n: FaultContext) -> None:
     """Have a machine refuse new connections for a while, as if its member were gone."""
     one = n.anyone()
-    n.world.network.refuse(f"h{one}")
+    n.world.network.refuse(n.world.name(one))
     seconds = n.unit * n.rng.random() * 3
-    n.later(seconds, lambda: n.world.network.refuse(f"h{one}", refused=False))
+    n.later(seconds, lambda: n.world.network.refuse(n.world.name(one), refused=False))
 
 
 async def disconnect(n: FaultContext) -> None:

@@ -1,6 +1,6 @@
 """What must hold in a cluster after every single event, whatever faults it suffers.
 
-One file each. Each class names the source of its rule; ``I-n``, ``H-n`` and ``F-n`` are numbers of
+One rule each. Each class names the source of its rule; ``I-n``, ``H-n`` and ``F-n`` are numbers of
 ``docs/protocol.md``. A violation raises :class:`ViolationError` at the event that shows it.
 
 To add an invariant: write a class below `Invariant`, list it here, and plant a violation of it in
@@ -23,6 +23,7 @@ from .commits.committed_for_ever import CommittedForEver
 from .commits.leader_completeness import LeaderCompleteness
 from .commits.only_the_final_log import OnlyTheFinalLog
 from .commits.state_machine_safety import StateMachineSafety
+from .elections.elected_by_quorum import ElectedByQuorum
 from .elections.election_safety import ElectionSafety
 from .elections.few_messages import FewMessages
 from .elections.fresh_terms import FreshTerms
@@ -37,6 +38,10 @@ from .log.leader_append_only import LeaderAppendOnly
 from .log.log_matching import LogMatching
 from .log.term_table import TermTable
 from .log.truthful_reports import TruthfulReports
+from .membership.in_force import LastInForce, ListedAsInLog
+from .membership.one_change import JointFirst, OneChange, VersionsInOrder
+from .membership.shared_quorums import SharedQuorums, StoresCountOnce
+from .membership.the_dropped import NotForTheDropped, RemovedIfCommitted
 
 __all__ = ["INVARIANTS", "Invariant", "ViolationError"]
 
@@ -46,6 +51,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     FreshTerms,
     HonestLeaders,
     Votes,
+    ElectedByQuorum,
     LeaderAppendOnly,
     LogMatching,
     TermTable,
@@ -54,6 +60,15 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     ForeignFilesStay,
     TruthfulReports,
     CountsArePrefixes,
+    LastInForce,
+    ListedAsInLog,
+    VersionsInOrder,
+    JointFirst,
+    OneChange,
+    StoresCountOnce,
+    SharedQuorums,
+    NotForTheDropped,
+    RemovedIfCommitted,
     CommitMonotonic,
     CommitOnQuorum,
     CommittedForEver,

@@ -90,6 +90,8 @@ class Host(Generic[S_co]):
         starts: how often it was started.
         paused: it stands still.
         littered: there are files in its folders that are not quorate's.
+        retired: its member was removed from the cluster; nobody asks or starts it any more, unless
+            to see what it does then.
         ended: is set when this life of the member is over, or the last; the next has its own.
     """
 
@@ -104,6 +106,7 @@ class Host(Generic[S_co]):
     starts: int = 0
     paused: bool = False
     littered: bool = False
+    retired: bool = False
     ended: trio.Event = attrs.field(factory=trio.Event)
     _service: S_co | None = None
     _starting: bool = False

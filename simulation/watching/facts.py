@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 
 if TYPE_CHECKING:
+    from ...node.protocol.membership import Membership
     from ...transport import AppendPosition, NewLeadershipTerm, RequestVote, Vote
 
     Claim: TypeAlias = RequestVote | Vote | AppendPosition | NewLeadershipTerm
@@ -26,12 +27,14 @@ class Batch:
         end: where it ends.
         term: of the leader that made it.
         prefix: stands for all bytes of the log up to its end.
+        membership: the configuration that it carries, None for every other batch.
     """
 
     position: int
     end: int
     term: int
     prefix: bytes
+    membership: Membership | None = None
 
 
 @attrs.frozen(order=True)
@@ -58,12 +61,21 @@ class Started:
         append: where its log ends.
         term: the highest it has promised.
         voted_for: the candidate it voted for in that term, -1 for none.
+        instance: of its store.
     """
 
     member: int
     append: int
     term: int
     voted_for: int
+    instance: int = 0
+
+
+@attrs.frozen
+class Created:
+    """There is a machine for a new member, with an empty disk."""
+
+    member: int
 
 
 @attrs.frozen
@@ -153,6 +165,49 @@ class Recorded:
 
 
 @attrs.frozen
+class Appended:
+    """A member has submitted an entry of membership to its log; it is not durable yet.
+
+    Args:
+        member: which.
+        end: where the entry's batch ends.
+        membership: the configuration in it.
+    """
+
+    member: int
+    end: int
+    membership: Membership
+
+
+@attrs.frozen
+class InForce:
+    """A member decides by a configuration from now on."""
+
+    member: int
+    membership: Membership
+
+
+@attrs.frozen
+class Listed:
+    """What a member's table of configurations says, durably; the log is known up to its end.
+
+    Args:
+        member: which.
+        rows: position and configuration of each row, ascending.
+    """
+
+    member: int
+    rows: tuple[tuple[int, Membership], ...]
+
+
+@attrs.frozen
+class Dismissed:
+    """A member's store says, durably, that the member was removed."""
+
+    member: int
+
+
+@attrs.frozen
 class Committed:
     """A member takes everything below a position for committed."""
 
@@ -225,12 +280,12 @@ class Timed:
     Args:
         member: that leads.
         ahead_ms: how far this is ahead of the world's time.
-        clocks_ms: how far the clocks of the members with a vote have been at most.
+        clocks_ms: how far the clock of each member has been at most, by member.
     """
 
     member: int
     ahead_ms: int
-    clocks_ms: tuple[int, ...]
+    clocks_ms: tuple[tuple[int, int], ...]
 
 
 @attrs.frozen
@@ -375,6 +430,7 @@ class Refused:
 
 Fact: TypeAlias = (
     Started
+    | Created
     | Wiped
     | Deleted
     | CutOff
@@ -385,6 +441,10 @@ Fact: TypeAlias = (
     | Promised
     | TermRecorded
     | Recorded
+    | Appended
+    | InForce
+    | Listed
+    | Dismissed
     | Committed
     | Claimed
     | Said

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from ...node.protocol.membership import Membership
+from ...node.protocol.quorum import ANY_STORE, VoterId
 from .facts import (
     Batch,
     Committed,
+    Created,
     CutOff,
     Deposed,
     Elected,
+    InForce,
     Installed,
     Promised,
     Reached,
@@ -28,8 +32,9 @@ from .facts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
+    from ...node.protocol.quorum import Quorums
     from .facts import Fact
 
 NOTHING = b""
@@ -46,10 +51,11 @@ class Disk:
         bases: for each term in its recording log, where it begins.
         term: the highest term that it has promised.
         voted_for: the candidate it voted for in that term, -1 for none.
+        given: the candidate of each vote that it ever gave, by term.
         commit: what the running member takes for committed.
-        votes: its store has a vote, and counts for a quorum.
-        lost: of the disk that it stands in the place of, what `prefix_at` was when that was lost;
-            also of its own, when the end of its log was.
+        votes: its store has a vote.
+        instance: of its store, 0 before the first start.
+        cut_off: what `prefix_at` was for the end of the log that was damaged, and is cut off.
     """
 
     batches: list[Batch] = attrs.field(factory=list[Batch])
@@ -57,14 +63,36 @@ class Disk:
     bases: dict[int, int] = attrs.field(factory=dict[int, int])
     term: int = -1
     voted_for: int = -1
+    given: dict[int, int] = attrs.field(factory=dict[int, int])
     commit: int = 0
     votes: bool = True
-    lost: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
+    instance: int = 0
+    cut_off: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
 
     @property
     def end(self) -> int:
         """Where the log ends."""
         return self.batches[-1].end if self.batches else 0
+
+    @property
+    def configurations(self) -> list[tuple[int, Membership]]:
+        """The configurations in the log, each with the end of its batch, in order."""
+        return [
+            (batch.end, batch.membership) for batch in self.batches if batch.membership is not None
+        ]
+
+    def has(self, position: int, prefix: bytes | None) -> bool:
+        """Say whether the log is, or was before damage, this one up to a position."""
+        return prefix is not None and prefix in {
+            self.prefix_at.get(position),
+            self.cut_off.get(position),
+        }
+
+    def promise(self, term: int, voted_for: int) -> None:
+        """Note a promise, which may be a vote."""
+        self.term, self.voted_for = term, voted_for
+        if voted_for >= 0:
+            self.given.setdefault(term, voted_for)
 
     def cut(self, position: int) -> None:
         """Forget what was truncated."""
@@ -76,38 +104,101 @@ class Knowledge:
     """What is known of a cluster.
 
     Args:
-        members: their ids.
+        members: their ids when it begins.
         standbys: those of them that are no part of any quorum.
 
     Attributes:
-        voters: the others.
-        quorum: how many of those a decision needs.
+        first: the configuration without an entry of the log.
         disks: what is durable at each member.
+        lost: the disks of each member that were lost.
+        in_force: the configuration by which each member decides.
         leads: in which term a member leads.
         newest: the highest term in which somebody was elected.
         committed: by position, the batch that was committed there.
         committed_prefix: for each end of a committed batch, what stands for the log up to there.
+        configurations: the committed ones, each with the end of its batch, in order.
         digests: for each position that a service has reached, what stands for its state there.
         committed_end: how far anybody has committed.
         committed_in: for each term in which something was committed, how far.
     """
 
     def __init__(self, members: list[int], standbys: Collection[int] = ()) -> None:
-        self.members = members
-        self.voters = [i for i in members if i not in standbys]
-        self.quorum = len(self.voters) // 2 + 1
+        voters = tuple(VoterId(i) for i in members if i not in standbys)
+        self.first = Membership((), voters, next_id=max(members, default=-1) + 1)
         self.disks = {i: Disk() for i in members}
+        self.lost: dict[int, list[Disk]] = {}
+        self.in_force: dict[int, Membership] = {}
         self.leads: dict[int, int] = {}
         self.newest = -1
         self.committed: dict[int, Batch] = {}
         self.committed_prefix = {0: NOTHING}
+        self.configurations: list[tuple[int, Membership]] = []
         self.committed_end = 0
         self.committed_in: dict[int, int] = {}
         self.digests: dict[int, bytes] = {}
 
+    # --- who decides ------------------------------------------------------------------------------
+
+    @property
+    def latest(self) -> Membership:
+        """The last committed configuration."""
+        return self.configurations[-1][1] if self.configurations else self.first
+
+    def decides_by(self, member: int) -> Quorums[VoterId]:
+        """Give the voters by which a member decides."""
+        return self.in_force.get(member, self.first).quorums
+
+    def disks_of(self, voter: VoterId) -> list[Disk]:
+        """Give the disks that are a voter's: one with its store, wherever it is now.
+
+        A lost disk is one of them: what was reported of it may still be counted. A voter that is
+        named without a store is every disk of the member that had a vote.
+        """
+        member, instance = voter
+        here = [self.disks[member]] if member in self.disks else []
+        every = [*here, *self.lost.get(member, ())]
+        if instance == ANY_STORE:
+            return [disk for disk in every if disk.votes]
+        return [disk for disk in every if disk.instance == instance]
+
+    def is_there(self, voter: VoterId) -> bool:
+        """Say whether a voter still has its disk."""
+        disk = self.disks.get(voter.member_id)
+        return disk is not None and any(disk is each for each in self.disks_of(voter))
+
+    def voters(
+        self, quorums: Quorums[VoterId], applies: Callable[[Disk], bool]
+    ) -> frozenset[VoterId]:
+        """Give the voters with a disk to which something applies."""
+        return frozenset(
+            voter for voter in quorums.voters if any(map(applies, self.disks_of(voter)))
+        )
+
+    def open_configurations(self) -> list[Membership]:
+        """Give the configurations by which anybody may decide from now on.
+
+        They are the last committed one, and those in a log that may still be committed.
+        """
+        found = {self.latest.version: [self.latest]}
+        for disk in self.disks.values():
+            for end, membership in disk.configurations[-2:]:
+                if end > self.committed_end and membership.version > self.latest.version:
+                    known = found.setdefault(membership.version, [])
+                    if membership not in known:
+                        known.append(membership)
+        return [each for version in sorted(found) for each in found[version]]
+
+    def is_committed(self, end: int, prefix: bytes) -> bool:
+        """Say whether a log with this prefix is committed up to a position."""
+        return end <= self.committed_end and self.committed_prefix.get(end) == prefix
+
+    # --- learning ---------------------------------------------------------------------------------
+
     def hear(self, fact: Fact) -> None:
         """Learn a fact."""
         match fact:
+            case Reached(_, position, digest):
+                self.digests.setdefault(position, digest)
             case Recorded(member, batch):
                 disk = self.disks[member]
                 disk.batches.append(batch)
@@ -115,20 +206,17 @@ class Knowledge:
             case Committed(member, position):
                 self.disks[member].commit = position
                 self._commit(member, position)
-            case VotingStatus(member, votes):
-                self.disks[member].votes = votes
-            case Promised(member, term, voted_for):
-                self.disks[member].term, self.disks[member].voted_for = term, voted_for
-            case TermRecorded(member, term, base):
-                self.disks[member].bases[term] = base
+            case InForce(member, membership):
+                self.in_force[member] = membership
             case Elected(member, term):
                 self.leads[member], self.newest = term, max(self.newest, term)
             case Deposed(member):
                 self.leads.pop(member, None)
-            case Reached(_, position, digest):
-                self.digests.setdefault(position, digest)
+            case VotingStatus() | Promised() | TermRecorded():
+                self._disk_changed(fact)
             case (
                 Started(member)
+                | Created(member)
                 | Wiped(member)
                 | CutOff(member)
                 | Truncated(member)
@@ -138,20 +226,35 @@ class Knowledge:
             case _:
                 pass
 
+    def _disk_changed(self, fact: VotingStatus | Promised | TermRecorded) -> None:
+        disk = self.disks[fact.member]
+        match fact:
+            case VotingStatus(_, votes):
+                disk.votes = votes
+            case Promised(_, term, voted_for):
+                disk.promise(term, voted_for)
+            case TermRecorded(_, term, base):
+                disk.bases[term] = base
+
     def _log_changed(
-        self, member: int, fact: Started | Wiped | CutOff | Truncated | Installed
+        self, member: int, fact: Started | Created | Wiped | CutOff | Truncated | Installed
     ) -> None:
+        if isinstance(fact, Created):
+            self.disks[member] = Disk(votes=False)
+            return
         disk = self.disks[member]
         match fact:
-            case Started(_, append, term, voted_for):
+            case Started(_, append, term, voted_for, instance):
                 disk.cut(append)
-                disk.term, disk.voted_for, disk.commit = term, voted_for, 0
+                disk.commit, disk.instance = 0, instance
+                disk.promise(term, voted_for)
                 disk.bases.clear()
             case Wiped():
-                self.disks[member] = Disk(votes=False, lost={**disk.lost, **disk.prefix_at})
+                self.lost.setdefault(member, []).append(disk)
+                self.disks[member] = Disk(votes=False)
             case CutOff(_, position):
                 ends = disk.prefix_at.items()
-                disk.lost.update({end: prefix for end, prefix in ends if end > position})
+                disk.cut_off.update({end: prefix for end, prefix in ends if end > position})
             case Truncated(_, position):
                 disk.cut(position)
                 disk.bases.clear()
@@ -174,16 +277,5 @@ class Knowledge:
                 self.committed_prefix[batch.end] = batch.prefix
                 self.committed_end = batch.end
                 self.committed_in[self.disks[member].term] = batch.end
-
-    def holders(self, position: int, prefix: bytes) -> list[int]:
-        """Give the members whose durable log is this one, up to a position.
-
-        Only voters count. A store without a vote counts only for what its member had on the lost
-        disk: it is not admitted before other members have that.
-        """
-        return [
-            i
-            for i, disk in ((i, self.disks[i]) for i in self.voters)
-            if (disk.votes and disk.prefix_at.get(position) == prefix)
-            or disk.lost.get(position) == prefix
-        ]
+                if batch.membership is not None:
+                    self.configurations.append((batch.end, batch.membership))

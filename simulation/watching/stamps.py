@@ -11,7 +11,7 @@ from ..machines.clock import EPOCH_MS
 from .facts import Timed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from ...node import Member
     from ...storage import BatchHeader
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from .facts import Fact
 
 
-def watch_stamps(member: Member, clocks: Sequence[Clock], tell: Callable[[Fact], None]) -> None:
+def watch_stamps(
+    member: Member, clocks: Callable[[], Mapping[int, Clock]], tell: Callable[[Fact], None]
+) -> None:
     """Have `tell` called with each batch that a member makes while it leads.
 
     Args:
         member: that may lead.
-        clocks: of all members with a vote.
+        clocks: gives the clock of each member.
         tell: receives the facts.
     """
     append = member.store.append
@@ -37,7 +39,7 @@ def watch_stamps(member: Member, clocks: Sequence[Clock], tell: Callable[[Fact],
     ) -> None:
         if header is not None and isinstance(member.state.role, Leadership):
             ahead_ms = header.timestamp_ms - EPOCH_MS - int(trio.current_time() * 1000)
-            possible = tuple(clock.ahead_ms() for clock in clocks)
+            possible = tuple((i, clock.ahead_ms()) for i, clock in clocks().items())
             tell(Timed(member.config.member_id, ahead_ms, possible))
         append(batch, header=header, done=done)
 

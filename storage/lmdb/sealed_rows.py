@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SUM: Final = struct.Struct("<I")
-_MAX_ROW_BYTES: Final = 4096
+_MAX_BODY_BYTES: Final = 4092
+"""Longest body unless the caller says otherwise. A longer value is damage, and is not summed."""
 
 
-def seal(key: bytes, body: bytes) -> bytes:
+def seal(key: bytes, body: bytes, *, max_bytes: int = _MAX_BODY_BYTES) -> bytes:
     """Return the value to store for `key`."""
-    assert len(body) + _SUM.size <= _MAX_ROW_BYTES, f"a row of {len(body)} bytes"
+    assert len(body) <= max_bytes, f"a row of {len(body)} bytes"
     return body + _SUM.pack(crc32c(key + body))
 
 
-def unseal_untrusted(key: bytes, value: bytes | None) -> bytes:
+def unseal_untrusted(key: bytes, value: bytes | None, *, max_bytes: int = _MAX_BODY_BYTES) -> bytes:
     """Return the body that was sealed for `key`.
 
     Raises:
@@ -41,7 +42,7 @@ def unseal_untrusted(key: bytes, value: bytes | None) -> bytes:
     if value is None:
         raise StorageError(f"row {key!r} is missing")
     body, checksum = value[: -_SUM.size], value[-_SUM.size :]
-    if len(value) > _MAX_ROW_BYTES or checksum != _SUM.pack(crc32c(key + body)):
+    if len(body) > max_bytes or checksum != _SUM.pack(crc32c(key + body)):
         raise StorageError(f"row {key!r} is damaged: its checksum differs")
     return body
 

@@ -56,6 +56,7 @@ import attrs
 
 from ...errors import WireError
 from ..lmdb.checksum import crc32c, extend_crc32c
+from ..rows.membership import MAX_MEMBERSHIP_BYTES
 
 BATCH_ALIGNMENT: Final = 32
 HEADER_BYTES: Final = 64
@@ -100,6 +101,7 @@ class EntryKind(enum.IntEnum):
     MEMBERSHIP = 7
 
 
+_MEMBERSHIP: Final = int(EntryKind.MEMBERSHIP)
 _KIND_BYTES: Final = bytes(EntryKind)
 _KINDS: Final = {int(kind): kind for kind in EntryKind}
 
@@ -264,7 +266,35 @@ def check_received_untrusted(data: bytes) -> BatchHeader:
         )
     if header.term > MAX_NUMBER or header.timestamp_ms > MAX_TIMESTAMP_MS:
         raise WireError(f"batch: term {header.term}, timestamp {header.timestamp_ms} out of range")
+    # By all kinds, not the first alone: a configuration behind a command would get no row.
+    if (
+        _MEMBERSHIP
+        in data[HEADER_BYTES : HEADER_BYTES + DESCRIPTOR_BYTES * header.count][::DESCRIPTOR_BYTES]
+    ):
+        payload = configuration_untrusted(data)
+        if payload is None or header.count > 1 or len(payload) > MAX_MEMBERSHIP_BYTES:
+            raise WireError(
+                f"batch: a configuration among {header.count} entries, {header.length} bytes; "
+                f"expected it alone, with at most {MAX_MEMBERSHIP_BYTES} bytes"
+            )
     return header
+
+
+def is_configuration(data: bytes, header: BatchHeader) -> bool:
+    """Say whether a checked batch holds a configuration of the cluster."""
+    # Such an entry is alone in its batch, so the first kind says it all.
+    return data[HEADER_BYTES] == _MEMBERSHIP if header.count else False
+
+
+def configuration_untrusted(data: bytes) -> bytes | None:
+    """Return the configuration that a whole batch holds, None without one.
+
+    Raises:
+        WireError: header or descriptors are not those of exactly one batch.
+    """
+    if not is_configuration(data, decode_header_untrusted(data)):
+        return None
+    return decode_entries_untrusted(data)[0].payload
 
 
 def decode_entries_untrusted(data: bytes) -> list[Entry]:

@@ -15,6 +15,14 @@ import attrs
 
 from ..rows.identity import SERVICE_KEY, encode_service
 from ..rows.log_end import EMPTY_LOG, LogEnd
+from ..rows.membership import (
+    MAX_MEMBERSHIP_BYTES,
+    MembershipRow,
+    encode_membership,
+    membership_key,
+    needed_from,
+    up_to,
+)
 from ..rows.meta_rows import (
     ADMISSION_KEY,
     COMMITTED_KEY,
@@ -38,7 +46,13 @@ from ..rows.term_table import (
 )
 from ..rows.vote import NODE_STATE_KEY, NodeState, encode_node_state
 from ..rows.voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
-from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
+from .batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    EntryKind,
+    configuration_untrusted,
+    decode_header_untrusted,
+)
 from .log_table import END_KEY, KEY, Record, delete_before, delete_from, put_record
 from .state import Recorded
 
@@ -85,10 +99,13 @@ def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> 
     assert row.base <= position, f"{header} begins before {row}"
     assert row.end is None or end <= row.end, f"{header} ends behind {row}"
     record = Record(term, position, batch)
-    # An entry that admits a store is alone in its batch, so the first kind says it all. Where the
-    # last one is matters to votes: see :mod:`quorate.node.membership.admission`.
-    admits = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
-    admission = LogEnd(term, end) if admits else old.admission
+    # A configuration is alone in its batch, so the first kind says it all. It may admit a store.
+    # Where the last one is matters to votes: see :mod:`quorate.node.membership.admission`.
+    configures = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
+    admission = LogEnd(term, end) if configures else old.admission
+    memberships = (
+        with_configuration(old.memberships, batch, header) if configures else old.memberships
+    )
     # Past the end of what was lost, this log has it again, or a newer leader's batches instead.
     lost = EMPTY_LOG if LogEnd(term, end) >= old.lost else old.lost
     # Positional, not attrs.evolve: that takes longer than all the rest of this function.
@@ -106,19 +123,21 @@ def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> 
         old.forced,
         lost,
         old.service,
+        memberships,
     )
 
     def apply(txn: Transaction) -> None:
         put_record(txn, dbs, record)
         if terms is not old.terms:
             put_terms(txn, dbs, old.terms, terms)
-        if admits:
+        if configures:
             txn.put(ADMISSION_KEY, encode_last_admission(admission), db=dbs.meta)
+            put_memberships(txn, dbs, old.memberships, memberships)
         if lost != old.lost:
             txn.delete(LOST_KEY, db=dbs.meta)
 
     # A change of more than the record needs a transaction, which only LMDB has.
-    alone = terms is old.terms and not admits and lost == old.lost
+    alone = terms is old.terms and not configures and lost == old.lost
     return Change(after, apply, record if alone else None)
 
 
@@ -127,6 +146,24 @@ def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRo
     if terms and header.term <= terms[-1].term:
         return terms
     return with_term(terms, TermRow(header.term, header.position, None, header.timestamp_ms))
+
+
+def with_configuration(
+    rows: tuple[MembershipRow, ...], batch: bytes, header: BatchHeader
+) -> tuple[MembershipRow, ...]:
+    """Return `rows`, with one more for the configuration in a batch."""
+    row = configuration_row(batch, header)
+    return rows if row is None else (*rows, row)
+
+
+def configuration_row(batch: bytes, header: BatchHeader) -> MembershipRow | None:
+    """Return the row for a whole, checked batch; None if it holds no configuration."""
+    payload = configuration_untrusted(batch)
+    # No leader writes a longer one, and none is received. Should a log hold one nevertheless, it
+    # is no configuration, on this member as on all: they have the same bytes and the same bound.
+    if payload is None or len(payload) > MAX_MEMBERSHIP_BYTES:
+        return None
+    return MembershipRow(header.term, header.end, payload)
 
 
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
@@ -192,10 +229,10 @@ def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
 
 
 def set_voting_status(dbs: Databases, old: Recorded, status: VotingStatus) -> Change:
-    """Replace the voting status; a store that has a vote keeps it."""
-    # A vote is for good: taken back, it could leave a committed entry without the quorum that it
-    # counted on.
-    assert old.voting_status.kind is not VotingRight.VOTER, (
+    """Replace the voting status; a store that has a vote keeps it until its member is removed."""
+    # Taken back sooner, a vote could leave a committed entry without the quorum that it counted on.
+    removed = attrs.evolve(old.voting_status, kind=VotingRight.REMOVED)
+    assert old.voting_status.kind is not VotingRight.VOTER or status == removed, (
         f"{old.voting_status} can't become {status}"
     )
 
@@ -235,21 +272,36 @@ def install(
     terms: tuple[TermRow, ...],
     *,
     suspended: bool,
+    membership: bytes,
 ) -> Change:
-    """Begin the log anew, empty, at the position of a snapshot from another member."""
+    """Begin the log anew, empty, at the position of a snapshot from another member.
+
+    Args:
+        dbs: of the store.
+        old: the state before.
+        snapshot: where the log begins.
+        terms: the term table up to there.
+        suspended: an operator has suspended the cluster.
+        membership: the configuration that is in force there; empty without one.
+    """
     key, value = encode_snapshot(snapshot)
     origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
     # The dropped log may have admitted a store anywhere. The safe guess is: at its very end.
     admission = LogEnd(snapshot.term, snapshot.position)
     lost = EMPTY_LOG if admission >= old.lost else old.lost
+    # Its batch is not in this log. But the batch was committed, so no truncation asks for an older
+    # one.
+    row = MembershipRow(snapshot.term, snapshot.position, membership)
+    memberships = (row,) if membership else ()
 
     def apply(txn: Transaction) -> None:
         # One transaction: a crash leaves the old log, or the snapshot with an empty one.
         # Emptied, not deleted: the handles of the tables stay valid for the readers.
-        for table in (dbs.log, dbs.terms, dbs.snapshots):
+        for table in (dbs.log, dbs.terms, dbs.snapshots, dbs.members):
             txn.drop(table, delete=False)
         # Against no rows at all: every row has just been dropped.
         put_terms(txn, dbs, (), terms)
+        put_memberships(txn, dbs, (), memberships)
         txn.put(key, value, db=dbs.snapshots)
         txn.put(ORIGIN_KEY, origin, db=dbs.meta)
         txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
@@ -269,6 +321,7 @@ def install(
         suspended=suspended,
         admission=admission,
         lost=lost,
+        memberships=memberships,
     )
     return Change(after, apply)
 
@@ -299,11 +352,14 @@ def truncate(
     # Rows and batches go in one transaction: a row that outlives its batches would make the log
     # look longer than it is (I-12).
     terms = cut_at(old.terms, position, last_term)
+    # So do configurations: the one before the cut is in force again.
+    memberships = up_to(old.memberships, position)
 
     def apply(txn: Transaction) -> None:
         with txn.cursor(dbs.log) as cursor:
             delete_from(cursor, key)
         put_terms(txn, dbs, old.terms, terms)
+        put_memberships(txn, dbs, old.memberships, memberships)
 
     after = attrs.evolve(
         old,
@@ -311,6 +367,7 @@ def truncate(
         terms=terms,
         last_commit_position=commit_position,
         last_timestamp_ms=timestamp_ms,
+        memberships=memberships,
     )
     return Change(after, apply)
 
@@ -332,14 +389,17 @@ def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms
     if position <= old.start_position:
         return nothing(dbs, old)  # a snapshot was installed in between: the log begins later
     origin = encode_origin(position, timestamp_ms)
+    # Pruning goes in steps, so what a row is needed for is asked anew in each of them.
+    memberships = needed_from(old.memberships, position)
 
     def apply(txn: Transaction) -> None:
         with txn.cursor(dbs.log) as cursor:
             delete_before(cursor, key)
+        put_memberships(txn, dbs, old.memberships, memberships)
         txn.put(ORIGIN_KEY, origin, db=dbs.meta)
 
     # Terms and snapshots stay: a row is needed for as long as anybody compares logs by it.
-    after = attrs.evolve(old, start_position=position)
+    after = attrs.evolve(old, start_position=position, memberships=memberships)
     if position == old.append_position:
         # The last batch, which said what is committed, is gone. Only committed ones are pruned.
         after = attrs.evolve(after, last_commit_position=position)
@@ -361,3 +421,21 @@ def put_terms(
             assert before is None or before.term == after.term, f"{after} in the place of {before}"
             key, value = encode_term(after)
             txn.put(key, value, db=dbs.terms)
+
+
+def put_memberships(
+    txn: Transaction,
+    dbs: Databases,
+    old: tuple[MembershipRow, ...],
+    new: tuple[MembershipRow, ...],
+) -> None:
+    """Write the configurations that differ, in a transaction."""
+    if new is old:
+        return
+    before, after = {row.position: row for row in old}, {row.position: row for row in new}
+    for position in before.keys() - after.keys():
+        txn.delete(membership_key(position), db=dbs.members)
+    for position, row in after.items():
+        if row != before.get(position):
+            key, value = encode_membership(row)
+            txn.put(key, value, db=dbs.members)

@@ -22,6 +22,7 @@ from .mending import mend
 from .readonly import open_readonly
 from .recorder import carry_over
 from .state import initialise, load
+from .upgrade import upgrade
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +90,7 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
     environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=nothing_to_make)
     with environment.opening():
         dbs = environment.databases(Databases)
-        identity = environment.read(lambda txn: load_identity(txn, dbs))
+        identity = upgrade(environment, dbs, environment.read(lambda txn: load_identity(txn, dbs)))
         # As at a normal start, so that the row written below names the real end of the log.
         carry_over(environment, dbs, identity, peers=True)
         mend(environment, dbs, identity.member_id, peers=True)

@@ -1,4 +1,4 @@
-"""What a store mends by itself when it is opened: rows of the term table, and the end of its log.
+"""What a store mends by itself when it is opened: its small rows, and the end of its log.
 
 Rows of the term table
 ----------------------
@@ -10,12 +10,16 @@ between its neighbours. The row of a term without batches may be missing unnotic
 
 A damaged row about a snapshot is removed. Another snapshot, or another member, serves instead.
 
+A damaged row about a configuration is made again from the batch that ends at its position. If that
+batch is pruned or damaged, the store is refused. Without the row it would take an older
+configuration for the one in force, and might vote in an election that is not its own.
+
 The last batches
 ----------------
 A damaged batch inside the log is fetched from another member when it is read
 (:mod:`quorate.node.upkeep.repair`); the batches behind it prove how far the log goes. At the very
-end nothing proves that. So damaged batches there are cut off, as a truncation would do, and a
-durable note says that they were there (`meta_rows.LOST_KEY`).
+end nothing proves that. So damaged batches there are cut off, with their configurations, as a
+truncation would do. A durable note says that they were there (`meta_rows.LOST_KEY`).
 
 Why cutting is safe
 -------------------
@@ -45,9 +49,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ...errors import DamagedRecordError, StorageError, WireError
+from ...errors import DamagedRecordError, LostStoreError, StorageError, WireError
 from ..lmdb.sealed_rows import irreplaceable_row
 from ..rows.log_end import LogEnd
+from ..rows.membership import (
+    decode_membership_untrusted,
+    encode_membership,
+    membership_key,
+)
 from ..rows.meta_rows import LOST_KEY, encode_lost, load_lost, load_origin, load_terms
 from ..rows.term_table import (
     TermRow,
@@ -56,14 +65,16 @@ from ..rows.term_table import (
     decode_term_untrusted,
     encode_term,
     row_of,
+    term_at,
 )
 from .batch import check_sum_untrusted
-from .changes import put_terms
+from .changes import configuration_row, put_terms
 from .log_table import (
     KEY,
     Record,
     check_record_untrusted,
     decode_key_untrusted,
+    delete_from,
     last_record,
     record_before,
 )
@@ -73,6 +84,7 @@ if TYPE_CHECKING:
 
     from ..lmdb.environment import Environment, Transaction
     from ..rows.databases import Databases
+    from ..rows.membership import MembershipRow
 
 log = logging.getLogger("quorate.storage")
 
@@ -89,9 +101,10 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
     Raises:
         DamagedRecordError: a row of the term table can't be rebuilt, or the place of a damaged
             batch is not certain.
+        LostStoreError: the row about a configuration is damaged, and so is its batch, or pruned.
     """
-    # Snapshots first, the end of the log last: its batches are compared with the term table,
-    # which must be mended by then.
+    # The term table before the end of the log, whose batches are compared with it. Configurations
+    # last: a row is not needed if its batch is cut off.
     snapshots = environment.read(lambda txn: _damaged_snapshots(txn, dbs, member_id))
     for key, damage in snapshots:
         # Durable before it is logged, as each mend: a line about a mend that a crash undid would
@@ -121,6 +134,17 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
                 member_id,
                 record.term,
                 record.position,
+            )
+    configurations = environment.read(lambda txn: _mended_configurations(txn, dbs, member_id))
+    if configurations:
+        environment.write(lambda txn: _put_configurations(txn, dbs, configurations))
+        for configuration in configurations:
+            log.error(
+                "member %d: configurations: the row at %d was damaged; it is mended by the batch "
+                "that ends there, in term %d",
+                member_id,
+                configuration.position,
+                configuration.term,
             )
 
 
@@ -323,6 +347,58 @@ def _put_rows(txn: Transaction, dbs: Databases, rows: list[TermRow]) -> None:
         txn.put(key, value, db=dbs.terms)
 
 
+# --- configurations -------------------------------------------------------------------------------
+
+
+def _mended_configurations(txn: Transaction, dbs: Databases, member_id: int) -> list[MembershipRow]:
+    """Return the rows of configurations that are damaged, made again from their batches.
+
+    Raises:
+        LostStoreError: there is no intact batch with such a configuration.
+    """
+    made: list[MembershipRow] = []
+    with txn.cursor(dbs.members) as cursor:
+        for key, value in cursor:
+            try:
+                decode_membership_untrusted(member_id, key, value)
+            except DamagedRecordError as damage:
+                row = _configuration_at(txn, dbs, member_id, damage.position)
+                # A damaged key leads to a batch of another kind, or to none.
+                if row is None or membership_key(row.position) != key:
+                    raise LostStoreError(
+                        f"member {member_id}: {damage.reason}; the batch that ends at "
+                        f"{damage.position} is pruned or damaged, too, so which members vote is "
+                        "lost with it"
+                    ) from damage
+                made.append(row)
+    return made
+
+
+def _configuration_at(
+    txn: Transaction, dbs: Databases, member_id: int, end: int
+) -> MembershipRow | None:
+    """Return the row for the batch that ends at a position; None if it holds no configuration."""
+    # Within the batch, not at its end: there the next term may begin.
+    term = term_at(load_terms(txn, dbs, member_id), end - 1)
+    if term is None:
+        return None
+    with txn.cursor(dbs.log) as cursor:
+        record = record_before(cursor, member_id, KEY.pack(term.term, end))
+    if record is None or record.end != end:
+        return None
+    try:
+        header = check_record_untrusted(member_id, record)
+    except DamagedRecordError:
+        return None
+    return configuration_row(record.batch, header)
+
+
+def _put_configurations(txn: Transaction, dbs: Databases, rows: list[MembershipRow]) -> None:
+    for row in rows:
+        key, value = encode_membership(row)
+        txn.put(key, value, db=dbs.members)
+
+
 # --- the end of the log ---------------------------------------------------------------------------
 
 
@@ -369,6 +445,9 @@ def _cut(txn: Transaction, dbs: Databases, member_id: int, tail: list[Record]) -
     rows = load_terms(txn, dbs, member_id)
     # As a truncation would: a row behind the new end would claim a log that is not there (I-12).
     put_terms(txn, dbs, rows, cut_at(rows, tail[0].position))
+    with txn.cursor(dbs.members) as cursor:
+        # By the keys alone: one of these rows may be damaged, too.
+        delete_from(cursor, membership_key(tail[0].position + 1))
     # An older note may reach further; keep the later end.
     before = irreplaceable_row(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
     # In the transaction of the cut: without the note, this member would vote as if it had never

@@ -23,6 +23,7 @@ from ..rows.meta_rows import (
     load_forced,
     load_last_admission,
     load_lost,
+    load_memberships,
     load_node_state,
     load_origin,
     load_suspended,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     import lmdb
 
     from ..lmdb.environment import Transaction
+    from ..rows.membership import MembershipRow
     from .batch import BatchHeader
 
 
@@ -67,6 +69,8 @@ class Recorded:
         lost: a log that reaches this end has what was damaged at the end of this log (see
             `mending`). `EMPTY_LOG` if nothing was.
         service: kind of the service, empty if the store was never opened with one.
+        memberships: the configurations that the log holds, ascending by position, and the one that
+            is in force where it begins; none in a store of format 3.
     """
 
     start_position: int = 0
@@ -82,6 +86,7 @@ class Recorded:
     forced: tuple[ForcedRow, ...] = ()
     lost: LogEnd = EMPTY_LOG
     service: str = ""
+    memberships: tuple[MembershipRow, ...] = ()
 
 
 class StateView:
@@ -128,6 +133,11 @@ class StateView:
     def voting_status(self) -> VotingStatus:
         """Whether this store has a vote."""
         return self.recorded.voting_status
+
+    @property
+    def memberships(self) -> tuple[MembershipRow, ...]:
+        """The configurations of the log, ascending by position."""
+        return self.recorded.memberships
 
     @property
     def last_commit_position(self) -> int:
@@ -185,6 +195,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         service=kept(
             "its kind of service", lambda: service_untrusted(txn.get(SERVICE_KEY, db=dbs.meta))
         ),
+        memberships=load_memberships(txn, dbs, member_id),
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(

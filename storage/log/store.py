@@ -23,7 +23,8 @@ Some facts must never be on disk one without the other; each is one change, so o
 
 - the first batch of a term and the term's row: a batch without a row has no known leader;
 - a snapshot's row and the empty log behind it (`install`);
-- a truncation and the term table that it leaves.
+- a truncation and the term table that it leaves;
+- a configuration of the cluster and its row (`rows.membership`), in all that is done to the log.
 
 A process killed at any moment finds exactly a prefix of its changes.
 
@@ -59,6 +60,7 @@ from .mending import mend
 from .reader import CHUNK_BYTES
 from .recorder import Recorder, Write, carry_over
 from .state import Recorded, StateView, initialise, load
+from .upgrade import upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,6 +89,8 @@ class Store(StateView):
         recorder: makes a group durable, on the thread that the executor chooses.
         commits: groups that became durable since the store was opened.
         on_durable: set by the owner; called with the append position after each group with a batch.
+        on_membership: set by the owner; called on trio's thread as soon as `submitted` has other
+            configurations, durable or not.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Store(StateView):
         self.executor.by_spans(recorder.begin, recorder.end)
         # One callback per group, set once by the member; no list of observers to call on this path.
         self.on_durable: Callable[[int], None] = lambda _position: None
+        self.on_membership: Callable[[], None] = lambda: None
         self.recorder = recorder
         self._dbs = recorder.dbs
         self._reader = recorder.reader(identity.member_id)
@@ -125,14 +130,15 @@ class Store(StateView):
     ) -> Self:
         """Open the store in `directory`; make one, durably, if there is none.
 
-        Damage is mended where possible (:mod:`.mending`), and more of it with `peers`.
+        Damage is mended where possible (:mod:`.mending`), and more of it with `peers`. A store of
+        format 3 is upgraded (:mod:`.upgrade`).
 
         Raises:
             StoreMismatchError: it is of another cluster, member or format.
             StoreBusyError: another handle has it open.
             StoreFullError: there is no room to make it.
             DamagedRecordError: the log's end or the term table is damaged beyond mending.
-            LostStoreError: the vote, or whether there is one, is damaged.
+            LostStoreError: the vote, whether there is one, or a configuration is damaged.
         """
         draw = random.Random(rng.getrandbits(64)).getrandbits  # noqa: S311 - simulations seed it
         # Drawn even if there is a store: the generator then goes on the same way in both cases.
@@ -148,6 +154,7 @@ class Store(StateView):
             # First of all: nothing below may write into somebody else's store.
             identity = environment.read(lambda txn: load_identity(txn, dbs))
             check_identity(identity, cluster=cluster, member_id=member_id)
+            identity = upgrade(environment, dbs, identity)
             # The journal before mending: its batches may continue a log whose end looks damaged.
             row = carry_over(environment, dbs, identity, peers=peers)
             mend(environment, dbs, member_id, peers=peers)
@@ -224,6 +231,10 @@ class Store(StateView):
 
         self.submitted = after
         self.executor.submit(Write(change, written))
+        # Last: the owner may append in the callback, and that batch must be written behind this
+        # one. By identity, since nearly no batch has a configuration.
+        if after.memberships is not before.memberships:
+            self.on_membership()
 
     async def append_durably(self, batch: bytes) -> None:
         """Append a batch, and return once it is durable; see `append`."""
@@ -287,7 +298,12 @@ class Store(StateView):
         await self._durably(lambda dbs, old: changes.set_committed(dbs, old, position))
 
     async def install(
-        self, snapshot: SnapshotRow, terms: tuple[TermRow, ...], *, suspended: bool = False
+        self,
+        snapshot: SnapshotRow,
+        terms: tuple[TermRow, ...],
+        *,
+        suspended: bool = False,
+        membership: bytes = b"",
     ) -> None:
         """Drop the whole log; it begins anew, empty, at the position of a snapshot. The vote stays.
 
@@ -295,6 +311,8 @@ class Store(StateView):
             snapshot: from another member, its file already in place.
             terms: the term table up to there; its last row is open.
             suspended: an operator has suspended the cluster.
+            membership: the configuration in force there, from the snapshot's head; empty if the
+                log had none.
 
         Raises:
             StorageError: the snapshot is older than what is known to be committed here.
@@ -304,7 +322,9 @@ class Store(StateView):
         if snapshot.position < (known := self.submitted.last_commit_position):
             raise StorageError(f"{snapshot} is older than the commit position {known}")
         await self._durably(
-            lambda dbs, old: changes.install(dbs, old, snapshot, terms, suspended=suspended)
+            lambda dbs, old: changes.install(
+                dbs, old, snapshot, terms, suspended=suspended, membership=membership
+            )
         )
 
     async def replace(self, batch: bytes) -> None:
@@ -453,7 +473,8 @@ class Store(StateView):
         """Submit a change, and return once it is durable."""
         await trio.lowlevel.checkpoint_if_cancelled()
         # Made against what was submitted, and no await before `submit`: nothing comes in between.
-        change = make(self._dbs, self.submitted)
+        before = self.submitted
+        change = make(self._dbs, before)
         durable = trio.Event()
 
         def written() -> None:
@@ -462,6 +483,8 @@ class Store(StateView):
 
         self.submitted = change.after
         self.executor.submit(Write(change, written))
+        if change.after.memberships != before.memberships:
+            self.on_membership()
         await durable.wait()
 
     def _delivered(self) -> None:

@@ -1,8 +1,8 @@
 """The identity of a store: cluster, member, and a number drawn once when it was made.
 
 A store of another cluster or member is refused: its votes and log belong to another history. So is
-a store of another format. The instance id distinguishes a store made to replace a lost one from the
-store that was lost.
+a store of another format, except for the format before, which :mod:`..log.upgrade` upgrades. The
+instance id distinguishes a store made to replace a lost one from the store that was lost.
 
 ::
 
@@ -26,7 +26,9 @@ import attrs
 from ...errors import ConfigurationError, StorageError, StoreMismatchError
 from ..lmdb.sealed_rows import seal, unseal_untrusted
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
+OLD_FORMAT_VERSION: Final = 3
+"""A store of this format is read as it is, and upgraded when it is opened for writing."""
 IDENTITY_KEY: Final = b"identity"
 SERVICE_KEY: Final = b"service"
 
@@ -80,8 +82,10 @@ def decode_identity_untrusted(value: bytes | None) -> Identity:
     except (StorageError, struct.error) as error:
         raise StoreMismatchError(f"{error}, expected a store of quorate") from error
     # The version before the other fields: another format may have them in other places.
-    if version != FORMAT_VERSION:
-        raise StoreMismatchError(f"store of format {version}, expected {FORMAT_VERSION}")
+    if version not in {OLD_FORMAT_VERSION, FORMAT_VERSION}:
+        raise StoreMismatchError(
+            f"store of format {version}, expected {OLD_FORMAT_VERSION} or {FORMAT_VERSION}"
+        )
     try:
         member_id, instance_id = _NUMBERS.unpack_from(body, _VERSION.size)
         cluster = body[_VERSION.size + _NUMBERS.size :].decode()

@@ -13,6 +13,7 @@
     committed      position i64                          nothing but what the batches say
     admission      term i64, end i64                     no admission in the log
     lost           term i64, position i64                nothing was cut off
+    unlisted       position i64                          each configuration has its row
     forced:<time>  see `term_table`                      never forced
 
 Each body is followed by a checksum of key and body (`lmdb.sealed_rows`); integers are little
@@ -24,9 +25,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from ...errors import StoreMismatchError
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
-from .identity import IDENTITY_KEY, Identity, decode_identity_untrusted
+from .identity import FORMAT_VERSION, IDENTITY_KEY, Identity, decode_identity_untrusted
 from .log_end import EMPTY_LOG, LogEnd
+from .membership import MembershipRow, decode_membership_untrusted
 from .term_table import (
     FORCED_PREFIX,
     ForcedRow,
@@ -46,9 +49,10 @@ SUSPENDED_KEY: Final = b"suspended"
 COMMITTED_KEY: Final = b"committed"
 ADMISSION_KEY: Final = b"admission"
 LOST_KEY: Final = b"lost"
+UNLISTED_KEY: Final = b"unlisted"
 
 _PAIR: Final = struct.Struct("<qq")
-_COMMITTED: Final = struct.Struct("<q")
+_POSITION: Final = struct.Struct("<q")
 
 
 def encode_origin(start_position: int, timestamp_ms: int) -> bytes:
@@ -73,7 +77,10 @@ def load_identity(txn: Transaction, dbs: Databases) -> Identity:
     Raises:
         StoreMismatchError: it can't be read, or the format is another one.
     """
-    return decode_identity_untrusted(txn.get(IDENTITY_KEY, db=dbs.meta))
+    identity = decode_identity_untrusted(txn.get(IDENTITY_KEY, db=dbs.meta))
+    if identity.format_version == FORMAT_VERSION and not dbs.has_members:
+        raise StoreMismatchError("a store of LMDB, but of other tables")
+    return identity
 
 
 def load_origin(txn: Transaction, dbs: Databases) -> tuple[int, int]:
@@ -112,12 +119,12 @@ def load_committed(txn: Transaction, dbs: Databases) -> int:
     if value is None:
         return 0
     body = unseal_untrusted(COMMITTED_KEY, value)
-    return unpack_untrusted(_COMMITTED, COMMITTED_KEY, body)[0]
+    return unpack_untrusted(_POSITION, COMMITTED_KEY, body)[0]
 
 
 def encode_committed(position: int) -> bytes:
     """Return the row for `COMMITTED_KEY`."""
-    return seal(COMMITTED_KEY, _COMMITTED.pack(position))
+    return seal(COMMITTED_KEY, _POSITION.pack(position))
 
 
 def load_last_admission(txn: Transaction, dbs: Databases) -> LogEnd:
@@ -158,6 +165,26 @@ def load_lost(txn: Transaction, dbs: Databases) -> LogEnd:
 def encode_lost(lost: LogEnd) -> bytes:
     """Return the row for `LOST_KEY`."""
     return seal(LOST_KEY, _PAIR.pack(*lost))
+
+
+def load_unlisted(txn: Transaction, dbs: Databases) -> int:
+    """Read up to which position configurations have no row; 0 without the row.
+
+    A store of format 3 had no such rows. What its log held then is no configuration, but an entry
+    that only admits a store.
+
+    Raises:
+        StorageError: the row is damaged.
+    """
+    value = txn.get(UNLISTED_KEY, db=dbs.meta)
+    if value is None:
+        return 0
+    return unpack_untrusted(_POSITION, UNLISTED_KEY, unseal_untrusted(UNLISTED_KEY, value))[0]
+
+
+def encode_unlisted(position: int) -> bytes:
+    """Return the row for `UNLISTED_KEY`."""
+    return seal(UNLISTED_KEY, _POSITION.pack(position))
 
 
 def load_voting_status(txn: Transaction, dbs: Databases) -> VotingStatus:
@@ -205,3 +232,15 @@ def load_terms(txn: Transaction, dbs: Databases, member_id: int) -> tuple[TermRo
     with txn.cursor(dbs.terms) as cursor:
         # The cursor goes in the order of the keys, which is that of terms: they are big endian.
         return tuple(decode_term_untrusted(member_id, key, row) for key, row in cursor)
+
+
+def load_memberships(txn: Transaction, dbs: Databases, member_id: int) -> tuple[MembershipRow, ...]:
+    """Read the configurations of the log, ascending; none in a store of format 3.
+
+    Raises:
+        DamagedRecordError: a row is damaged.
+    """
+    if not dbs.has_members:
+        return ()
+    with txn.cursor(dbs.members) as cursor:
+        return tuple(decode_membership_untrusted(member_id, key, row) for key, row in cursor)

@@ -7,7 +7,7 @@ the reason why they are safe.
 
 ::
 
-    row "standing"   kind       u8    0 NEW, 1 RECOVERING, 2 VOTER
+    row "standing"   kind       u8    0 NEW, 1 RECOVERING, 2 VOTER, 3 REMOVED
                      term       i64   floor: term, and ...
                      position   i64   ... end, of the longest log the cluster began with
                      founders   for each: member i32, instance id u64
@@ -44,6 +44,8 @@ class VotingRight(enum.IntEnum):
     """Made to replace a lost store. It follows, without a vote, until it is admitted."""
     VOTER = 2
     """It has a vote."""
+    REMOVED = 3
+    """Its member was removed from the cluster."""
 
 
 @attrs.frozen

@@ -3,7 +3,7 @@
 ::
 
     head      magic     4s    b"QRSN"
-              version   u16   1
+              version   u16   2; 1 is read as well, and has no `membership`
               reserved  u16   0
               length    u32   bytes of the body
               checksum  u32
@@ -47,6 +47,7 @@ import zstandard
 from ...errors import StorageError
 from ..lmdb.checksum import crc32c, extend_crc32c
 from ..log.batch import MAX_NUMBER, MAX_TIMESTAMP_MS
+from ..rows.membership import MAX_MEMBERSHIP_BYTES
 from ..rows.term_table import SnapshotRow, TermRow, incoherences
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ MAX_TERMS: Final = 512
 COMPRESSION_LEVEL: Final = 1
 
 _MAGIC: Final = b"QRSN"
-_VERSION: Final = 1
+_VERSION: Final = 2
+_VERSIONS: Final = frozenset({1, _VERSION})
 _HEAD: Final = struct.Struct("<4sHHII")
 _PART: Final = struct.Struct("<IIQI")
 _COVERED: Final = struct.Struct("<IIQ")  # of a part's header
@@ -86,6 +88,8 @@ class SnapshotHead:
         terms: the term table up to there, the newest `MAX_TERMS`; the last row is open.
         suspended: an operator has suspended the cluster.
         service: kind of the service, empty if unknown.
+        membership: the configuration in force there, as its entry's text; empty if the log had none
+            up to there.
     """
 
     cluster: str
@@ -95,6 +99,7 @@ class SnapshotHead:
     terms: tuple[TermRow, ...]
     suspended: bool = False
     service: str = ""
+    membership: str = ""
 
     @property
     def name(self) -> str:
@@ -116,6 +121,7 @@ def head_of(
     timestamp_ms: int,
     suspended: bool = False,
     service: str = "",
+    membership: str = "",
 ) -> SnapshotHead:
     """Make the head of a snapshot taken behind a batch of `term`."""
     rows = [row for row in terms if row.term <= term][-MAX_TERMS:]
@@ -123,7 +129,9 @@ def head_of(
     assert rows[-1].term == term, f"term {term} is not in the term table"
     # Open, whether this member knows its end by now or not: all members' files are equal (I-24).
     rows[-1] = attrs.evolve(rows[-1], end=None)
-    return SnapshotHead(cluster, position, term, timestamp_ms, tuple(rows), suspended, service)
+    return SnapshotHead(
+        cluster, position, term, timestamp_ms, tuple(rows), suspended, service, membership
+    )
 
 
 @attrs.frozen
@@ -209,14 +217,20 @@ def decode_head_untrusted(part: bytes) -> SnapshotHead:
     except struct.error as error:
         raise StorageError(f"snapshot: a head of {len(part)} bytes") from error
     body = part[_HEAD.size :]
-    if magic != _MAGIC or version != _VERSION or reserved or length != len(body):
+    if magic != _MAGIC or version not in _VERSIONS or reserved or length != len(body):
         raise StorageError(f"snapshot: magic {magic!r}, version {version}, {length} bytes of head")
     if crc32c(part[: _HEAD.size - 4] + body) != check:
         raise StorageError("snapshot: its head is damaged")
     try:
         head = cattrs.structure(json.loads(body), SnapshotHead)
+        membership_bytes = len(head.membership.encode())  # JSON may name what is no character
     except (ValueError, TypeError, RecursionError, cattrs.BaseValidationError) as error:
         raise StorageError(f"snapshot: its head is invalid: {error}") from error
+    if membership_bytes > MAX_MEMBERSHIP_BYTES:
+        raise StorageError(
+            f"snapshot: its head has a configuration of {membership_bytes} bytes, "
+            f"expected at most {MAX_MEMBERSHIP_BYTES}"
+        )
     if not head.terms or head.terms[-1].term != head.term or any(incoherences(head.terms)):
         raise StorageError("snapshot: the terms in its head contradict each other")
     if not 0 <= head.terms[-1].base <= head.position or len(head.terms) > MAX_TERMS:

@@ -262,7 +262,7 @@ async def make_source(directory: Path, head: SnapshotHead, *, rng: Random) -> No
     with closing(store):
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
-            await store.install(head.row, head.terms, suspended=head.suspended)
+            await _install(store, head)
             if head.service:
                 await store.save_service(head.service)
             nursery.cancel_scope.cancel()
@@ -334,7 +334,17 @@ async def _load(plan: RestorePlan, row: SnapshotRow, target: Path, store: Store)
     with SnapshotReader(SnapshotFolder(plan.source / "snapshots").path_of(row)) as reader:
         head = attrs.evolve(reader.head, cluster=store.identity.cluster)
         write_whole(target / "snapshots", head, reader.pieces())
-    await store.install(head.row, head.terms, suspended=head.suspended)
+    await _install(store, head)
+
+
+async def _install(store: Store, head: SnapshotHead) -> None:
+    """Begin the log of a store behind a snapshot."""
+    await store.install(
+        head.row,
+        head.terms,
+        suspended=head.suspended,
+        membership=head.membership.encode(),
+    )
 
 
 async def _copy(batches: Iterator[bytes], store: Store) -> None:

@@ -63,7 +63,7 @@ def test_members_that_record_a_replay_in_pieces_pass(
 
 
 def test_every_fault_is_part_of_the_storm() -> None:
-    faults = SCENARIOS["storm"].faults
+    faults = SCENARIOS["members"].faults
     assert {name for name, weight in faults.items() if weight} == {
         *FAULTS,
         *(f"{name} at a transition" for name in STRIKES),
@@ -78,7 +78,9 @@ def test_a_calm_cluster_holds_one_election_and_serves() -> None:
 
 
 def test_an_unknown_scenario_is_told() -> None:
-    with pytest.raises(ConfigurationError, match="expected one of storm, standby, calm"):
+    with pytest.raises(
+        ConfigurationError, match="expected one of storm, standby, members, changes, calm"
+    ):
         simulate(Plan(1, scenario="fair"))
 
 

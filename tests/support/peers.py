@@ -33,6 +33,7 @@ from quorate.transport import (
     CommitPosition,
     FrameStream,
     Hello,
+    HelloStatus,
     Links,
     LogBatch,
     LogJoined,
@@ -194,6 +195,19 @@ class Peer:
         return attrs.evolve(hello, instance=instance)
 
     # --- receiving
+
+    def admits(self, hello: Hello) -> tuple[HelloStatus, str]:
+        """See `LinkHandler`."""
+        assert hello.member_id == ME
+        return HelloStatus.ACCEPTED, ""
+
+    def on_peers(self) -> None:
+        """See `LinkHandler`."""
+        raise AssertionError("its only peer is listed")
+
+    def on_removed(self, member: int, reason: str) -> None:
+        """See `LinkHandler`."""
+        raise AssertionError(member, reason)
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """See `LinkHandler`."""

@@ -56,6 +56,19 @@ def batch_at(
     )
 
 
+def configuration_at(
+    position: int, payload: bytes, *, term: int = 0, timestamp_ms: int = 0
+) -> bytes:
+    """Return a batch that holds a configuration of the cluster."""
+    return encode_batch(
+        [Entry(EntryKind.MEMBERSHIP, payload)],
+        term=term,
+        position=position,
+        timestamp_ms=timestamp_ms,
+        commit_position=0,
+    )
+
+
 def open_store(
     directory: Path,
     executor: ExecutorFactory[Write] = virtual,

@@ -1,7 +1,7 @@
 """Shared by the tests of links: handlers that record, and members over a network in memory."""
 
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from random import Random
@@ -22,10 +22,12 @@ from quorate.transport import (
     FrameStream,
     Hello,
     HelloReply,
+    HelloStatus,
     LinkLimits,
     Links,
     Message,
     Network,
+    PeerAddresses,
     StreamPurpose,
     encode,
 )
@@ -62,18 +64,47 @@ async def no_stream(hello: Hello, stream: FrameStream) -> None:
 
 
 class Recorder:
-    """A handler that records its calls, and lets a test wait for them."""
+    """A handler that records its calls, and lets a test wait for them.
+
+    Attributes:
+        links: of which it is the handler.
+        events: messages, and what happened to links.
+        peers: the linked members after each change.
+        removals: the members that said that we were removed, and why.
+        admitted: the members that it lets in; None for all.
+    """
+
+    links: Links
 
     def __init__(self, on_stream: StreamHandler = no_stream) -> None:
         self.events: list[Event] = []
+        self.peers: list[tuple[int, ...]] = []
+        self.removals: list[tuple[int, str]] = []
+        self.admitted: set[int] | None = None
         self._stream = on_stream
         self._changed = trio.Event()
+
+    def admits(self, hello: Hello) -> tuple[HelloStatus, str]:
+        if self.admitted is None or hello.member_id in self.admitted:
+            return HelloStatus.ACCEPTED, ""
+        expected = ", ".join(map(str, sorted(self.admitted))) or "none"
+        return HelloStatus.WRONG_MEMBER, f"member {hello.member_id}, expected one of {expected}"
+
+    def on_peers(self) -> None:
+        self.peers.append(self.links.peers)
+        self._notify()
+
+    def on_removed(self, member: int, reason: str) -> None:
+        self.removals.append((member, reason))
+        self._notify()
 
     def on_hello(self, member: int, hello: Hello) -> None:
         assert hello.member_id == member
         assert hello.instance == 200 + member
+        assert member in self.links.peers
 
     def on_message(self, sender: int, message: Message) -> None:
+        assert sender in self.links.peers
         self._record("message", sender, message)
 
     def on_receiving(self, member: int) -> None:
@@ -90,6 +121,9 @@ class Recorder:
 
     def _record(self, kind: str, member: int, message: Message | None = None) -> None:
         self.events.append(Event(trio.current_time(), kind, member, message))
+        self._notify()
+
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 
@@ -104,8 +138,12 @@ class Recorder:
 
     async def until(self, kind: str, member: int, count: int = 1) -> None:
         """Wait until an event has happened a number of times since the start."""
+        await self.until_true(lambda: self.count(kind, member) >= count)
+
+    async def until_true(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds that calls of this handler make true."""
         with trio.fail_after(30):
-            while self.count(kind, member) < count:
+            while not condition():
                 await self._changed.wait()
 
 
@@ -127,6 +165,7 @@ def hello(
     purpose: StreamPurpose = StreamPurpose.CONSENSUS,
     called_member_id: int = -1,
     history: int = 0,
+    at: Address | None = None,
 ) -> Hello:
     """Make a hello, by default one that member 0 of the cluster "test" accepts from a member."""
     return Hello(
@@ -138,6 +177,8 @@ def hello(
         called_member_id=called_member_id,
         history=history,
         instance=200 + member_id,
+        host=at.host if at else "",
+        port=at.port if at else 0,
     )
 
 
@@ -159,25 +200,31 @@ def free_addresses(count: int) -> list[Address]:
 
 def make_links(
     member: int,
-    addresses: dict[int, Address],
+    addresses: Mapping[int, Address],
     network: Network,
     handler: Recorder,
     *,
+    peers: PeerAddresses | None = None,
     limits: LinkLimits | None = None,
     cluster: str = "test",
 ) -> Links:
-    return Links(
+    """Make the links of a member; its peers are the other members of `addresses` unless given."""
+    if handler.admitted is None and peers is None:
+        handler.admitted = set(addresses) - {member}
+    handler.links = Links(
         cluster=cluster,
         member_id=member,
         incarnation=100 + member,
         instance=200 + member,
         bind=addresses.get(member, Address("127.0.0.1", 0)),
-        peers=addresses,
+        peers=addresses if peers is None else peers,
         network=network,
         handler=handler,
         rng=Random(member),
         limits=limits or LinkLimits(),
+        advertised=addresses.get(member),
     )
+    return handler.links
 
 
 @attrs.define(eq=False)

@@ -44,12 +44,20 @@ REFUSALS = [
         "protocol version 1, expected 3",
     ),
     (hello(7), HelloStatus.WRONG_MEMBER, "member 7, expected one of 1, 2"),
-    (hello(0), HelloStatus.WRONG_MEMBER, "member 0, expected one of 1, 2"),
-    (hello(-1), HelloStatus.WRONG_MEMBER, "member -1, expected one of 1, 2"),
+    (
+        hello(0),
+        HelloStatus.WRONG_MEMBER,
+        "member 0 for CONSENSUS, expected the id of another member",
+    ),
+    (
+        hello(-1),
+        HelloStatus.WRONG_MEMBER,
+        "member -1 for CONSENSUS, expected the id of another member",
+    ),
     (
         hello(-1, purpose=StreamPurpose.CATCHUP),
         HelloStatus.WRONG_MEMBER,
-        "member -1, expected one of 1, 2",
+        "member -1 for CATCHUP, expected the id of another member",
     ),
     (
         hello(1, called_member_id=2),

@@ -324,7 +324,10 @@ def test_only_the_first_frame_is_held_to_the_size_of_a_hello() -> None:
 
 
 def test_the_longest_hello_fits_what_a_stranger_may_send() -> None:
-    hello = m.Hello("x" * 256, 1, 2, 3, f.StreamPurpose.CATCHUP, 4, 5, 6)
+    longest = "x" * f.MAX_STRING_BYTES
+    hello = m.Hello(
+        longest, 1, 2, 3, f.StreamPurpose.CATCHUP, 4, 5, 6, service=longest, host=longest
+    )
     assert len(encode(hello)) <= HELLO_FRAME_BYTES
     reply = m.HelloReply(1, f.HelloStatus.WRONG_CLUSTER, "x" * 256, 2)
     assert len(encode(reply)) <= HELLO_FRAME_BYTES

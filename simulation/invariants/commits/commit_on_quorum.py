@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 
 class CommitOnQuorum(Invariant):
-    """What anybody takes for committed is durable on a quorum, byte for byte."""
+    """What anybody takes for committed is durable on a quorum, byte for byte.
 
-    source = "Raft §5.3, §5.4.2; protocol I-19"
+    The quorum is that of the configuration by which the first member that says so decides. While
+    the voters change, it is a majority of each set.
+    """
+
+    source = "Raft §5.3, §5.4.2, dissertation §4.3; protocol I-19"
     hears: ClassVar[tuple[type[Fact], ...]] = (Committed,)
 
     def __init__(self, known: Knowledge) -> None:
@@ -29,8 +33,10 @@ class CommitOnQuorum(Invariant):
             return
         self._seen = fact.position
         prefix = self.known.disks[fact.member].prefix_at.get(fact.position)
-        found = [] if prefix is None else self.known.holders(fact.position, prefix)
-        if len(found) < self.known.quorum:
+        quorums = self.known.decides_by(fact.member)
+        found = self.known.voters(quorums, lambda disk: disk.has(fact.position, prefix))
+        if not quorums.agree(found):
             raise self.violated(
-                f"member {fact.member} commits {fact.position}, which only {found} have durably"
+                f"member {fact.member} commits {fact.position}, which only {sorted(found)} have "
+                f"durably; it decides by {[sorted(each) for each in quorums.sets]}"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import attrs
 import pytest
 
 from quorate.node import State
@@ -29,12 +30,20 @@ NAMED = Quorums.of([VoterId(0, MINE), VoterId(1, THERE), VoterId(2, LOST)])
 """Member 2 speaks with another store than the one that has the vote."""
 
 
+def use_named(s: Script) -> None:
+    """Have the member decide by `NAMED`."""
+    state = s.member.state
+    (voters,) = NAMED.sets
+    state.membership = attrs.evolve(state.membership, voters=tuple(sorted(voters)))
+    state.use_voters(NAMED)
+
+
 @scripted()
 async def test_a_member_counts_as_the_voter_that_its_link_names(s: Script) -> None:
     state = s.member.state
     assert state.names == {0: VoterId(0), 1: VoterId(1), 2: VoterId(2)}
     state.use_store(0, MINE)
-    state.use_voters(NAMED)
+    use_named(s)
     assert state.names == {0: VoterId(0, MINE), 1: VoterId(1, THERE), 2: VoterId(2)}
     assert state.quorums.agree({state.own, state.names[1]})
     assert not state.quorums.agree({state.own, state.names[2]})
@@ -52,7 +61,7 @@ async def test_stores_are_named_all_or_none(s: Script) -> None:
 @scripted()
 async def test_a_vote_counts_for_the_store_that_gave_it(s: Script) -> None:
     s.member.state.use_store(0, MINE)
-    s.member.state.use_voters(NAMED)
+    use_named(s)
     term = await s.stand()
     s.peers[2].vote(term)
     await s.enters(State.CANVASS)
@@ -66,7 +75,7 @@ async def test_a_vote_counts_for_the_store_that_gave_it(s: Script) -> None:
 @scripted()
 async def test_a_pre_vote_counts_for_the_store_that_gave_it(s: Script) -> None:
     s.member.state.use_store(0, MINE)
-    s.member.state.use_voters(NAMED)
+    use_named(s)
     s.peers[1].supports = VoteReason.LEADER_ALIVE
     await s.nominate()
     await s.enters(State.CANVASS)
@@ -117,7 +126,7 @@ async def test_a_position_counts_for_the_store_that_reported_it(s: Script) -> No
     end = s.store.append_position
     assert s.member.applier.commit_position == 0
     s.member.state.use_store(0, MINE)
-    s.member.state.use_voters(NAMED)
+    use_named(s)
     s.peers[2].append_position(term, end, AppendFlags.READY)
     await s.until(lambda: follower(s, 2).match == end)
     assert s.member.applier.commit_position == 0

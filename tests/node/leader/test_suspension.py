@@ -88,7 +88,7 @@ async def test_it_outlives_leaders_restarts_and_snapshots(
         await world.start(late)
         await world.settled()
         assert world.hosts[late].running.store.start_position > 0
-        await world.until(lambda: world.hosts[late].running.state.votes)
+        await world.until(lambda: world.hosts[late].running.status().standing == "member")
         await world.kill(leader)
         leader = await world.settled()
         await refused(world, leader)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
 
-from quorate.errors import LostStoreError, RefusedError, WireError, leaves
+from quorate.errors import LostStoreError, RefusedError, leaves
 from quorate.node import State
 from quorate.node.leader.leadership import Leadership
-from quorate.node.membership.admission import decode_admission_untrusted, encode_admission
 from quorate.node.protocol.ballots import VoterView, consider
+from quorate.node.protocol.membership import decode_membership_untrusted
 from quorate.simulation.ledger import Ledger, equal
 from quorate.storage import (
-    EntryKind,
     LogEnd,
     NodeState,
     VotingRight,
-    VotingStatus,
-    decode_entries_untrusted,
 )
 from quorate.transport import AppendPosition, RequestVote, Scout, ScoutReply, Vote, VoteReason
 from tests.support.founding import begun_cluster, new_cluster
@@ -39,13 +35,10 @@ PATIENCE = 10.0
 
 
 def admissions(world: World[Ledger], i: int) -> list[int]:
-    """Give the members whose stores the log of a member admits."""
-    return [
-        decode_admission_untrusted(entry.payload)[0]
-        for raw in world.hosts[i].running.store.scan(0)
-        for entry in decode_entries_untrusted(raw)
-        if entry.kind is EntryKind.MEMBERSHIP
-    ]
+    """Give the members whose stores have claimed their seats, by the log of a member."""
+    rows = world.hosts[i].running.store.recorded.memberships
+    found = (decode_membership_untrusted(row.payload) for row in rows)
+    return [seat.member_id for each in found if each and not each.joint for seat in each.joining]
 
 
 def standing(world: World[Ledger], i: int) -> str:
@@ -260,29 +253,3 @@ def test_a_log_that_is_behind_gets_no_vote_across_an_admission() -> None:
         voter = VoterView(LogEnd(3, 288), promised, admission=admission)
         decision = consider(behind, voter, in_ballot=True, leader_alive=False)
         assert decision.vote is granted
-
-
-def test_an_admission_is_what_was_encoded() -> None:
-    rng = random.Random(0)
-    founders = tuple((i, rng.getrandbits(64)) for i in range(9))
-    standing = VotingStatus(VotingRight.VOTER, founders, LogEnd(3, 96))
-    assert decode_admission_untrusted(encode_admission(2, 5, standing)) == (2, 5, standing)
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        b"",
-        b"[]",
-        b"{}",
-        b"\xff",
-        b'{"member": 1, "instance": "x", "founders": {}}',
-        b"1",
-        b"null",
-        b'{"member": 1, "instance": "1", "founders": {}, "floor": [1]}',
-        b'{"member": 1, "instance": "1", "founders": {}, "floor": [1, 9223372036854775808]}',
-    ],
-)
-def test_what_is_no_admission_is_refused(payload: bytes) -> None:
-    with pytest.raises(WireError):
-        decode_admission_untrusted(payload)

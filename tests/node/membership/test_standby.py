@@ -248,19 +248,12 @@ async def test_a_leader_alone_with_standbys_serves_by_itself(
 async def test_that_a_standby_is_counted_would_be_found(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    says = Follower.reports_vote
-
-    def believing(follower: Follower, *, has_vote: bool) -> None:
-        del has_vote
-        says(follower, has_vote=True)
-        follower.votes = True
-
     def as_another(state: MemberState, member: int) -> VoterId:
         # the sets of voters do not have it, so it must also pass for one that they have
         return VoterId(state.voters[0] if member == STANDBY else member)
 
     monkeypatch.setattr(MemberState, "_name", as_another)
-    monkeypatch.setattr(Follower, "reports_vote", believing)
+    monkeypatch.setattr(Follower, "votes", property(lambda _: True, lambda _self, _value: None))
     with pytest.raises(ViolationError, match=r"^CommitOnQuorum:"):
         await left_with_a_standby(tmp_path)
 

@@ -24,6 +24,7 @@ from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.service import KeyValueService
 from quorate.node import Command, MemberConfig, NodeConfig, open_member
 from quorate.node.config.config import SnapshotPolicy
+from quorate.node.configurations import Configurations
 from quorate.node.readers import serving
 from quorate.node.state_machine.applier import Applier
 from quorate.node.state_machine.snapshots import Snapshots
@@ -212,7 +213,8 @@ async def install(folder: Path, source: Path, arm: Callable[[], None]) -> None:
     store = Store.open(folder / "log", cluster="kills", member_id=0, rng=random.Random(2))
     applier = Applier(store, service)
     lane = ThreadExecutor[Write](lambda _: None, delivered=nothing)
-    snapshots = Snapshots(config(folder), store, applier, lane)
+    configurations = Configurations(config(folder), store)
+    snapshots = Snapshots(config(folder), store, applier, lane, configurations=configurations)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         await nursery.start(snapshots.run)

@@ -48,9 +48,9 @@ def test_a_store_of_another_is_refused(
 
 def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     open_store(tmp_path).close()
-    newer = encode_identity(Identity("testing", 1, 5, format_version=4))
+    newer = encode_identity(Identity("testing", 1, 5, format_version=5))
     tamper(tmp_path, b"meta", IDENTITY_KEY, newer)
-    with pytest.raises(StoreMismatchError, match="store of format 4, expected 3"):
+    with pytest.raises(StoreMismatchError, match="store of format 5, expected 3 or 4"):
         open_store(tmp_path)
 
 

@@ -1,5 +1,7 @@
 """The file of a snapshot: what was written comes back, and whatever was damaged is noticed."""
 
+import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from quorate.errors import StorageError
 from quorate.storage import (
+    MAX_MEMBERSHIP_BYTES,
     SnapshotFolder,
     SnapshotHead,
     SnapshotReader,
@@ -16,7 +19,15 @@ from quorate.storage import (
     TermRow,
     head_of,
 )
-from quorate.storage.snapshots.file import MAX_PIECE_BYTES, MAX_TERMS, check_snapshot, whole_bytes
+from quorate.storage.lmdb.checksum import crc32c
+from quorate.storage.snapshots.file import (
+    MAX_PIECE_BYTES,
+    MAX_TERMS,
+    check_snapshot,
+    decode_head_untrusted,
+    encode_head,
+    whole_bytes,
+)
 
 TERMS = (TermRow(0, 0, 640, 5), TermRow(1, 640, 640, 6), TermRow(2, 640, None, 7))
 HEAD = head_of("orders", TERMS, position=9600, term=2, timestamp_ms=1234)
@@ -107,6 +118,41 @@ def test_a_head_lists_the_newest_terms_and_none_behind_its_own() -> None:
     head = head_of("c", many, position=32 * 901, term=900, timestamp_ms=1)
     assert len(head.terms) == MAX_TERMS
     assert head.terms[-1] == TermRow(900, 32 * 900, None, 0)
+
+
+def test_a_head_has_the_configuration_in_force() -> None:
+    words = '{"host": "m\u00fcller"}'
+    head = head_of("c", TERMS, position=9600, term=2, timestamp_ms=1, membership=words)
+    assert head.membership == words
+    assert decode_head_untrusted(encode_head(head)) == head
+
+
+def part_of(version: int, head: dict[str, object]) -> bytes:
+    """Return the first part of a file of some version."""
+    body = json.dumps(head).encode()
+    start = struct.pack("<4sHHI", b"QRSN", version, 0, len(body))
+    return start + struct.pack("<I", crc32c(start + body)) + body
+
+
+def test_the_head_of_a_file_of_version_1_has_no_configuration() -> None:
+    fields = attrs.asdict(HEAD)
+    del fields["membership"]
+    assert decode_head_untrusted(part_of(1, fields)) == HEAD
+    with pytest.raises(StorageError, match="version 3"):
+        decode_head_untrusted(part_of(3, fields))
+
+
+@pytest.mark.parametrize(
+    ("membership", "words"),
+    [
+        ("x" * (MAX_MEMBERSHIP_BYTES + 1), "a configuration of 65537 bytes, expected at most"),
+        ("\u00fc" * (MAX_MEMBERSHIP_BYTES // 2 + 1), "a configuration of 65538 bytes"),
+        ("\ud800", "its head is invalid"),
+    ],
+)
+def test_a_head_with_an_impossible_configuration_is_refused(membership: str, words: str) -> None:
+    with pytest.raises(StorageError, match=words):
+        decode_head_untrusted(part_of(2, attrs.asdict(HEAD) | {"membership": membership}))
 
 
 def test_the_file_of_another_snapshot_is_not_taken_for_it(tmp_path: Path) -> None:

@@ -1,0 +1,141 @@
+"""Whether a member that joins may become a voter now; if not, why not, in a word.
+
+A joiner is caught up by snapshot and log like any follower that lags. It is made a voter only if
+the cluster would not be worse off at that moment. It has had, for a while, everything that was
+committed a heartbeat ago. Its disk has room. And the voters that answer are enough for the old and
+for the new configuration.
+
+How far it lags is a difference of positions. A share of the log, as in etcd, would let it join a
+long log while gigabytes are missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ..protocol.membership import promoted
+from ..protocol.quorum import VoterId, is_active
+
+if TYPE_CHECKING:
+    from ...transport import Links
+    from ..protocol.membership import Membership, Seat
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
+    from .follower_progress import Follower, Followers
+    from .replication import Replication
+
+MAX_LAG_BYTES: Final = 16 << 20
+"""How much of the log a joiner may lack. Its commit would wait for that much. If smaller, a busy
+cluster promotes nobody. If larger, writes may stand still after the promotion."""
+
+STEADY_TIMEOUTS: Final = 2
+"""Heartbeat timeouts for which a joiner must have been caught up. If smaller, one that comes and
+goes becomes a voter. If larger, a replacement takes longer."""
+
+NOT_CLAIMED: Final = "not-claimed"
+NOT_READY: Final = "not-ready"
+BEHIND: Final = "behind"
+LAGGING: Final = "lagging"
+DISK_ROOM: Final = "disk-room"
+WOULD_LOSE_QUORUM: Final = "would-lose-quorum"
+EVEN: Final = "even"
+
+
+class Promotion:
+    """Watches the members that join.
+
+    Args:
+        state: of the member.
+        links: to the followers.
+        applier: knows what is committed.
+        followers: the other members.
+        replication: knows where the log ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: MemberState,
+        links: Links,
+        applier: Applier,
+        followers: Followers,
+        replication: Replication,
+    ) -> None:
+        self._state = state
+        self._links = links
+        self._applier = applier
+        self._followers = followers
+        self._replication = replication
+        self._since: dict[VoterId, float] = {}
+        self._commit = applier.commit_position
+
+    def look(self) -> None:
+        """Note who is caught up; to be called once in a heartbeat interval."""
+        fine = [
+            seat.name
+            for seat in self._state.membership.joining
+            if self._state_of(seat) == "" and self._follower(seat).match >= self._commit
+        ]
+        now = trio.current_time()
+        self._since = {name: self._since.get(name, now) for name in fine}
+        # Used at the next look: on a busy leader nobody has what was committed just now.
+        self._commit = self._applier.commit_position
+
+    def _follower(self, seat: Seat) -> Follower:
+        return self._followers[seat.member_id]
+
+    def _state_of(self, seat: Seat) -> str:
+        """Return the word for what is missing at one moment; empty if nothing is."""
+        state, follower = self._state, self._follower(seat)
+        if seat.instance == 0 or state.speaks_with(seat.member_id) != seat.instance:
+            return NOT_CLAIMED
+        active = is_active(
+            follower.heard_at, trio.current_time(), state.timeouts.leader_heartbeat_timeout
+        )
+        if not (active and self._links.connected(seat.member_id)):
+            return NOT_READY
+        # Before READY: while it is caught up it does not follow the live log yet.
+        if self._replication.end - follower.match > MAX_LAG_BYTES:
+            return LAGGING
+        if not (follower.follows and follower.votes):
+            return NOT_READY
+        return "" if follower.has_room else DISK_ROOM
+
+    def waits_for(self, seat: Seat) -> str:
+        """Return the word for what a joiner waits for; empty if it may become a voter by itself."""
+        if word := self._state_of(seat):
+            return word
+        patience = STEADY_TIMEOUTS * self._state.timeouts.leader_heartbeat_timeout
+        since = self._since.get(seat.name)
+        if since is None or trio.current_time() - since < patience:
+            return BEHIND
+        return ""
+
+    def verdict(self, seats: list[Seat]) -> str:
+        """Return why these joiners may not become voters together; empty if they may."""
+        now = self._state.membership
+        after = promoted(now, {seat.member_id for seat in seats})
+        even_of_one = len(now.voters) == 1 and len(after.voters) == 2  # noqa: PLR2004 - see EVEN
+        # The loss of either would stop both. Two joiners can be made voters at once.
+        if even_of_one and not any(seat.even for seat in seats):
+            return EVEN
+        return "" if self.keeps_quorum(after) else WOULD_LOSE_QUORUM
+
+    def due(self) -> list[Seat]:
+        """Return the joiners to make voters now."""
+        seats = [seat for seat in self._state.membership.joining if not self.waits_for(seat)]
+        return seats if seats and not self.verdict(seats) else []
+
+    def keeps_quorum(self, after: Membership) -> bool:
+        """Whether the voters that answer are enough for a configuration and the one before it."""
+        state, now = self._state, trio.current_time()
+        timeout = state.timeouts.leader_heartbeat_timeout
+        live = {
+            VoterId(member, state.speaks_with(member))
+            for member, follower in self._followers.items()
+            if follower.follows and follower.votes and is_active(follower.heard_at, now, timeout)
+        }
+        own = VoterId(state.member_id, state.speaks_with(state.member_id))
+        return after.quorums.agree({own, *live})

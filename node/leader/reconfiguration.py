@@ -1,0 +1,405 @@
+"""Changes of the members: the leader appends one configuration after the other.
+
+The log says what is to be (the roles of the seats), and this part works towards it: whatever an
+earlier leader has begun, any later one goes on with. One step at a time:
+
+1. An entry of our own term is committed, and so is the configuration in force.
+2. In a joint configuration, the final one is appended. A leader that is not in it hands over first.
+3. Otherwise, joiners that are caught up become voters, by a joint configuration
+   (:mod:`.promotion`); a leader that one of them replaces hands over first.
+4. A witness hands over to a member with tables.
+
+An operator's order changes seats, or begins a joint configuration, and is answered when what it
+wants is committed.
+
+Rules that make it safe, explored in ``tests/model/change.py``: every change of voters is joint; the
+final configuration is appended only once the joint one is committed; and nobody who loses its vote
+by it gets it before it is committed (`Follower.withheld`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final, Never
+
+import attrs
+import trio
+
+from ...errors import RefusedError, UnknownOutcomeError
+from ...storage import Entry, EntryKind
+from ..protocol.membership import (
+    MemberRole,
+    Membership,
+    check,
+    completed,
+    encode_membership,
+    named,
+    promoted,
+    with_seat,
+    without_seat,
+    without_vote,
+)
+from ..protocol.signal import Signal
+from .member_orders import Add, Demote, ListMembers, MemberOrder, Move, Promote, Remove
+from .promotion import Promotion
+
+if TYPE_CHECKING:
+    from ...storage import Store
+    from ...transport import AdmissionRequest, Links
+    from ..protocol.membership import Seat
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
+    from .follower_progress import Follower, Followers
+    from .handover import Handover
+    from .replication import Replication
+
+log = logging.getLogger("quorate.node")
+
+IN_FLIGHT: Final = "in-flight"
+NOT_SETTLED: Final = "not-settled"
+
+
+class Reconfiguration:
+    """Changes the members during one leadership.
+
+    Args:
+        base: where the term begins.
+        state: of the member; has the configuration in force.
+        store: of the member.
+        links: to the followers.
+        applier: knows what is committed.
+        followers: the other members.
+        replication: appends configurations.
+        handover: hands the leadership over.
+    """
+
+    def __init__(
+        self,
+        base: int,
+        *,
+        state: MemberState,
+        store: Store,
+        links: Links,
+        applier: Applier,
+        followers: Followers,
+        replication: Replication,
+        handover: Handover,
+    ) -> None:
+        self._base = base
+        self._state = state
+        self._store = store
+        self._applier = applier
+        self._followers = followers
+        self._replication = replication
+        self._handover = handover
+        self._promotion = Promotion(
+            state=state,
+            links=links,
+            applier=applier,
+            followers=followers,
+            replication=replication,
+        )
+        self._changed = Signal()
+
+    # --- what is under way ------------------------------------------------------------------------
+
+    @property
+    def awaited(self) -> int:
+        """Where the configuration ends that is not committed yet; 0 if it is."""
+        end = self._state.configurations.end
+        return end if end > self._applier.commit_position else 0
+
+    @property
+    def _obstacle(self) -> str:
+        """The word for why no configuration may be appended now; empty if one may."""
+        if self._applier.commit_position <= self._base or not self._replication.accepting:
+            return NOT_SETTLED
+        return IN_FLIGHT if self.awaited else ""
+
+    def update(self) -> None:
+        """Note that another configuration is in force, or that it is committed now."""
+        self._followers.use_configuration(committed=self._applier.commit_position)
+        self._changed.notify()
+
+    def _append(self, after: Membership) -> None:
+        """Append a configuration; it is in force when this returns."""
+        check(after)
+        if not after.joint:
+            # Before the entry is sent: who loses its vote by it must not get it yet
+            # (`Follower.withheld`).
+            for voter in {*self._state.membership.outgoing} - {*after.voters}:
+                follower = self._followers.get(voter.member_id)
+                if follower is not None and self._state.names[voter.member_id] == voter:
+                    follower.live = False
+        self._replication.append([Entry(EntryKind.MEMBERSHIP, encode_membership(after))])
+        log.warning(
+            "membership version=%d position=%d voters=%s outgoing=%s members=%s",
+            after.version,
+            self._replication.end,
+            [voter.member_id for voter in after.voters],
+            [voter.member_id for voter in after.outgoing],
+            [*after.ids],
+        )
+
+    def _named(self) -> Membership:
+        """Return the configuration in force, with all voters named with their stores."""
+        stores = dict(self._store.voting_status.founders)
+        state = self._state
+        for member, follower in self._followers.items():
+            if follower.ready and follower.votes:
+                stores[member] = state.speaks_with(member)
+        stores[state.member_id] = state.speaks_with(state.member_id)
+        status = self._store.voting_status
+        first = attrs.evolve(state.membership, founders=status.founders, floor=status.floor)
+        return named(first, stores)
+
+    # --- going on ---------------------------------------------------------------------------------
+
+    async def run(self) -> Never:
+        """Go on with what is to be, step by step; until cancelled."""
+        while True:
+            if self._idle:
+                await self._changed.wait()
+            else:
+                await self._changed.wait(
+                    trio.current_time() + self._state.timeouts.leader_heartbeat_interval
+                )
+            self._promotion.look()
+            try:
+                await self._go_on()
+            except RefusedError as error:
+                log.info("member %d: members stay as they are: %s", self._state.member_id, error)
+                await trio.sleep(self._state.timeouts.leader_heartbeat_timeout)
+
+    @property
+    def _idle(self) -> bool:
+        """Whether nothing is left to do until somebody asks for it."""
+        now = self._state.membership
+        return not (now.joint or now.joining or self.awaited or self._leads_for_others(now))
+
+    def _leads_for_others(self, now: Membership) -> bool:
+        """Whether we are not to lead for longer than it takes to hand over."""
+        seat = now.seat(self._state.member_id)
+        return self._state.own not in now.voters or seat is None or seat.role is MemberRole.WITNESS
+
+    async def _go_on(self) -> None:
+        """Take the next step, if there is one and it may be taken."""
+        now = self._state.membership
+        if self._obstacle:
+            return
+        if self._leads_for_others(now):
+            # Without a successor we lead on: that serves clients better than nobody.
+            await self._handover.to_best(drain=True)
+        elif now.joint:
+            self._append(completed(now))
+        elif due := self._promotion.due():
+            if self._state.member_id in {seat.replaces for seat in due}:
+                await self._handover.to_best(drain=True)
+            self._append(promoted(now, {seat.member_id for seat in due}))
+
+    def claim(self, follower: Follower, message: AdmissionRequest) -> None:
+        """Note with which store a member has its seat; it is a vote only after a joint change."""
+        member = follower.member_id
+        seat = self._state.membership.seat(member)
+        # A store that does not follow could not apply the entry by which it learns of it.
+        if message.member_id != member or seat is None or not follower.follows:
+            return
+        if self._obstacle or self._state.membership.joint or seat.instance == message.instance_id:
+            return
+        now = self._named()
+        log.warning(
+            "member %d: member %d has the store %016x from now on",
+            self._state.member_id,
+            member,
+            message.instance_id,
+        )
+        seat = now.seat(member)
+        assert seat is not None
+        self._append(with_seat(now, attrs.evolve(seat, instance=message.instance_id)))
+
+    # --- orders -----------------------------------------------------------------------------------
+
+    async def do(self, order: MemberOrder) -> str:
+        """Do what an operator asks for; return what was done, as JSON.
+
+        Raises:
+            RefusedError: it cannot be done now; nothing has changed.
+            UnknownOutcomeError: it was begun, and is not committed in time.
+        """
+        if isinstance(order, ListMembers):
+            return json.dumps(self._listed())
+        await self._settled()
+        version = self._state.membership.version
+        if order.if_version not in {None, version}:
+            raise RefusedError(
+                f"version: the configuration is version {version}, not {order.if_version}"
+            )
+        after, member, done = await self._planned(order)
+        if after is not None:
+            self._append(after)
+            await self._over()
+        return json.dumps(
+            {"version": self._state.membership.version, "member": member, "done": done}
+        )
+
+    async def _settled(self) -> None:
+        """Wait for the change under way, but not for long."""
+        with trio.move_on_after(self._state.timeouts.leader_heartbeat_timeout):
+            while self._obstacle or self._state.membership.joint:
+                interval = self._state.timeouts.leader_heartbeat_interval
+                await self._changed.wait(trio.current_time() + interval)
+        if self._obstacle or self._state.membership.joint:
+            word = self._obstacle or IN_FLIGHT
+            raise RefusedError(f"{word}: {_OBSTACLES[word]}")
+
+    async def _over(self) -> None:
+        """Wait until what was begun is committed.
+
+        Raises:
+            UnknownOutcomeError: it is not, for long; it may still be.
+        """
+        with trio.move_on_after(10 * self._state.timeouts.leader_heartbeat_timeout) as scope:
+            while self.awaited or self._state.membership.joint:
+                await self._changed.wait()
+        if scope.cancelled_caught:
+            raise UnknownOutcomeError(
+                f"version {self._state.membership.version} of the configuration is in the log, and "
+                "not committed yet: see quorate member list"
+            )
+
+    async def _planned(self, order: MemberOrder) -> tuple[Membership | None, int, str]:
+        """Return the configuration that an order asks for, the member, and what is done, in words.
+
+        There is no configuration if the order is fulfilled already.
+        """
+        now = self._named()
+        match order:
+            case Add(seat=seat):
+                return self._added(now, seat)
+            case Move(member_id=member):
+                seat = self._seat(now, member)
+                after = order.seat_of(seat)
+                words = f"member {member} is at {after.host}:{after.member_port}"
+                return None if after == seat else with_seat(now, after), member, words
+            case Promote(member_id=member):
+                return self._promoted(now, order)
+            case Demote(member_id=member):
+                seat = self._seat(now, member)
+                if not seat.is_to_vote and not now.has_vote(member):
+                    return None, member, f"member {member} is a standby"
+                words = f"member {member} is a standby now"
+                return await self._without_vote(now, member, MemberRole.STANDBY), member, words
+            case Remove(member_id=member):
+                if now.is_removed(member):
+                    return None, member, f"member {member} is removed"
+                self._seat(now, member)
+                words = f"member {member} is removed"
+                return await self._without_vote(now, member, MemberRole.LEAVING), member, words
+            case ListMembers():  # pragma: no cover - it plans nothing
+                raise AssertionError("it was answered")
+
+    def _seat(self, now: Membership, member: int) -> Seat:
+        seat = now.seat(member)
+        if seat is None:
+            known = ", ".join(map(str, now.ids))
+            word = "removed" if now.is_removed(member) else "unknown-member"
+            raise RefusedError(f"{word}: member {member}: expected one of members {known}")
+        return seat
+
+    def _added(self, now: Membership, seat: Seat) -> tuple[Membership | None, int, str]:
+        """Return the configuration with one more seat."""
+        for there in now.seats:
+            same = attrs.evolve(seat, member_id=there.member_id, instance=there.instance)
+            if there.addresses == seat.addresses and there.role is seat.role:
+                return None, there.member_id, f"member {there.member_id} has a seat"
+            if same.replaces is not None and same.replaces == there.replaces:
+                word = f"{IN_FLIGHT}: member {there.member_id} is to replace member {seat.replaces}"
+                raise RefusedError(word)
+        if seat.replaces is not None:
+            replaced = self._seat(now, seat.replaces)
+            if not replaced.is_to_vote:
+                raise RefusedError(f"role: member {replaced.member_id} has no vote to take over")
+        member = now.next_id
+        words = f"member {member} has a seat, and joins when it is started"
+        return with_seat(now, attrs.evolve(seat, member_id=member)), member, words
+
+    def _promoted(self, now: Membership, order: Promote) -> tuple[Membership | None, int, str]:
+        """Return the configuration in which a member is to become a voter."""
+        seat = self._seat(now, order.member_id)
+        if seat.name in now.voters:
+            return None, seat.member_id, f"member {seat.member_id} is a voter"
+        role = seat.role if seat.is_to_vote else MemberRole.VOTER
+        after = attrs.evolve(seat, role=role, even=seat.even or order.even)
+        words = f"member {seat.member_id} becomes a voter once it is caught up"
+        return None if after == seat else with_seat(now, after), seat.member_id, words
+
+    async def _without_vote(self, now: Membership, member: int, role: MemberRole) -> Membership:
+        """Return the configuration in which a member loses its vote, or its seat."""
+        if not now.has_vote(member):
+            if role is MemberRole.LEAVING:
+                return without_seat(now, member)
+            seat = self._seat(now, member)
+            return with_seat(now, attrs.evolve(seat, role=role, priority=0, replaces=None))
+        after = without_vote(now, member, role=role)
+        check(after)
+        if not self._promotion.keeps_quorum(after):
+            raise RefusedError(
+                "would-lose-quorum: too few of the other voters follow; without it nothing could "
+                "be committed"
+            )
+        if member == self._state.member_id:
+            # The next leader gets the order: see `Operator.surrender`.
+            await self._handover.to_best(drain=True)
+        return after
+
+    def _listed(self) -> dict[str, Any]:
+        """Describe the configuration, and how far each member is."""
+        now = self._state.membership
+        return {
+            "version": now.version,
+            "joint": now.joint,
+            "next_id": now.next_id,
+            "leader": self._state.member_id,
+            "term": self._state.leadership_term,
+            "members": [self._described(now, seat) for seat in now.seats],
+        }
+
+    def _described(self, now: Membership, seat: Seat) -> dict[str, Any]:
+        own = seat.member_id == self._state.member_id
+        follower = None if own else self._followers.get(seat.member_id)
+        match = self._replication.end if follower is None else follower.match
+        joins = seat in now.joining and now.version > 0
+        return {
+            "member_id": seat.member_id,
+            "role": seat.role.value,
+            "state": _state_word(now, seat),
+            "instance": f"{seat.instance:016x}",
+            "host": seat.host,
+            "member_port": seat.member_port,
+            "client_port": seat.client_port,
+            "redirect_port": seat.redirect_port,
+            "priority": seat.priority,
+            "replaces": seat.replaces,
+            "live": follower is None or follower.follows,
+            "match": match,
+            "behind": self._replication.end - match,
+            "waits": self._waits(seat) if joins else "",
+        }
+
+    def _waits(self, seat: Seat) -> str:
+        return self._promotion.waits_for(seat) or self._obstacle or self._promotion.verdict([seat])
+
+
+_OBSTACLES: Final = {
+    IN_FLIGHT: "another change of the members is under way",
+    NOT_SETTLED: "this leader has just been elected, or hands over",
+}
+
+
+def _state_word(now: Membership, seat: Seat) -> str:
+    if seat.role is MemberRole.LEAVING:
+        return "leaving"
+    if now.version > 0 and seat in now.joining:
+        return "joining"
+    return seat.role.value if seat.is_to_vote else "standby"

@@ -1,0 +1,49 @@
+"""What members hear that the cluster removes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ...watching.facts import Dismissed, Recorded
+from ..base import Invariant
+
+if TYPE_CHECKING:
+    from ...watching.facts import Fact
+
+
+class NotForTheDropped(Invariant):
+    """No member has a configuration that drops it before that is committed.
+
+    Otherwise a member that may not stand could hold the newest log, which others need to win.
+    """
+
+    source = "openraft #2091; rule 3 of tests/model/change.py; I10 of the design"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Recorded,)
+
+    def hear(self, fact: Fact) -> None:
+        """Look at a configuration that has become durable."""
+        assert isinstance(fact, Recorded)
+        batch, membership = fact.batch, fact.batch.membership
+        if membership is None or membership.joint or membership.seat(fact.member) is not None:
+            return
+        if not self.known.is_committed(batch.end, batch.prefix):
+            raise self.violated(
+                f"member {fact.member} has version {membership.version} in its log, which drops it "
+                "and is not committed"
+            )
+
+
+class RemovedIfCommitted(Invariant):
+    """A member's store says that it was removed only if that is committed."""
+
+    source = "I12 of the design"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Dismissed,)
+
+    def hear(self, fact: Fact) -> None:
+        """Look at a member that was removed."""
+        assert isinstance(fact, Dismissed)
+        if not self.known.latest.is_removed(fact.member):
+            raise self.violated(
+                f"member {fact.member} takes itself for removed; version "
+                f"{self.known.latest.version} is committed, with members {self.known.latest.ids}"
+            )
