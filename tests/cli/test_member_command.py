@@ -43,8 +43,8 @@ class FakeLeader(FakeStore):
 
     async def answer(self, connection: FakeConnection, command: list[bytes]) -> bytes:
         if command[0] == b"QUORATE.STATUS":
-            status = attrs.asdict(status_of(1)) | {"topology": {"members": []}}
-            return _bulk(json.dumps(status))
+            status: dict[str, object] = attrs.asdict(status_of(1))
+            return _bulk(json.dumps(status | {"topology": {"members": []}}))
         words = b" ".join(command[1:]).decode()
         self.asked.append(words)
         if words == "member list":

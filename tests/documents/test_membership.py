@@ -37,7 +37,8 @@ def test_every_word_of_the_leader_is_explained() -> None:
 
 def commands() -> list[list[str]]:
     blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
-    return [line.split()[1:] for line in blocks.splitlines() if line.startswith("quorate ")]
+    lines = [str(line) for line in blocks.splitlines()]
+    return [line.split()[1:] for line in lines if line.startswith("quorate ")]
 
 
 def _free_port() -> int:
