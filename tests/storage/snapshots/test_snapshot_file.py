@@ -125,6 +125,8 @@ def test_a_head_has_the_configuration_in_force() -> None:
     head = head_of("c", TERMS, position=9600, term=2, timestamp_ms=1, membership=words)
     assert head.membership == words
     assert decode_head_untrusted(encode_head(head)) == head
+    # Only such a file is of version 2: members of the version before read the other ones.
+    assert [encode_head(each)[4] for each in (HEAD, head)] == [1, 2]
 
 
 def part_of(version: int, head: dict[str, object]) -> bytes:
