@@ -178,6 +178,21 @@ async def test_a_member_is_replaced_only_if_that_makes_sense() -> None:
     assert MEANINGS["unknown-member"] in err
 
 
+async def test_a_member_that_leaves_is_not_the_one_that_is_asked() -> None:
+    leader = FakeLeader()
+    other = FakeLeader()
+    async with asking(leader) as (leaving,), asking(other) as (stays,):
+        seats = []
+        for member_id, connect in ((1, leaving), (2, stays)):
+            host, _, port = connect.rpartition(":")
+            seats.append(seat(member_id, host=host, client_port=int(port)))
+        leader.lists = other.lists = [answer(*seats)]
+        command = partial(quorate, "member", "remove", "1", "--connect", leaving)
+        done = await trio.to_thread.run_sync(command)
+    assert done.returncode == 0, done.stderr
+    assert (leader.asked, other.asked) == (["member list"], ["member remove 1"])
+
+
 async def test_an_unknown_outcome_and_a_missing_leader_have_their_own_status() -> None:
     status, _, err = await typed(FakeLeader(change="UNKNOWN may be done"), "remove", "1")
     assert status == 2
