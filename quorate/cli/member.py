@@ -13,7 +13,7 @@ import attrs
 from cyclopts import App, Parameter
 
 from ..errors import ConfigurationError, UsageError
-from ..local.member_list import Listed, ListedMember, joiner_file
+from ..local.member_list import STANDBYS, Listed, ListedMember, joiner_file
 from ..local.show import make_console
 from ..local.survey import ask, at
 from ..node.config.config import MemberConfig, load_config
@@ -339,7 +339,7 @@ def _why_not_replaced(
     # If it is gone already, the leader says whether the new one has its seat.
     if old is None and (port is None or client_port is None):
         return f"unknown-member: there is no member {member_id}"
-    if old is not None and old.role is MemberRole.STANDBY:
+    if old is not None and old.role in STANDBYS:
         return (
             f"role: member {member_id} is a standby, and no write waits for it. Remove it, and add "
             f"another one: quorate member remove {member_id}"

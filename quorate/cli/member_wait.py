@@ -9,9 +9,8 @@ import attrs
 import trio
 
 from ..client.resp import RespError
-from ..local.member_list import MEANINGS, Listed, ListedMember, decode_list_untrusted
+from ..local.member_list import MEANINGS, STANDBYS, Listed, ListedMember, decode_list_untrusted
 from ..local.words import age, size, span
-from ..node.protocol.membership import MemberRole
 from ..node.requests.status import MemberAddress
 from .control import DONE, REFUSED, ask
 from .params import Addresses, parse_address
@@ -80,10 +79,10 @@ async def _look(addresses: Sequence[MemberAddress]) -> Listed | None:
 def _done(listed: Listed, seen: ListedMember, replaced: int | None) -> str | None:
     """Return in words that a member is what it is to be; None if it is not yet."""
     name = f"Member {seen.member_id}"
-    if seen.role is MemberRole.STANDBY:
+    if seen.role in STANDBYS:
         follows = seen.live and seen.is_claimed and seen.behind <= _LONG_STANDBY
-        return f"{name} follows as a standby" if follows else None
-    if seen.state != "voter" or listed.joint:
+        return f"{name} follows as a {seen.role.value}" if follows else None
+    if not seen.votes or listed.joint:
         return None
     if replaced is None:
         return f"{name} is a {seen.role.value}"

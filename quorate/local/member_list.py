@@ -21,6 +21,7 @@ from ..node.requests.status import MemberAddress
 
 __all__ = [
     "MEANINGS",
+    "STANDBYS",
     "Changed",
     "Listed",
     "ListedMember",
@@ -97,6 +98,9 @@ MAX_ANSWER_BYTES: Final = 64 << 10
 """Longest answer that is read. If smaller, a list of `MAX_SEATS` members with the longest names is
 refused. If larger, a wrong port can fill the memory."""
 
+STANDBYS: Final = (MemberRole.STANDBY, MemberRole.SPARE)
+"""The roles without a vote."""
+
 _MAX_WORD: Final = 32
 _MAX_SENTENCE: Final = 4096
 
@@ -122,7 +126,7 @@ class ListedMember:
     Args:
         member_id: its number.
         role: what it is meant to be.
-        state: what it is: ``voter``, ``joining``, ``standby`` or ``leaving``.
+        state: what it is: ``voter``, ``witness``, ``joining``, ``standby`` or ``leaving``.
         instance: of its store, in hexadecimal; zeros until a store has claimed the seat.
         host: under which members and clients reach it.
         member_port: for members.
@@ -150,6 +154,11 @@ class ListedMember:
     priority: int = 0
     replaces: int | None = None
     waits: str = attrs.field(default="", validator=_is_text(_MAX_WORD))
+
+    @property
+    def votes(self) -> bool:
+        """Whether it is a voter, and stays one."""
+        return self.state in {MemberRole.VOTER.value, MemberRole.WITNESS.value}
 
     @property
     def is_claimed(self) -> bool:
@@ -257,7 +266,7 @@ def joiner_file(cluster: str, listed: Listed, member_id: int, directory: Path) -
     # A file has at most so many members. Those that can answer the new one come first.
     others = sorted(
         (each for each in listed.members if each is not own),
-        key=lambda each: (not each.live, each.state != "voter", each.member_id),
+        key=lambda each: (not each.live, not each.votes, each.member_id),
     )
     entries = sorted((own, *others[: MAX_MEMBERS - 1]), key=lambda each: each.member_id)
     config = NodeConfig(cluster, member_id, directory, tuple(map(_entry, entries)), join=True)
@@ -269,7 +278,7 @@ def joiner_file(cluster: str, listed: Listed, member_id: int, directory: Path) -
 
 
 def _entry(listed: ListedMember) -> MemberConfig:
-    standby = listed.role is MemberRole.STANDBY
+    standby = listed.role in STANDBYS
     return MemberConfig(
         listed.member_id,
         listed.host,

@@ -233,7 +233,7 @@ def test_each_state_of_a_member_is_shown() -> None:
     text = shown(
         seat(0, role="leaving", state="leaving"),
         seat(1),
-        seat(2, role="witness"),
+        seat(2, role="witness", state="witness"),
         seat(3, role="standby", state="standby", behind=2048),
         seat(4, **JOINING | {"replaces": 0}),
         joint=True,
