@@ -76,17 +76,21 @@ MEANINGS: Final = {
         "member is."
     ),
     "not-claimed": (
-        "Its process has not reported to the leader. Start it with its file: `quorate run "
-        "node.toml`. If it runs, read its log lines, and check its address and the firewalls."
+        "The leader does not reach its process. Start it with its file: `quorate run node.toml`. "
+        "If it runs, read its log lines, and check its address and the firewalls."
     ),
     "not-ready": (
-        "It runs, and does not follow the leader yet. This takes seconds. If it lasts, read its "
-        "log lines, and check that the members and it reach each other's member ports."
+        "It does not follow the leader at the moment: it has just begun, or does not answer. If it "
+        "lasts, read its log lines, and check that it and the members reach each other's member "
+        "ports."
     ),
-    "behind": "It fetches what is missing in its log. There is nothing to do.",
     "lagging": (
-        "It is nearly there, and new writes arrive as fast as it stores them. If it lasts, its "
-        "disk or its network is too slow for the load."
+        "It fetches the log, and more than 16 MiB of it are missing. There is nothing to do. If it "
+        "does not come nearer, its disk or its network is too slow for the load."
+    ),
+    "behind": (
+        "It is nearly there: it has to keep up with new writes for a moment. If it lasts, its disk "
+        "or its network is too slow for the load."
     ),
     "disk-room": (
         "Its disk is nearly full, so it would be a voter that takes no writes. Make room there."

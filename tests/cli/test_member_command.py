@@ -40,10 +40,12 @@ class FakeLeader(FakeStore):
         self.lists = list(lists) or [answer()]
         self.change = change
         self.asked: list[str] = []
+        self.activity = ""
 
     async def answer(self, connection: FakeConnection, command: list[bytes]) -> bytes:
         if command[0] == b"QUORATE.STATUS":
-            status: dict[str, object] = attrs.asdict(status_of(1))
+            said = status_of(1, snapshot_activity=self.activity)
+            status: dict[str, object] = attrs.asdict(said)
             return _bulk(json.dumps(status | {"topology": {"members": []}}))
         words = b" ".join(command[1:]).decode()
         self.asked.append(words)
@@ -293,7 +295,7 @@ async def test_a_joining_member_is_followed_until_it_votes(
     steps = [
         seat(4, **JOINING),
         seat(4, **JOINING),
-        seat(4, **behind, match=0, behind=8 << 20),
+        seat(4, **behind, match=1, behind=8 << 20),
         seat(4, **behind, match=4 << 20, behind=4 << 20),
         seat(4),
     ]
@@ -309,6 +311,20 @@ async def test_a_joining_member_is_followed_until_it_votes(
     assert "/s, about 0." in last
     assert "Member 4: joint" in lines
     assert lines[-1].startswith("Member 4 is a voter, after ")
+
+
+async def test_a_snapshot_that_is_fetched_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = FakeLeader()
+    leader.activity = "fetching a snapshot, 120 of 900 MiB"
+    async with asking(leader) as (connect,):
+        host, _, port = connect.rpartition(":")
+        fetches = JOINING | {"waits": "lagging", "match": 0, "behind": 1 << 30}
+        fetches |= {"host": host, "client_port": int(port)}
+        leader.lists = [answer(seat(4, **fetches))] * 3 + [answer(seat(4))]
+        _, lines = await waited(leader, capsys, monkeypatch)
+    assert lines[1:4] == ["Member 4: lagging", *["Member 4: lagging, " + leader.activity] * 2]
 
 
 async def test_a_replacement_ends_once_the_old_member_is_gone(
