@@ -89,18 +89,21 @@ class Promotion:
 
     def _state_of(self, seat: Seat) -> str:
         """Return the word for what is missing at one moment; empty if nothing is."""
-        state, follower = self._state, self._follower(seat)
-        if seat.instance == 0 or state.speaks_with(seat.member_id) != seat.instance:
+        state, follower, member = self._state, self._follower(seat), seat.member_id
+        claimed = seat.instance != 0 and state.speaks_with(member) == seat.instance
+        connected = self._links.connected(member)
+        # A store claims its seat once it follows. Before that it may fetch the log for long.
+        if not (claimed or connected):
             return NOT_CLAIMED
         active = is_active(
             follower.heard_at, trio.current_time(), state.timeouts.leader_heartbeat_timeout
         )
-        if not (active and self._links.connected(seat.member_id)):
+        if not (active and connected):
             return NOT_READY
         # Before READY: while it is caught up it does not follow the live log yet.
         if self._replication.end - follower.match > MAX_LAG_BYTES:
             return LAGGING
-        if not (follower.follows and follower.votes):
+        if not (claimed and follower.follows and follower.votes):
             return NOT_READY
         return "" if follower.has_room else DISK_ROOM
 
