@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..protocol.membership import promoted
+from ..protocol.membership import MemberRole, promoted
 from ..protocol.quorum import VoterId, is_active
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Promotion:
         self._applier = applier
         self._followers = followers
         self._replication = replication
+        self._began = trio.current_time()
         self._since: dict[VoterId, float] = {}
         self._commit = applier.commit_position
 
@@ -130,6 +131,21 @@ class Promotion:
         """Return the joiners to make voters now."""
         seats = [seat for seat in self._state.membership.joining if not self.waits_for(seat)]
         return seats if seats and not self.verdict(seats) else []
+
+    def lost_voter(self, patience: float) -> int | None:
+        """Return a voter that was not heard for that many seconds; None without one."""
+        now, own = trio.current_time(), self._state.member_id
+        for voter in self._state.membership.voters:
+            follower = self._followers.get(voter.member_id)
+            heard_at = self._began if follower is None else max(follower.heard_at, self._began)
+            if voter.member_id != own and now - heard_at > patience:
+                return voter.member_id
+        return None
+
+    def spare(self) -> Seat | None:
+        """Return a spare that follows; None without one."""
+        spares = (s for s in self._state.membership.seats if s.role is MemberRole.SPARE)
+        return next((s for s in spares if not self._state_of(s)), None)
 
     def keeps_quorum(self, after: Membership) -> bool:
         """Whether the voters that answer are enough for a configuration and the one before it."""
