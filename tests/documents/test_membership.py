@@ -151,8 +151,9 @@ class Machines:
 
     def has_ended(self, member_id: int) -> None:
         """Check that the process of a removed member ends with its own status."""
-        host = self.hosts[member_id]
-        assert self.processes[host].wait(PATIENCE_SECONDS) == EX_NOPERM, self.root / f"{host}.log"
+        process = self.processes[self.hosts[member_id]]
+        assert process.wait(PATIENCE_SECONDS) == EX_NOPERM, self.hosts[member_id]
+        process.communicate()
 
     def do(self, words: list[str]) -> None:
         """Do what a line of the page says."""
@@ -216,6 +217,8 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
             machines.do(words)
             if machines.hosts.get(3) and machines.processes[machines.hosts[2]].poll() == -9:
                 machines.start(machines.hosts[2])  # "If the old machine comes back"
+                machines.has_ended(2)
+                machines.start(machines.hosts[2])  # it has noted that, and needs nobody to ask
                 machines.has_ended(2)
             if words[1] == "remove":
                 machines.has_ended(int(words[2]))
