@@ -197,10 +197,10 @@ class MemberState:
 
     @property
     def admission(self) -> LogEnd:
-        """A lower bound on the last admission entry in our log.
+        """A bound on the last configuration entry in our log: it does not end behind this.
 
-        We never vote for a candidate whose log ends before it. A damaged end of the log counts,
-        because an admission may have been in it.
+        An operator's wish to elect a member that is behind does not reach across it. A damaged end
+        of the log counts, because such an entry may have been in it.
         """
         recorded = self._store.recorded
         return max(LogEnd(*recorded.admission), LogEnd(*recorded.lost))

@@ -84,6 +84,7 @@ class Voter:
             promised=state.promised,
             bound=self.lease_promise.binds,
             admission=state.admission,
+            terms=[row.term for row in self._store.terms],
             has_vote=state.votes,
         )
 

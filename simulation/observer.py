@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..node import Member
-    from ..storage import BatchHeader, NodeState, TermRow
+    from ..storage import BatchHeader, NodeState, SnapshotRow, TermRow
     from ..storage.log.state import Recorded as StoreState
     from ..transport import Message
     from .watching.facts import Fact
@@ -176,9 +176,9 @@ class Observer:
         """Look at a snapshot that takes the place of the log."""
         install = member.store.install
 
-        async def watched(position: int, *arguments: Any, **more: Any) -> None:
-            self.tell(Installing(i, position))
-            await install(position, *arguments, **more)
+        async def watched(snapshot: SnapshotRow, *arguments: Any, **more: Any) -> None:
+            self.tell(Installing(i, snapshot.position))
+            await install(snapshot, *arguments, **more)
             self.look(i)
 
         setattr(member.store, "install", watched)  # noqa: B010 - of this one store

@@ -98,7 +98,8 @@ class VoterView:
         own: where its log ends.
         promised: its durable vote.
         bound: it has promised a leader to elect nobody else, and that promise still holds.
-        admission: where the last entry that admits a store ends in its log.
+        admission: where the last configuration entry ends in its log.
+        terms: the terms in its log; may be left out without such an entry.
         has_vote: its store has a vote at all.
     """
 
@@ -106,7 +107,15 @@ class VoterView:
     promised: NodeState
     bound: bool = False
     admission: LogEnd = EMPTY_LOG
+    terms: Collection[int] = ()
     has_vote: bool = True
+
+    def shares_configuration(self, end: LogEnd) -> bool:
+        """Say whether a log that ends there surely has the last configuration entry of this one."""
+        # A later term alone does not say so: its leader may have had another log than ours. If the
+        # term is in our log, too, both logs are the same up to the shorter end.
+        known = end.term in self.terms
+        return self.admission == EMPTY_LOG or (known and end >= self.admission)
 
 
 def consider(
@@ -139,9 +148,9 @@ def consider(
     if not in_ballot:
         # We are between two states; the candidate asks again.
         return BallotDecision(False, VoteReason.BUSY)
-    # A store that was lost has voted, too. Its votes count for no log that does not have the entry
-    # that admits the store in its place (:mod:`..membership.admission`).
-    may_be_behind = request.even_if_behind and log_end(request) >= voter.admission
+    # A candidate decides by the last configuration in its own log. Without the entries that are
+    # missing there, it might count voters that do not decide any more.
+    may_be_behind = request.even_if_behind and voter.shares_configuration(log_end(request))
     if voter.own > log_end(request) and not may_be_behind:
         # Aeron: Election.onRequestVote raises its own candidate term here, so that the member
         # with the better log stands in a term that beats this one.

@@ -1,6 +1,7 @@
 """Jobs: functions from a Spark session and a log to DataFrames, files or findings.
 
-- ``audit`` compares members' logs; ``invariants`` and ``double_apply`` are its queries.
+- ``audit`` compares members' logs; ``invariants`` and ``double_apply`` are its queries, and
+  ``configurations`` checks how the members of the cluster changed.
 - ``versions`` lists every version of every key; ``replay`` and ``version_tasks`` do the work.
 - ``once`` finds commands of sessions that the members did not apply.
 - ``export`` keeps tables in a folder up to date; ``restorable`` writes a snapshot to restore from.

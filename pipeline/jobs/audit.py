@@ -5,7 +5,8 @@ once, so every recording holds the same bytes. A member whose log ends early, or
 beginning, is behind but not wrong. A damaged record is a finding, and ends the reading of that log.
 
 This module runs all checks and shows the first divergence. Each check is a query in
-:mod:`.invariants` or :mod:`.double_apply`.
+:mod:`.invariants` or :mod:`.double_apply`; how the members changed is checked in
+:mod:`.configurations`.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -27,6 +28,7 @@ from ...storage.tools.describe import DumpedBatch
 from ..source.logs import Connect, Facts, Origin, open_log
 from ..source.remote import member_ids
 from . import invariants
+from .configurations import decode, wrong_configurations
 from .double_apply import doubly_applied, session_commands
 from .invariants import union
 from .versions import read_log
@@ -171,7 +173,8 @@ def _compare(
     bases = {row["base"] for row in terms.select("base").collect()}
     opening = F.col("kind") == "NEW_LEADERSHIP_TERM"
     first = (F.col("entry") == 0) & F.col("position").isin(*bases)
-    marks = entries.where(opening | first).persist()
+    changes = F.col("kind") == "MEMBERSHIP"
+    marks = entries.where(opening | first | changes).persist()
     batches = invariants.with_before(batches).persist()
     frames = [
         invariants.divergences(batches, facts),
@@ -187,9 +190,25 @@ def _compare(
         ),
     ]
     rows = union(frames).limit(_MAX_FINDINGS).collect()
+    found = [Finding(*row) for row in rows]
+    found += _configurations(marks.where(changes), facts)
     for frame in (batches, marks, terms):
         frame.unpersist()
-    return [Finding(*row) for row in rows]
+    return found
+
+
+def _configurations(entries: DataFrame, facts: Sequence[Facts]) -> list[Finding]:
+    """Check how the members of the cluster changed, by the log of each member."""
+    found: list[Finding] = []
+    rows = entries.orderBy("position").select("member", "term", "position", "payload").collect()
+    for one in facts:
+        own = [row for row in rows if row["member"] == one.member_id]
+        log = list(decode((row["term"], row["position"], bytes(row["payload"])) for row in own))
+        found += [
+            Finding(wrong.kind, one.member_id, wrong.term, wrong.position, wrong.text)
+            for wrong in wrong_configurations(log, start=one.start)
+        ]
+    return found
 
 
 def _inside(frame: DataFrame, column: str, facts: Sequence[Facts]) -> DataFrame:

@@ -49,6 +49,11 @@ _ENTRY: Final = (
     Column("sequence", "BIGINT", "number within the session"),
 )
 _MEMBER: Final = Column("member", "INT", "id of the member whose recording was read")
+_VOTERS: Final = "ARRAY<STRUCT<member_id: INT, instance: STRING>>"
+_SEATS: Final = (
+    "ARRAY<STRUCT<member_id: INT, role: STRING, instance: STRING, host: STRING, member_port: INT, "
+    "client_port: INT, redirect_port: INT, priority: INT, replaces: INT, even: BOOLEAN>>"
+)
 
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "commands": (
@@ -81,6 +86,17 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("election_ms", "BIGINT", "how long it took, by the winner's clock; null likewise"),
         _MEMBER,
     ),
+    "configurations": (
+        *_PLACE,
+        Column("timestamp", "TIMESTAMP", "the leader's clock when it encoded the batch"),
+        Column("version", "BIGINT", "version; null, as all that follows, if it can't be read"),
+        Column("joint", "BOOLEAN", "whether the voters are changing"),
+        Column("voters", _VOTERS, "the voters, after the change if it is joint"),
+        Column("outgoing", _VOTERS, "of a joint one: the voters before the change; else empty"),
+        Column("next_id", "BIGINT", "id of the next new member"),
+        Column("seats", _SEATS, "all members, ascending by id"),
+        _MEMBER,
+    ),
     "snapshot": (
         Column("position", "BIGINT", "log position that the snapshot covers up to"),
         Column("timestamp", "TIMESTAMP", "log time there"),
@@ -92,7 +108,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         _MEMBER,
     ),
 }
-"""The tables' rows: one for each command and key (MSET has several), entry, batch, term, key."""
+"""The tables' rows: one for each command and key (MSET has several), entry, batch, term,
+configuration of the members, key."""
 
 
 def columns_of(table: str) -> tuple[Column, ...]:
@@ -128,11 +145,23 @@ def arrow_schema(table: str, names: Sequence[str] | None = None) -> pa.Schema:
         )
     import pyarrow as pa  # noqa: PLC0415 - see `source`
 
+    return pa.schema([pa.field(name, _arrow_type(known[name].sql)) for name in wanted])
+
+
+def _arrow_type(sql: str) -> pa.DataType:
+    """Return the type of Arrow that Spark expects for one of its own."""
+    import pyarrow as pa  # noqa: PLC0415 - see `source`
+
+    inner = sql.removeprefix("ARRAY<STRUCT<").removesuffix(">>")
+    if inner != sql:
+        pairs = (field.split(": ") for field in inner.split(", "))
+        return pa.list_(pa.struct([pa.field(name, _arrow_type(kind)) for name, kind in pairs]))
     types = {
         "INT": pa.int32(),
         "BIGINT": pa.int64(),
         "STRING": pa.string(),
         "BINARY": pa.binary(),
+        "BOOLEAN": pa.bool_(),
         "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     }
-    return pa.schema([pa.field(name, types[known[name].sql]) for name in wanted])
+    return types[sql]

@@ -22,6 +22,7 @@ from ...storage import (
     HEADER_BYTES,
     BatchHeader,
     EntryKind,
+    decode_entries_untrusted,
     decode_header_untrusted,
 )
 from ..payloads.decoding import NOTHING, decode_commands
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from ...node.protocol.quorum import VoterId
     from ..payloads.decoding import Asked, Decoder
 
     Numbers = npt.NDArray[np.int64]
@@ -70,7 +72,7 @@ def decode(
 
     Args:
         batches: record batches of the log.
-        table: "commands", "entries" or "batches".
+        table: "commands", "entries", "batches" or "configurations".
         names: the columns and their order; all columns if left out.
         member_id: the value of the column ``member``.
         decoder: decodes the payloads of commands.
@@ -81,12 +83,16 @@ def decode(
         ConfigurationError: there is no such table or column.
     """
     schema = arrow_schema(table, names)
+    if table == "configurations":
+        batches = [batch for batch in batches if _has_configuration(batch)]
     headers = [decode_header_untrusted(batch) for batch in batches]
     columns: _Columns
     if table == "batches":
         columns = _Batches(batches, headers)
     elif table == "entries":
         columns = _Entries(batches, headers)
+    elif table == "configurations":
+        columns = _Configurations(batches, headers, schema)
     else:
         columns = _Commands(_Entries(batches, headers), decoder, prefix)
     made = [
@@ -134,6 +140,61 @@ class _Batches:
 
     def _numbers(self, name: str) -> Numbers:
         return np.array([getattr(header, name) for header in self._headers], np.int64)
+
+
+def _has_configuration(batch: bytes) -> bool:
+    """Say whether a batch holds an entry of membership, which is alone in its batch."""
+    return len(batch) > HEADER_BYTES and batch[HEADER_BYTES] == EntryKind.MEMBERSHIP
+
+
+class _Configurations:
+    """The columns of the configurations. There are few, so they are made row by row."""
+
+    def __init__(
+        self, batches: Sequence[bytes], headers: Sequence[BatchHeader], schema: pa.Schema
+    ) -> None:
+        rows = [
+            {"term": header.term, "position": header.position, "timestamp": header.timestamp_ms}
+            | row
+            for batch, header in zip(batches, headers, strict=True)
+            if (row := _configuration(batch)) is not None
+        ]
+        self._rows = rows
+        self._types = {field.name: field.type for field in schema}
+        self.count = len(rows)
+
+    def __getitem__(self, name: str) -> pa.Array:
+        values = [row.get(name) for row in self._rows]
+        if name == "timestamp":
+            return _moments(np.array(values, np.int64))
+        return pa.array(values, self._types[name])
+
+
+def _configuration(batch: bytes) -> dict[str, Any] | None:
+    """Return a configuration as columns; None for an admission as older versions made them."""
+    from ...node.protocol.membership import decode_membership_untrusted  # noqa: PLC0415 - large
+
+    try:
+        found = decode_membership_untrusted(decode_entries_untrusted(batch)[0].payload)
+    except WireError:
+        return {}  # the audit reports it
+    if found is None:
+        return None
+    return {
+        "version": found.version,
+        "joint": found.joint,
+        "voters": list(map(_voter, found.voters)),
+        "outgoing": list(map(_voter, found.outgoing)),
+        "next_id": found.next_id,
+        "seats": [
+            attrs.asdict(seat) | {"role": seat.role.value, "instance": f"{seat.instance:016x}"}
+            for seat in found.seats
+        ],
+    }
+
+
+def _voter(voter: VoterId) -> dict[str, int | str]:
+    return {"member_id": voter.member_id, "instance": f"{voter.instance_id:016x}"}
 
 
 class _Entries:

@@ -40,6 +40,7 @@ STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.StoreMismatchError, EX_CONFIG),  # the configuration names the store of another member
     (errors.StoreBusyError, EX_TEMPFAIL),
     (errors.LostStoreError, EX_NOINPUT),
+    (errors.RemovedError, EX_NOPERM),
     (errors.StoreAccessError, EX_OSERR),
     (errors.StorageError, EX_IOERR),
     (errors.SafetyViolationError, EX_PROTOCOL),

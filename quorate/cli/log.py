@@ -75,6 +75,11 @@ def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
             f"Snapshot at {snapshot.position:,}, term {snapshot.term}, "
             f"{utc(snapshot.timestamp_ms)}: {snapshot.name}"
         )
+    for each in found.configurations:
+        console.print(
+            f"Configuration up to {each.position:,}, term {each.term}: {escape(each.text)}",
+            soft_wrap=True,
+        )
     return 0
 
 

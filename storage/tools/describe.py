@@ -31,6 +31,15 @@ _META_PAGES: Final = 2
 
 
 @attrs.frozen
+class DescribedConfiguration:
+    """A configuration of the cluster: term and end of its batch, and its text."""
+
+    term: int
+    position: int
+    text: str
+
+
+@attrs.frozen
 class Description:
     """What a store holds. Positions are byte offsets of the log, which is `bytes` long.
 
@@ -52,6 +61,7 @@ class Description:
     free_pages: int
     standing: VotingStatus
     forced: tuple[ForcedRow, ...]
+    configurations: tuple[DescribedConfiguration, ...]
 
 
 @attrs.frozen
@@ -91,6 +101,10 @@ def describe(directory: Path) -> Description:
             free_pages=free_pages,
             standing=recorded.voting_status,
             forced=recorded.forced,
+            configurations=tuple(
+                DescribedConfiguration(row.term, row.position, row.payload.decode(errors="replace"))
+                for row in recorded.memberships
+            ),
         )
 
 
@@ -101,7 +115,8 @@ def _pages(environment: Environment, txn: Transaction, dbs: Databases) -> tuple[
     free pages is one of the tables.
     """
     log = txn.stat(dbs.log)
-    stats = [log, txn.stat(dbs.terms), txn.stat(dbs.snapshots), txn.stat(dbs.meta), txn.stat()]
+    tables = [dbs.terms, dbs.snapshots, dbs.meta, *([dbs.members] if dbs.has_members else [])]
+    stats = [log, *map(txn.stat, tables), txn.stat()]
     used = sum(s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"] for s in stats)
     free = environment.raw.info()["last_pgno"] + 1 - _META_PAGES - used
     return log["entries"], log["psize"], free

@@ -7,6 +7,7 @@ member may be running, in another process. It checks that
 - the log has no hole;
 - terms lie where the term table says, and are opened once;
 - the leader's clock never went back;
+- configurations and their rows are equal;
 - every snapshot is whole.
 
 It goes on after a finding.
@@ -36,6 +37,7 @@ from ..log.recorder import end_in_lmdb
 from ..rows.databases import LOG_TABLE, MAX_DBS, Databases
 from ..rows.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..rows.log_end import EMPTY_LOG
+from ..rows.membership import decode_membership_untrusted
 from ..rows.meta_rows import (
     load_forced,
     load_identity,
@@ -43,6 +45,7 @@ from ..rows.meta_rows import (
     load_node_state,
     load_origin,
     load_terms,
+    load_unlisted,
     load_voting_status,
 )
 from ..rows.term_table import (
@@ -56,6 +59,7 @@ from ..rows.term_table import (
     row_of,
 )
 from ..snapshots.folder import SnapshotFolder
+from .verify_configurations import Configurations, read_configurations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,6 +161,7 @@ class _Verifier:
     terms: tuple[TermRow, ...] = ()
     snapshots: list[SnapshotRow] = attrs.field(factory=list[SnapshotRow])
     forced: tuple[ForcedRow, ...] = ()
+    configurations: Configurations = attrs.field(factory=Configurations)
     last_key: bytes = b""
     expected: int | None = None  # where the next batch must begin; None = not known
     timestamp_ms: int = 0
@@ -179,6 +184,10 @@ class _Verifier:
                     row.base,
                     f"the term begins behind the end of the log, {self.expected}",
                 )
+        if self.expected is not None:
+            for position in self.configurations.behind(self.expected):
+                words = f"the row of a configuration is behind the end of the log, {self.expected}"
+                self.note(-1, position, words)
         return VerifyReport(
             self.identity,
             self.batches,
@@ -206,6 +215,7 @@ class _Verifier:
             self.expected, self.timestamp_ms = load_origin(txn, self.dbs)
             load_node_state(txn, self.dbs)
             load_voting_status(txn, self.dbs)
+            load_unlisted(txn, self.dbs)
             self.forced = load_forced(txn, self.dbs)
             if (lost := load_lost(txn, self.dbs)) != EMPTY_LOG:
                 words = (
@@ -222,6 +232,10 @@ class _Verifier:
         with txn.cursor(self.dbs.terms) as cursor:
             for key, value in cursor:
                 self.guarded(decode_term_untrusted, key, value)
+        if self.dbs.has_members:
+            with txn.cursor(self.dbs.members) as cursor:
+                for key, value in cursor:
+                    self.guarded(decode_membership_untrusted, key, value)
         self.load_terms(txn)
         for term, words in incoherences(self.terms):
             self.note(term, -1, f"term table: {words}")
@@ -256,6 +270,8 @@ class _Verifier:
     def next_records(self, txn: Transaction) -> list[tuple[bytes, bytes]]:
         """Return about `_CHUNK_BYTES` of raw records behind those that were checked."""
         self.load_terms(txn)
+        with contextlib.suppress(StorageError):  # noted before, by `check_tables`
+            self.configurations = read_configurations(txn, self.dbs, self.identity.member_id)
         records: list[tuple[bytes, bytes]] = []
         with txn.cursor(self.dbs.log) as cursor:
             more = cursor.set_range(self.last_key) if self.last_key else cursor.first()
@@ -324,6 +340,8 @@ class _Verifier:
             self.note(term, position, words)
         if reopening := self.reopening(value, header):
             self.note(term, position, reopening)
+        for words in self.configurations.contradictions(value, header):
+            self.note(term, position, words)
         self.timestamp_ms = header.timestamp_ms
 
     def reopening(self, value: bytes, header: BatchHeader) -> str:

@@ -61,6 +61,7 @@ from tests.model.cluster import (
     essence,
     new_term,
     request,
+    rows,
 )
 
 if TYPE_CHECKING:
@@ -352,7 +353,11 @@ def _voter(member: Member) -> ballots.VoterView:
     """Return the fields of a member that the rules read."""
     at = admitted_at(member.log)
     return ballots.VoterView(
-        member.end, member.promise, admission=end_of(member.log[:at]), has_vote=member.votes
+        member.end,
+        member.promise,
+        admission=end_of(member.log[:at]),
+        terms=[row.term for row in rows(member.log)],
+        has_vote=member.votes,
     )
 
 

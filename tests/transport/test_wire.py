@@ -277,7 +277,7 @@ VOTE = encode(m.Vote(1, 2, 3, 4, 5, True, 6, f.VoteReason.GRANTED))[HEADER_BYTES
     [
         (reframed(52, VOTE[:32] + b"\2" + VOTE[33:]), "Vote: vote can't be 2"),
         (reframed(52, VOTE[:41] + b"\10" + VOTE[42:]), "Vote: reason can't be 8"),
-        (reframed(54, bytes(20) + b"\x10" + bytes(16)), "AppendPosition: flags can't be 16"),
+        (reframed(54, bytes(20) + b"\x20" + bytes(16)), "AppendPosition: flags can't be 32"),
         (reframed(56, bytes(20) + b"\1\0\xff"), "catchup_endpoint: not UTF-8"),
         (reframed(56, bytes(20) + b"\1\1" + bytes(257)), "catchup_endpoint: 257 is more than 256"),
         (reframed(56, bytes(20) + b"\5\0four"), "take 5 bytes of a body that has 4 for them"),

@@ -249,7 +249,13 @@ async def test_a_store_without_a_vote_gives_none_and_reports_so(
 def test_a_log_that_is_behind_gets_no_vote_across_an_admission() -> None:
     behind = RequestVote(3, 96, 5, 1, even_if_behind=True)
     promised = NodeState(4, -1)
-    for admission, granted in ((LogEnd(3, 96), True), (LogEnd(3, 192), False)):
-        voter = VoterView(LogEnd(3, 288), promised, admission=admission)
+    for admission, terms, granted in (
+        (LogEnd(3, 96), [2, 3], True),
+        (LogEnd(2, 64), [2, 3], True),
+        (LogEnd(3, 192), [2, 3], False),
+        # the leader of term 3 may have had another log than the one with the entry of term 2
+        (LogEnd(2, 64), [2, 4], False),
+    ):
+        voter = VoterView(LogEnd(4, 288), promised, admission=admission, terms=terms)
         decision = consider(behind, voter, in_ballot=True, leader_alive=False)
         assert decision.vote is granted

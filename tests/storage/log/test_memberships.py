@@ -16,10 +16,13 @@ from quorate.storage import (
     check_received_untrusted,
     encode_batch,
     open_readonly,
+    verify,
 )
 from quorate.storage.log import store as store_file
+from quorate.storage.log.log_table import KEY
 from quorate.storage.rows.membership import encode_membership, membership_key
 from quorate.storage.testing import InlineExecutor
+from tests.support.journal_world import append, at_once, begin, cut_power
 from tests.support.storage_world import (
     begin_term,
     configuration_at,
@@ -160,6 +163,21 @@ def test_one_next_to_another_entry_is_not_received(first: EntryKind) -> None:
         check_received_untrusted(batch)
 
 
+async def test_one_is_never_in_the_journal_alone(tmp_path: Path) -> None:
+    async with running(at_once(tmp_path)) as store:
+        await begin(store)
+        await append(store, 2)
+        assert store.recorder.tail().records
+        row = await configure(store, b"one")
+        assert not store.recorder.tail().records
+        behind = await append(store, 2)
+        assert len(store.recorder.tail().records) == 2
+        cut_power(store)
+    found = recorded_in(tmp_path)
+    assert found.memberships == (row,)
+    assert found.append_position == row.position + sum(map(len, behind))
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 
@@ -201,3 +219,23 @@ async def test_a_row_under_a_damaged_key_is_an_error(tmp_path: Path, key: bytes)
     tamper(tmp_path, b"members", key, encode_membership(rows[0])[1])
     with pytest.raises(LostStoreError, match="which members vote is lost"):
         open_store(tmp_path)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_a_damaged_end_takes_its_configurations_with_it(
+    tmp_path: Path,
+    damaged: bool,  # noqa: FBT001
+) -> None:
+    async with running(open_store(tmp_path, InlineExecutor)) as store:
+        await begin_term(store, 0)
+        first, second = await configure(store, b"one"), await configure(store, b"two")
+    at = KEY.pack(0, first.position)
+    tamper(tmp_path, b"log", at, flipped(stored(tmp_path, b"log", at), 100))
+    if damaged:
+        key, value = encode_membership(second)
+        tamper(tmp_path, b"members", key, flipped(value, 9))
+    store = open_store(tmp_path, peers=True)
+    assert store.append_position == first.position
+    assert store.memberships == (first,)
+    store.close()
+    assert [finding.position for finding in verify(tmp_path).findings] == [first.position]

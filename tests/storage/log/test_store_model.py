@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from pathlib import Path
@@ -15,9 +16,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from quorate.errors import PrunedError, StorageError
-from quorate.storage import NodeState, Store, ThreadExecutor, verify
+from quorate.storage import (
+    MembershipRow,
+    NodeState,
+    SnapshotRow,
+    Store,
+    TermRow,
+    ThreadExecutor,
+    verify,
+)
 from quorate.storage.testing import InlineExecutor
-from tests.support.storage_world import batch_at, open_store, running
+from tests.support.journal_world import cut_power
+from tests.support.storage_world import batch_at, configuration_at, open_store, running
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -44,7 +54,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.spans: list[Span] = []
         self.vote = NodeState()
         self.clock = 0
-        self.threaded = False
+        self.configurations: list[MembershipRow] = []  # of the log, pruned ones included
+        self.turn = 0
 
     def teardown(self) -> None:
         assert verify(self.directory).ok or not (self.directory / "data.mdb").exists()
@@ -54,21 +65,34 @@ class StoreMachine(RuleBasedStateMachine):
         """Open the store, do something while it runs, check it against the model, close it."""
 
         async def main() -> None:
-            kind = ThreadExecutor if self.threaded else InlineExecutor
+            kind = ThreadExecutor if self.turn % 2 else InlineExecutor
             async with running(open_store(self.directory, kind, map_bytes=1 << 16)) as store:
+                heard = [store.memberships]
+                store.on_membership = lambda: heard.append(store.submitted.memberships)
                 self.check(store)
                 await act(store)
                 self.check(store)
+                assert heard[-1] == store.memberships
+                assert all(before != after for before, after in itertools.pairwise(heard))
+                if self.turn % 4 == 0:  # else it ends in order, and nothing is left in the journal
+                    cut_power(store)
 
-        self.threaded = not self.threaded
+        self.turn += 1
         trio.run(main)
 
     def check(self, store: Store) -> None:
+        assert store.submitted_position == self.end
+        self.check_recorded(store)
+
+    def check_recorded(self, store: Store) -> None:
         last = self.batches.get(max(self.batches, default=-1))
         assert store.start_position == self.start
-        assert store.append_position == store.submitted_position == self.end
+        assert store.append_position == self.end
         assert [Span(row.term, row.base, row.end) for row in store.terms] == self.spans
         assert store.node_state == self.vote
+        older = [row for row in self.configurations if row.position <= self.start]
+        newer = [row for row in self.configurations if row.position > self.start]
+        assert list(store.memberships) == older[-1:] + newer
         if last is not None:
             assert list(store.scan(self.start)) == list(self.batches.values())
 
@@ -97,6 +121,58 @@ class StoreMachine(RuleBasedStateMachine):
         self.batches[self.end] = batch
         self.end += len(batch)
         return batch
+
+    @rule(payloads=st.lists(st.binary(max_size=40), min_size=1, max_size=3))
+    def configure(self, payloads: list[bytes]) -> None:
+        if not self.spans or self.spans[-1].end is not None:
+            self.begin_term(0)
+        term = self.spans[-1].term
+
+        async def act(store: Store) -> None:
+            for payload in payloads:
+                batch = configuration_at(self.end, payload, term=term, timestamp_ms=self.clock)
+                store.append(batch)
+                self.batches[self.end] = batch
+                self.end += len(batch)
+                self.configurations.append(MembershipRow(term, self.end, payload))
+                assert store.submitted.memberships[-1] == self.configurations[-1]
+            await store.settled()
+
+        self.during(act)
+
+    @rule(payload=st.binary(max_size=40))
+    def lose_what_is_not_durable(self, payload: bytes) -> None:
+        if not self.spans or self.spans[-1].end is not None:
+            self.begin_term(0)
+        term = self.spans[-1].term
+
+        async def main() -> None:
+            async with running(open_store(self.directory, InlineExecutor)) as store:
+                self.check(store)
+                store.append(batch_at(self.end, term=term, timestamp_ms=self.clock))
+                end = store.submitted_position
+                store.append(configuration_at(end, payload, term=term, timestamp_ms=self.clock))
+                cut_power(store)
+                self.check_recorded(store)
+
+        trio.run(main)
+
+    @rule(gap=st.integers(0, 9), payload=st.sampled_from([b"", b"from a snapshot"]))
+    def install(self, gap: int, payload: bytes) -> None:
+        if not self.spans:
+            self.begin_term(0)
+        position, term = self.end + 32 * gap, self.spans[-1].term
+
+        async def act(store: Store) -> None:
+            self.start = self.end = position
+            self.batches = {}
+            self.spans[-1].end = None
+            self.configurations = [MembershipRow(term, position, payload)] if payload else []
+            terms = tuple(TermRow(span.term, span.base, span.end, 0) for span in self.spans)
+            row = SnapshotRow(position, term, self.clock, "snapshot")
+            await store.install(row, terms, membership=payload)
+
+        self.during(act)
 
     @rule(gap=st.sampled_from([0, 1, 2, 2**40]))
     def begin_term(self, gap: int) -> None:
@@ -136,6 +212,7 @@ class StoreMachine(RuleBasedStateMachine):
         async def act(store: Store) -> None:
             self.end = position
             self.batches = {at: batch for at, batch in self.batches.items() if at < position}
+            self.configurations = [row for row in self.configurations if row.position <= position]
             self.spans = [span for span in self.spans if span.base <= position]
             if last_term is not None:
                 self.spans = [span for span in self.spans if span.term <= last_term]

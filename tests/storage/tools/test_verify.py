@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 from quorate.errors import PrunedError, StoreBusyError, StoreMismatchError
@@ -12,6 +13,7 @@ from quorate.storage import (
     DumpedBatch,
     Entry,
     EntryKind,
+    MembershipRow,
     NodeState,
     SnapshotRow,
     TermRow,
@@ -22,8 +24,17 @@ from quorate.storage import (
     open_readonly,
     verify,
 )
+from quorate.storage.rows.membership import encode_membership
 from quorate.storage.testing import InlineExecutor
-from tests.support.storage_world import batch_at, begin_term, fill, open_store, running
+from tests.support.storage_world import (
+    batch_at,
+    begin_term,
+    configuration_at,
+    fill,
+    open_store,
+    running,
+    tamper,
+)
 
 
 async def make(directory: Path) -> list[bytes]:
@@ -83,6 +94,61 @@ async def test_a_second_opening_of_a_term_is_found(tmp_path: Path) -> None:
     found = [(each.term, each.position, each.reason) for each in verify(tmp_path).findings]
     words = "opens the term a second time; the term begins at 0"
     assert found == [(0, first, f"its entry 0 {words}"), (0, 2 * first, f"its entry 1 {words}")]
+
+
+async def make_configured(directory: Path) -> tuple[MembershipRow, ...]:
+    """Make a store with two configurations, and batches around them."""
+    async with running(open_store(directory, InlineExecutor)) as store:
+        await begin_term(store, 0)
+        await store.append_durably(configuration_at(store.append_position, b"one"))
+        await fill(store, 1)
+        await store.append_durably(configuration_at(store.append_position, b"two"))
+        await fill(store, 1)
+        return store.memberships
+
+
+async def test_configurations_are_described_and_verified(tmp_path: Path) -> None:
+    first, second = await make_configured(tmp_path)
+    assert verify(tmp_path).ok
+    found = [(each.term, each.position, each.text) for each in describe(tmp_path).configurations]
+    assert found == [(0, first.position, "one"), (0, second.position, "two")]
+    async with running(open_store(tmp_path, InlineExecutor)) as store:
+        await store.drop_prefix(first.position)
+        assert len(store.memberships) == 2
+    assert verify(tmp_path).ok
+
+
+TAMPERED: dict[str, Callable[[MembershipRow], tuple[bytes, bytes | None]]] = {
+    "missing": lambda row: (encode_membership(row)[0], None),
+    "payload": lambda row: encode_membership(attrs.evolve(row, payload=b"TWO")),
+    "term": lambda row: encode_membership(attrs.evolve(row, term=7)),
+    "later": lambda row: encode_membership(attrs.evolve(row, position=row.position + 192)),
+    "earlier": lambda row: encode_membership(attrs.evolve(row, position=row.position - 32)),
+    "behind": lambda row: encode_membership(attrs.evolve(row, position=1 << 20)),
+    "damaged": lambda row: (encode_membership(row)[0], b"x" * 30),
+}
+"""By what is wrong: the key and the value that take the place of a row, or come in addition."""
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("missing", "it holds a configuration, which has no row"),
+        ("payload", "it holds another configuration than its row"),
+        ("term", "it holds another configuration than its row"),
+        ("later", "a row says that a configuration ends at"),
+        ("earlier", "a row says that a configuration ends at"),
+        ("behind", "the row of a configuration is behind the end of the log"),
+        ("damaged", "configurations: row"),
+    ],
+)
+async def test_a_wrong_row_of_a_configuration_is_found(
+    tmp_path: Path, how: str, words: str
+) -> None:
+    _, second = await make_configured(tmp_path)
+    tamper(tmp_path, b"members", *TAMPERED[how](second))
+    (finding,) = verify(tmp_path).findings
+    assert words in finding.reason
 
 
 def test_an_empty_store_verifies(tmp_path: Path) -> None:
