@@ -62,6 +62,7 @@ Who the members are may change during all this: a configuration in the log says 
 
 What this does not do: it does not defend against members that lie. A member that contradicts
 itself is refused, which covers forged frames and bugs.
+"""
 
 from __future__ import annotations
 
