@@ -145,6 +145,7 @@ class Member:
         self.election = self._elections()
         self._since = trio.current_time()
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
+        self._applied = trio.Event()
         self._removed = trio.Event()
         self._removed_by = ""
         # Last, because they call the parts made above.
@@ -261,6 +262,7 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self._leave)
+                consensus.start_soon(self._part)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
@@ -393,10 +395,20 @@ class Member:
         state.role.on_membership()
 
     async def _on_applied_membership(self) -> None:
-        """A configuration is applied: take the vote that it may give us, and end others' links."""
+        """A configuration is applied: take the vote that it may give us, and part with others."""
         if await take_vote(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
-        self.links.judge_anew()
+        self._applied.set()
+
+    async def _part(self) -> Never:
+        """End the links of members that an applied configuration has removed; until cancelled."""
+        while True:
+            await self._applied.wait()
+            self._applied = trio.Event()
+            # An order that came through such a member is answered first, over these links. And the
+            # configuration counts as applied only when this action is over.
+            await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
+            self.links.judge_anew()
 
     async def _leave(self) -> Never:
         """Wait until we are told that we were removed; then end the member.

@@ -199,7 +199,9 @@ class Reconfiguration:
         elif now.joint:
             self._append(completed(now))
         elif due := self._promotion.due():
-            if self._state.member_id in {seat.replaces for seat in due}:
+            replaced = self._state.member_id in {seat.replaces for seat in due}
+            # Without a successor we begin the change: then the one that replaces us may lead.
+            if replaced and self._handover.best_successor() is not None:
                 await self._handover.to_best(drain=True)
             self._append(promoted(now, {seat.member_id for seat in due}))
         elif not now.joining:
