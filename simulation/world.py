@@ -442,6 +442,7 @@ def _entry(seat: Seat) -> MemberConfig:
         seat.member_port,
         seat.client_port,
         standby=seat.role is MemberRole.STANDBY,
+        witness=seat.role is MemberRole.WITNESS,
     )
 
 
