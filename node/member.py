@@ -142,14 +142,7 @@ class Member:
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
         self._disk_space = DiskSpaceWatch(state, store, free)
-        self._install = SnapshotInstall(
-            state=state,
-            store=store,
-            links=links,
-            applier=self.applier,
-            snapshots=self.snapshots,
-            voter=self.voter,
-        )
+        self._install = self._snapshot_install()
         pace = SharedRate(config.limits.reader_bytes_per_second)
         self._server = Server(state, store, self.applier, self.snapshots, self.repair, pace)
         self.election = self._elections()
@@ -180,6 +173,17 @@ class Member:
             rng=rng,
             history=self.store.voting_status.history,
             service=service,
+        )
+
+    def _snapshot_install(self) -> SnapshotInstall:
+        """Make what fetches snapshots from other members."""
+        return SnapshotInstall(
+            state=self.state,
+            store=self.store,
+            links=self.links,
+            applier=self.applier,
+            snapshots=self.snapshots,
+            voter=self.voter,
         )
 
     def _elections(self) -> ElectionContext:

@@ -107,6 +107,9 @@ class Status:
             snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
             snapshot_failure=self.snapshots.failure,
             clock_skew_ms=self.clocks.skew_ms(now_ms),
+            config_version=self.state.membership.version,
+            joint=self.state.membership.joint,
+            voters=tuple(voter.member_id for voter in self.state.membership.voters),
         )
 
     @property

@@ -13,7 +13,6 @@ from ..errors import NoLeaderError, RemovedError, UnknownOutcomeError, leaves
 from ..node import MemberConfig, NodeConfig, State
 from ..node.config.config import MAX_MEMBERS, Limits
 from ..node.one_error import one_error
-from ..node.protocol.membership import MemberRole
 from ..storage.testing import found_cluster
 from ..transport.testing import MemoryNetwork
 from .machines.clock import Clock
@@ -124,8 +123,7 @@ class World(Generic[S_co]):
     def membership(self) -> Membership:
         """The newest configuration that a running member has applied."""
         running = [host.member for host in self.hosts.values() if host.member is not None]
-        found = (member.configuration for member in running)
-        return max(found, key=lambda each: each.version)
+        return max((member.configuration for member in running), key=lambda each: each.version)
 
     def create(self, i: int, membership: Membership | None = None) -> Host[S_co]:
         """Make the machine of a new member, with an empty disk and a joiner's file.
@@ -441,7 +439,7 @@ def _entry(seat: Seat) -> MemberConfig:
         seat.host,
         seat.member_port,
         seat.client_port,
-        standby=seat.role is MemberRole.STANDBY,
+        standby=not seat.is_to_vote,
         witness=seat.role is MemberRole.WITNESS,
     )
 

@@ -88,6 +88,9 @@ larger, every write waits for more disks, and no failure that really happens is 
 addition."""
 
 
+MAX_REPLACE_AFTER: Final = 30 * 24 * 3600.0
+"""The longest wait for a lost voter, in seconds. Longer: hardly anybody would wait for it."""
+
 _PORT: Final = between(1, 65535, "a port number, 1 to 65535")
 _MEMBER_ID: Final = between(0, 2**31 - 1, "a member id, 0 to 2147483647")
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
@@ -176,6 +179,8 @@ TIMEOUTS_AT_LEAST: Final = (
     ("leader_heartbeat_timeout", 1, "leader_lease"),
     # Heartbeats renew the lease, and a renewal takes a round trip.
     ("leader_lease", 2, "leader_heartbeat_interval"),
+    # A voter that an election or a restart of its process silences is not lost.
+    ("replace_after", 10, "leader_heartbeat_timeout"),
 )
 """Rules between two timeouts: the first is at least this multiple of the second, unless it is 0."""
 
@@ -208,6 +213,9 @@ class Timeouts:
             answers reads without asking them (0). If 0, nothing is promised and each read waits for
             a round trip. If longer, fewer reads wait after a delay, and an election after a failure
             waits longer.
+        replace_after: how long a voter must be silent before the leader puts a spare in its place,
+            if there is one (0: never). If shorter, a machine that only restarts is replaced. If
+            longer, the cluster has one voter less for longer.
 
     Raises:
         ConfigurationError: a value is not positive, or two do not fit together; the message has the
@@ -220,6 +228,7 @@ class Timeouts:
     election_timeout: float = attrs.field(validator=SECONDS)
     canvass_interval: float = attrs.field(validator=SECONDS)
     leader_lease: float = attrs.field(default=0.0, validator=seconds_up_to(MAX_LEASE_MS / 1000))
+    replace_after: float = attrs.field(default=0.0, validator=seconds_up_to(MAX_REPLACE_AFTER))
 
     def __attrs_post_init__(self) -> None:
         for name, times, other in TIMEOUTS_AT_LEAST:

@@ -8,6 +8,7 @@ earlier leader has begun, any later one goes on with. One step at a time:
 3. Otherwise, joiners that are caught up become voters, by a joint configuration
    (:mod:`.promotion`); a leader that one of them replaces hands over first.
 4. A witness hands over to a member with tables.
+5. If it is wanted (`Timeouts.replace_after`), a spare takes the place of a voter that is lost.
 
 An operator's order changes seats, or begins a joint configuration, and is answered when what it
 wants is committed.
@@ -176,7 +177,11 @@ class Reconfiguration:
     def _idle(self) -> bool:
         """Whether nothing is left to do until somebody asks for it."""
         now = self._state.membership
-        return not (now.joint or now.joining or self.awaited or self._leads_for_others(now))
+        spares = self._state.timeouts.replace_after and any(
+            seat.role is MemberRole.SPARE for seat in now.seats
+        )
+        busy = now.joint or now.joining or self.awaited or spares
+        return not busy and not self._leads_for_others(now)
 
     def _leads_for_others(self, now: Membership) -> bool:
         """Whether we are not to lead for longer than it takes to hand over."""
@@ -201,6 +206,17 @@ class Reconfiguration:
             if self._state.member_id in {seat.replaces for seat in due}:
                 await self._handover.to_best(drain=True)
             self._append(promoted(now, {seat.member_id for seat in due}))
+        elif not now.joining:
+            self._use_spare(now)
+
+    def _use_spare(self, now: Membership) -> None:
+        """Have a spare take the place of a voter that was silent for too long, if wanted."""
+        patience = self._state.timeouts.replace_after
+        if not patience or (spare := self._promotion.spare()) is None:
+            return
+        if (lost := self._promotion.lost_voter(patience)) is not None:
+            log.warning("member %d takes the place of member %d", spare.member_id, lost)
+            self._append(with_seat(now, attrs.evolve(spare, role=MemberRole.VOTER, replaces=lost)))
 
     def claim(self, follower: Follower, message: AdmissionRequest) -> None:
         """Note with which store a member has its seat; it is a vote only after a joint change."""

@@ -309,6 +309,10 @@ def _check_witnesses(after: Membership) -> None:
 # --- as an entry of the log -----------------------------------------------------------------------
 
 
+_NO_NUMBER: Final = (ValueError, OverflowError)
+"""What `int` raises for what is no number, and for an infinite one, which JSON may hold."""
+
+
 def encode_membership(value: Membership) -> bytes:
     """Return the payload of the entry: JSON, stores in hexadecimal."""
     seats = [
@@ -349,7 +353,7 @@ def decode_membership_untrusted(payload: bytes) -> Membership | None:
             LogEnd(*map(int, body["floor"])),
         )
         _check_shape(value)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, RecursionError, *_NO_NUMBER) as error:
         raise WireError(f"an entry of membership that can't be read: {error!r}") from error
     return value
 
@@ -388,7 +392,7 @@ def _seat_untrusted(seat: dict[str, Any]) -> Seat:
         member_port=_number(seat["member_port"], 1 << 16),
         client_port=_number(seat["client_port"], 1 << 16),
         redirect_port=_number(seat["redirect_port"], 1 << 16),
-        priority=int(seat["priority"]),
+        priority=_number(seat["priority"], 1 << 31),
         role=MemberRole(seat["role"]),
         instance=int(seat["instance"], 16),
         replaces=None if replaces is None else _number(replaces, 1 << 31),

@@ -115,7 +115,8 @@ class NodeStatus:
         disk_full: less than the reserve is free, and the member appends nothing.
         damage: what was damaged here and is not repaired yet, in words; empty if nothing.
         standing: its voting status: ``member`` once its store has a vote, ``recovering`` before it
-            is admitted, ``fresh`` before the cluster was founded, ``standby`` if it never votes.
+            is admitted, ``fresh`` before the cluster was founded, ``standby`` if it never votes,
+            ``joining`` if its store may vote and it is no voter yet.
         not_heard: members that a NEW store has not heard, without which it cannot found the
             cluster.
         entries: entries applied since the start.
@@ -127,6 +128,10 @@ class NodeStatus:
         peers: the other members.
         snapshot_timestamp_ms: log time of the newest snapshot, 0 without one.
         snapshot_failure: why the last snapshot that ended failed, in words; empty if it did not.
+        config_version: of the configuration in force in its log; 0 for what the founders' files
+            say.
+        joint: the voters are changing.
+        voters: the members that are voters by that configuration; in a joint one the new voters.
     """
 
     member_id: int
@@ -162,3 +167,6 @@ class NodeStatus:
     peers: tuple[PeerStatus, ...]
     snapshot_timestamp_ms: int = 0
     snapshot_failure: str = ""
+    config_version: int = 0
+    joint: bool = False
+    voters: tuple[int, ...] = ()

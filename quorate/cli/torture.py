@@ -36,6 +36,9 @@ _INSIDE: Final = "QUORATE_TORTURE_NAMESPACE"
 FEWEST_MEMBERS: Final = 3
 """With fewer, no member can be lost, and every fault stops the cluster."""
 
+MOST_MACHINES: Final = 16
+"""More would not fit onto one computer."""
+
 ALL_FAULTS: Final = ",".join(FAULTS)
 
 Members = Annotated[
@@ -43,6 +46,13 @@ Members = Annotated[
     Parameter(
         validator=Number(gte=FEWEST_MEMBERS, lte=MAX_MEMBERS),
         help=f"How many members: {FEWEST_MEMBERS} to {MAX_MEMBERS}.",
+    ),
+]
+Spares = Annotated[
+    int,
+    Parameter(
+        validator=Number(gte=0, lte=MOST_MACHINES - MAX_MEMBERS),
+        help="How many further machines there are, for members that come and go.",
     ),
 ]
 Faults = Annotated[
@@ -58,12 +68,16 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     seconds: float = 90.0,
     kills: int = 20,
     members: Members = 3,
+    spares: Spares = 2,
     faults: Faults = ALL_FAULTS,
     history: Annotated[Path | None, Parameter(show_default=False)] = None,
     seed: int = 1,
     as_json: AsJson = False,
 ) -> int:
     """Run real members under faults and load, and check that they keep every promise.
+
+    With members among the faults, members are added, promoted, demoted, replaced, moved and removed
+    all the time.
 
     Exit status: 0 - the clients' history is linearizable, the members' logs and states are equal,
     every record is sound, no member ended by itself, and none hung for good. 1 - otherwise. Faults
@@ -79,7 +93,7 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     printer = _Printer(as_json=as_json)
     chosen = _parse_faults(faults)
     options = ["--seconds", f"{seconds:g}", "--kills", str(kills)]
-    options += ["--members", str(members), "--seed", str(seed)]
+    options += ["--members", str(members), "--spares", str(spares), "--seed", str(seed)]
     options += ["--history", str(history)] if history else []
     left_out = _go_inside(chosen, [*options, *["--json"] * as_json])
     directory = Path(tempfile.mkdtemp(prefix="quorate-torture-"))
@@ -90,7 +104,7 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     if not possible:
         raise ConfigurationError(f"--faults {faults}: this machine allows none of them")
     file = history or directory / "history.jsonl"
-    plan = Plan(directory, file, seconds, kills, members, seed, possible, library)
+    plan = Plan(directory, file, seconds, kills, members, seed, possible, library, spares)
     return _conclude(plan, printer, left_out)
 
 
@@ -151,7 +165,7 @@ def _command(plan: Plan) -> str:
     faults = ",".join(plan.faults)
     return (
         f"quorate torture --seconds {plan.seconds:g} --kills {plan.kills} "
-        f"--members {plan.members} --faults {faults} --seed {plan.seed}"
+        f"--members {plan.members} --spares {plan.spares} --faults {faults} --seed {plan.seed}"
     )
 
 
@@ -184,11 +198,12 @@ class _Printer:
 
 
 def _rows(outcome: Outcome, left_out: Mapping[Fault, str]) -> list[tuple[str, str]]:
-    hits = [f"{count:,} {fault}" for fault, count in outcome.faults.items()]
+    hits = [f"{n:,} {fault}" for fault, n in outcome.faults.items() if fault != "members"]
     hits += [f"no {fault}" for fault in left_out]
     ended = outcome.operations
     return [
         ("faults that hit a member", ", ".join(hits)),
+        *_changes(outcome),
         ("elections", f"{outcome.elections:,}"),
         (
             "operations",
@@ -201,4 +216,21 @@ def _rows(outcome: Outcome, left_out: Mapping[Fault, str]) -> list[tuple[str, st
         ("nothing ok for", f"{span(outcome.longest_pause)} at the longest"),
         ("keys", f"{outcome.keys:,}, each checked for linearizability"),
         ("logs", f"equal and sound, {size(outcome.commit_position)} committed"),
+    ]
+
+
+def _changes(outcome: Outcome) -> list[tuple[str, str]]:
+    if "members" not in outcome.faults:
+        return []
+
+    def counts(of: Mapping[str, int]) -> str:
+        return ", ".join(f"{count:,} {kind}" for kind, count in sorted(of.items()))
+
+    orders, refused = outcome.faults["members"], len(outcome.refused)
+    completed = f"{sum(outcome.changes.values()):,} completed: {counts(outcome.changes)}"
+    return [
+        ("orders about members", f"{orders:,}, {refused:,} of them refused"),
+        ("changes of members", f"{completed}; now version {outcome.version:,}"),
+        ("apart from these", counts(outcome.aside)),
+        ("killed in a change", f"{outcome.killed_in_change:,} members"),
     ]

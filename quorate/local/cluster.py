@@ -37,6 +37,7 @@ __all__ = [
     "lay_out",
     "local_configs",
     "open_cluster",
+    "ports_for",
     "risky_ports",
 ]
 
@@ -88,7 +89,7 @@ def lay_out(
         raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
     everyone = tuple(
         MemberConfig(i, hosts[i], member, client, redirect_port=redirect)
-        for i, (client, member, redirect) in enumerate(_ports(members, client_port))
+        for i, (client, member, redirect) in enumerate(ports_for(members, client_port))
     )
     configs = [
         _one(NodeConfig(cluster, i, directory / f"member-{i}", everyone, profile or "lan"))
@@ -311,15 +312,15 @@ def free_client_port(members: int) -> int:
     while True:
         first = secrets.choice(_FREE_PORTS)
         try:
-            for port in itertools.chain.from_iterable(_ports(members, first)):
+            for port in itertools.chain.from_iterable(ports_for(members, first)):
                 _bind(port)
         except OSError:
             continue
         return first
 
 
-def _ports(members: int, client_port: int) -> list[tuple[int, int, int]]:
-    """Client, member and redirect port of each member."""
+def ports_for(members: int, client_port: int) -> list[tuple[int, int, int]]:
+    """Return the client, member and redirect port of each member; see :func:`lay_out`."""
 
     def offset(usual: int) -> int:
         return -usual if client_port + members + usual > _FIRST_OUTGOING_PORT else usual

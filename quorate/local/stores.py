@@ -7,7 +7,12 @@ from ..storage.lmdb.environment import translating_errors
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.rows.identity import Identity
 
-__all__ = ["store_of", "whose"]
+__all__ = ["has_store", "store_of", "whose"]
+
+
+def has_store(directory: Path) -> bool:
+    """Say whether a member has a recording in its directory."""
+    return (directory / "log" / DATA_FILE).exists()
 
 
 def store_of(directory: Path) -> Path:

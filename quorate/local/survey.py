@@ -83,17 +83,20 @@ class Answer:
         status: its status; None if it did not answer.
         error: why it did not answer, in words.
         members: the members as it knows them.
+        version: of the configuration that it has applied.
     """
 
     address: MemberAddress
     status: NodeStatus | None = None
     error: str | None = None
     members: tuple[MemberAddress, ...] = ()
+    version: int = 0
 
 
 @attrs.frozen
 class _Topology:
     members: tuple[MemberAddress, ...]
+    version: int = 0
 
 
 @attrs.frozen
@@ -129,7 +132,7 @@ async def ask(address: MemberAddress) -> Answer:
                 member_port=ports.get(said.member_id, address.member_port),
                 standby=said.standing == STANDBY,
             )
-            return Answer(own, said, None, said.topology.members)
+            return Answer(own, said, None, said.topology.members, said.topology.version)
         except (OSError, RespError, ValueError) as trouble:
             error = in_words(trouble)
     return Answer(address, None, error)

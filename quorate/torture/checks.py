@@ -1,8 +1,11 @@
 """Checks after the torture: equal logs, equal states, and every recording verified."""
 
+import itertools
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+
+import attrs
 
 from ..client.resp import Reply, open_resp
 from ..local.stores import store_of
@@ -41,27 +44,60 @@ async def check_state(
     return found
 
 
-def check_recordings(directories: Sequence[Path]) -> tuple[int, list[str]]:
-    """Verify and compare the recordings up to the commit position; return it, and all findings."""
-    stores = [store_of(directory) for directory in directories]
+def check_recordings(
+    directories: Sequence[Path], former: Sequence[Path] = ()
+) -> tuple[int, list[str]]:
+    """Verify and compare the recordings up to the commit position; return it, and all findings.
+
+    Two recordings are compared where they overlap. One may begin with a snapshot.
+
+    Args:
+        directories: of the members.
+        former: directories of members that were removed. What they knew to be committed counts.
+    """
+    stores = [store_of(directory) for directory in (*directories, *former)]
     found = [str(finding) for store in stores for finding in verify(store).findings]
     if found:
         return -1, found
-    commit = 0
-    logs: list[dict[int, tuple[int, int, int]]] = []
-    for store in stores:
-        with open_readonly(store) as reader:
-            commit = max(commit, reader.last_commit_position)
-            logs.append(dict(map(_identity, reader.scan(reader.start_position))))
-    for member, log in enumerate(logs[1:], 1):
-        positions = sorted(p for p in log.keys() | logs[0].keys() if p < commit)
-        different = next((p for p in positions if log.get(p) != logs[0].get(p)), None)
-        if different is not None:
-            found.append(
-                f"at position {different} member 0 has {logs[0].get(different)} and member "
-                f"{member} has {log.get(different)} (term, length, checksum)"
-            )
+    logs = [_Log.read(store) for store in stores]
+    commit = max(log.commit for log in logs)
+    # Every member has what is committed, unless it was removed before.
+    logs[: len(directories)] = [
+        attrs.evolve(log, commit=commit) for log in logs[: len(directories)]
+    ]
+    for number, log in enumerate(logs):
+        differences = filter(None, map(log.difference, logs[:number]))
+        found += itertools.islice(differences, 1)
     return commit, found
+
+
+@attrs.frozen
+class _Log:
+    """A recording: where it begins, up to where it counts, and its batches by their positions."""
+
+    member_id: int
+    start: int
+    commit: int
+    batches: dict[int, tuple[int, int, int]]
+
+    @classmethod
+    def read(cls, store: Path) -> "_Log":
+        with open_readonly(store) as reader:
+            batches = dict(map(_identity, reader.scan(reader.start_position)))
+            member, start = reader.identity.member_id, reader.start_position
+            return cls(member, start, reader.last_commit_position, batches)
+
+    def difference(self, other: "_Log") -> str:
+        """Return the first difference between two recordings in words; empty without one."""
+        common = range(max(self.start, other.start), min(self.commit, other.commit))
+        for position in sorted(self.batches.keys() | other.batches.keys()):
+            own, theirs = self.batches.get(position), other.batches.get(position)
+            if position in common and own != theirs:
+                return (
+                    f"at position {position} member {other.member_id} has {theirs} and member "
+                    f"{self.member_id} has {own} (term, length, checksum)"
+                )
+        return ""
 
 
 def _identity(batch: bytes) -> tuple[int, tuple[int, int, int]]:

@@ -1,11 +1,11 @@
 """Partitions between real members, by network namespaces.
 
-Each member runs in its own network namespace, with one interface. A bridge in the namespace of this
-process joins them. To cut one member off from another one, in one direction, its neighbour table
-gets a wrong hardware address for the other. Its packets then reach no one and get no answer, as if
-a cable were pulled. Connections stay open, and the kernel retransmits until the cut heals or a
-member gives up. Clients come in over the bridge and are never cut off, so that they see the
-behaviour of a member that is.
+Each machine, with the member that runs on it, is a network namespace with one interface. A bridge
+in the namespace of this process joins them. To cut one member off from another one, in one
+direction, its neighbour table gets a wrong hardware address for the other. Its packets then reach
+no one and get no answer, as if a cable were pulled. Connections stay open, and the kernel
+retransmits until the cut heals or a member gives up. Clients come in over the bridge and are never
+cut off, so that they see the behaviour of a member that is.
 
 This needs the right to make network namespaces, possibly in a user namespace, and the programs
 `unshare`, `nsenter` and `ip`. :func:`namespace_command` reports what is missing. The process that

@@ -8,9 +8,11 @@ faults are over, all members must agree. Then:
   lost or applied twice, no refused write has an effect, and no read is stale;
 - each answered sequence of a session was applied once, however often it was sent;
 - every member's own state equals that last read, and holds no other key;
-- the recordings of all members are equal up to the commit position, batch by batch;
+- the recordings of all members are equal up to the commit position, batch by batch, also those of
+  members that were removed, as far as they go;
 - `verify` finds no damage in any recording;
-- no member ended by itself, and clients made progress after every fault.
+- no member ended by itself, and clients made progress after every fault;
+- no change of the members is under way, and the processes of all removed members have ended.
 
 The seed determines the choice of faults and the clients' choices. It does not determine the timing,
 since these are real processes.
@@ -30,13 +32,15 @@ from ..client.resp import RespError
 from ..errors import leaves
 from ..histories.history import HistoryWriter, read_history_untrusted
 from ..histories.linearizability import Budget, Report, check
-from ..local.cluster import HOST, LocalCluster, free_client_port, lay_out
+from ..local.cluster import LocalCluster, MemberProcess
+from ..local.stores import has_store
 from ..local.survey import StuckError, agreed_and_applied, until
 from ..node.requests.status import NodeStatus
 from . import disk
 from .checks import check_recordings, check_state
 from .clients import Clients
 from .faults import Fault, Nemesis, NoProgressError
+from .machines import Machines
 from .network import Namespaces, open_namespaces
 from .sessions import SessionClients
 
@@ -60,6 +64,7 @@ class Plan:
         seed: seed of the choice of faults and of the clients' choices.
         faults: the kinds of faults.
         slow_library: the library for slow disks, if these are among the faults.
+        spares: number of further machines, for members that come.
     """
 
     directory: Path
@@ -70,6 +75,7 @@ class Plan:
     seed: int
     faults: Sequence[Fault]
     slow_library: Path | None = None
+    spares: int = 0
 
 
 @attrs.frozen
@@ -85,6 +91,11 @@ class Outcome:
         sent: number of times that these commands were sent.
         keys: number of keys used.
         commit_position: final commit position.
+        changes: number of completed changes of the members, by kind.
+        aside: number of snapshots that were asked for, and of starts of removed members.
+        refused: orders about members that were refused for good.
+        killed_in_change: members killed in the middle of a change.
+        version: final version of the configuration.
         violations: descriptions of all violations.
     """
 
@@ -96,6 +107,11 @@ class Outcome:
     sent: int
     keys: int
     commit_position: int
+    changes: dict[str, int]
+    aside: dict[str, int]
+    refused: tuple[str, ...]
+    killed_in_change: int
+    version: int
     violations: tuple[str, ...]
 
 
@@ -111,14 +127,17 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         OSError: the history cannot be written.
     """
     with plan.history.open("wb") as file:
-        async with _open_members(plan) as (cluster, network):
+        async with _open_members(plan) as (cluster, machines, network):
             clients = Clients(cluster.addresses, HistoryWriter(file), plan.seed)
             sessions = SessionClients(clients, plan.seed)
             rng = random.Random(f"{plan.seed}/nemesis")  # noqa: S311 - no secret
-            nemesis = Nemesis(cluster, clients, rng, tell, plan.faults, network)
+            nemesis = Nemesis(cluster, clients, rng, tell, plan.faults, network, machines)
             elections = await _make_trouble(plan, nemesis, sessions)
     tell("checking the recordings")
-    commit, found = check_recordings([member.config.directory for member in cluster.members])
+    commit, found = check_recordings(
+        _directories(cluster.members), _directories(nemesis.keeper.former)
+    )
+    members = nemesis.members
     tell(f"checking the history of {clients.outcomes.total():,} operations")
     report = check_history(plan.history)
     return Outcome(
@@ -130,33 +149,45 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         sent=sessions.sent,
         keys=len(report.keys),
         commit_position=commit,
+        changes=dict(members.picture.completed) if members else {},
+        aside=dict(members.aside) if members else {},
+        refused=tuple(members.refused) if members else (),
+        killed_in_change=members.killed if members else 0,
+        version=members.picture.version if members else 0,
         violations=(*clients.violations, *found, *map(str, report.trouble)),
     )
 
 
+def _directories(processes: Sequence[MemberProcess]) -> list[Path]:
+    """Return where the recordings are; a member that was just added may have none yet."""
+    return [each.config.directory for each in processes if has_store(each.config.directory)]
+
+
 @asynccontextmanager
-async def _open_members(plan: Plan) -> AsyncGenerator[tuple[LocalCluster, Namespaces | None]]:
+async def _open_members(
+    plan: Plan,
+) -> AsyncGenerator[tuple[LocalCluster, Machines, Namespaces | None]]:
     """Run members, prepared for the faults of the plan."""
+    count = plan.members + plan.spares
     async with AsyncExitStack() as stack:
         network: Namespaces | None = None
         if "partition" in plan.faults:
-            network = await stack.enter_async_context(open_namespaces(plan.members))
-        configs = lay_out(
-            plan.directory,
-            members=plan.members,
-            client_port=free_client_port(plan.members),
-            cluster="torture",
-            hosts=network.hosts if network else [HOST] * plan.members,
-        )
-        cluster = LocalCluster(configs)
-        for member in cluster.members:
+            network = await stack.enter_async_context(open_namespaces(count))
+
+        def prepare(process: MemberProcess, machine: int) -> None:
             if network:
-                member.launcher = network.launcher(member.member_id)
+                process.launcher = network.launcher(machine)
             if plan.slow_library:
-                member.environment = disk.environment(plan.slow_library, member)
+                process.environment = disk.environment(plan.slow_library, process)
+
+        hosts = network.hosts if network else ()
+        machines = Machines(plan.directory, count, hosts=hosts, prepare=prepare)
+        cluster = LocalCluster(machines.founders(plan.members))
+        for member in cluster.members:
+            machines.prepare(member)
         try:
             await cluster.start()
-            yield cluster, network
+            yield cluster, machines, network
             await cluster.stop()
         finally:
             await cluster.kill()
