@@ -445,6 +445,7 @@ def _entry(seat: Seat) -> MemberConfig:
         seat.member_port,
         seat.client_port,
         standby=not seat.is_to_vote,
+        witness=seat.role is MemberRole.WITNESS,
     )
 
 
