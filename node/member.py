@@ -423,9 +423,9 @@ class Member:
         """
         await self._removed.wait()
         # Durable, so that it is not tried again after a restart.
-        await self.store.save_voting_status(
-            attrs.evolve(self.store.voting_status, kind=VotingRight.REMOVED)
-        )
+        # Of what was submitted: our store may be getting its vote in this moment.
+        status = self.store.submitted.voting_status
+        await self.store.save_voting_status(attrs.evolve(status, kind=VotingRight.REMOVED))
         raise RemovedError(
             f"member {self.config.member_id} is no part of cluster {self.config.cluster!r} any "
             f"more: {self._removed_by}"
