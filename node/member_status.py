@@ -107,6 +107,9 @@ class Status:
             snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
             snapshot_failure=self.snapshots.failure,
             clock_skew_ms=self.clocks.skew_ms(now_ms),
+            config_version=self.state.membership.version,
+            joint=self.state.membership.joint,
+            voters=tuple(voter.member_id for voter in self.state.membership.voters),
         )
 
     @property
@@ -124,7 +127,9 @@ class Status:
             return "leader"
         if current is State.CANDIDATE_BALLOT or current in LEADER_STATES:
             return "candidate"
-        return "standby" if self.state.standby else "follower"
+        if self.state.standby:
+            return "standby"
+        return "witness" if self.state.witness else "follower"
 
     def _peer_status(self, peer: int, now: float) -> PeerStatus:
         role, links = self.state.role, self.links

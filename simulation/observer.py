@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -19,6 +19,7 @@ from ..node.protocol.membership import Membership, decode_membership_untrusted
 from ..storage import (
     EMPTY_LOG,
     EntryKind,
+    VotingRight,
     decode_entries_untrusted,
     decode_header_untrusted,
 )
@@ -47,6 +48,7 @@ from .watching.facts import (
     Elected,
     InForce,
     Installed,
+    Installing,
     Leased,
     Listed,
     Promised,
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..node import Member
-    from ..storage import BatchHeader, NodeState, TermRow
+    from ..storage import BatchHeader, NodeState, SnapshotRow, TermRow
     from ..storage.log.state import Recorded as StoreState
     from ..transport import Message
     from .watching.facts import Fact
@@ -167,7 +169,19 @@ class Observer:
             self.look(i)
 
         setattr(store, "truncate", watched)  # noqa: B010 - of this one store
+        self._watch_install(i, member)
         self.look(i)
+
+    def _watch_install(self, i: int, member: Member) -> None:
+        """Look at a snapshot that takes the place of the log."""
+        install = member.store.install
+
+        async def watched(snapshot: SnapshotRow, *arguments: Any, **more: Any) -> None:
+            self.tell(Installing(i, snapshot.position))
+            await install(snapshot, *arguments, **more)
+            self.look(i)
+
+        setattr(member.store, "install", watched)  # noqa: B010 - of this one store
 
     def _watch_append(self, i: int, member: Member) -> None:
         """Look at each configuration that the member submits to its log."""
@@ -277,16 +291,15 @@ class Observer:
 
     def _look_at_membership(self, i: int, seen: _Seen) -> None:
         """Look by which configuration a member decides, and what its store says of it."""
-        state, membership = seen.state, getattr(seen.member.state, "membership", None)
-        memberships = getattr(state, "memberships", ())
-        if memberships is not seen.rows:
-            seen.rows = memberships
-            rows = [(row.position, decode(row.payload)) for row in memberships]
+        state, membership = seen.state, seen.member.state.membership
+        if state.memberships is not seen.rows:
+            seen.rows = state.memberships
+            rows = [(row.position, decode(row.payload)) for row in state.memberships]
             self.tell(Listed(i, tuple((at, value) for at, value in rows if value is not None)))
-        if membership is not None and membership is not seen.membership and not seen.appending:
+        if membership is not seen.membership and not seen.appending:
             seen.membership = membership
             self.tell(InForce(i, membership))
-        if state.voting_status.kind.name == "REMOVED" and not seen.dismissed:
+        if state.voting_status.kind is VotingRight.REMOVED and not seen.dismissed:
             seen.dismissed = True
             self.tell(Dismissed(i))
 
@@ -340,7 +353,7 @@ class Observer:
             self.tell(Writes(i, role.term))
         for j, follower in role.followers.items():
             counted = follower.match if follower.votes else 0
-            if counted != seen.counted.get(j):
+            if j in self.known.disks and counted != seen.counted.get(j):
                 seen.counted[j] = counted
                 self._look_at_disks()
                 self.tell(Counted(i, j, role.term, counted))

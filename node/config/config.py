@@ -18,6 +18,7 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     client_port = 7000              # for clients (RESP)
     priority = 0                    # [0] leadership returns to the highest
     standby = false                 # [false] follows, and has no vote
+    witness = false                 # [false] has a vote, and no tables
     redirect_port = 7060            # [none] where cluster clients are sent, see Redirect
 
     [timeouts]                      # [of the profile] seconds; each may be set alone
@@ -87,6 +88,9 @@ larger, every write waits for more disks, and no failure that really happens is 
 addition."""
 
 
+MAX_REPLACE_AFTER: Final = 30 * 24 * 3600.0
+"""The longest wait for a lost voter, in seconds. Longer: hardly anybody would wait for it."""
+
 _PORT: Final = between(1, 65535, "a port number, 1 to 65535")
 _MEMBER_ID: Final = between(0, 2**31 - 1, "a member id, 0 to 2147483647")
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
@@ -125,9 +129,14 @@ class MemberConfig:
             serves like any member, and never leads; so its priority must be 0.
         redirect_port: TCP port to which cluster clients are sent, so that it can recognise them. 0
             (the default) sends them to `client_port`.
+        witness: whether it votes and keeps the log, but has no tables (default false). It answers
+            no reads by itself, and if it is elected, it hands the leadership over at once; so its
+            priority must be 0, and it is no standby. At most half of the members with a vote may
+            be witnesses, so that each majority has a member with tables.
 
     Raises:
-        ConfigurationError: a value is out of range, or a standby has a priority.
+        ConfigurationError: a value is out of range, or a standby or a witness has a priority, or a
+            member is to be both.
     """
 
     member_id: int = attrs.field(validator=_MEMBER_ID)
@@ -139,12 +148,15 @@ class MemberConfig:
     redirect_port: int = attrs.field(
         default=0, validator=between(0, 65535, "a port number, or 0 for none")
     )
+    witness: bool = attrs.field(default=False, validator=_FLAG)
 
     def __attrs_post_init__(self) -> None:
-        if self.standby and self.priority:
-            raise ConfigurationError(
-                unexpected("priority", self.priority, "0, since a standby never leads")
-            )
+        if self.standby and self.witness:
+            what = "false, since a standby has no vote, and a witness has nothing else"
+            raise ConfigurationError(unexpected("witness", self.witness, what))
+        if (self.standby or self.witness) and self.priority:
+            kind = "standby never leads" if self.standby else "witness only leads to hand over"
+            raise ConfigurationError(unexpected("priority", self.priority, f"0, since a {kind}"))
 
 
 TIMEOUTS_AT_LEAST: Final = (
@@ -167,6 +179,8 @@ TIMEOUTS_AT_LEAST: Final = (
     ("leader_heartbeat_timeout", 1, "leader_lease"),
     # Heartbeats renew the lease, and a renewal takes a round trip.
     ("leader_lease", 2, "leader_heartbeat_interval"),
+    # A voter that an election or a restart of its process silences is not lost.
+    ("replace_after", 10, "leader_heartbeat_timeout"),
 )
 """Rules between two timeouts: the first is at least this multiple of the second, unless it is 0."""
 
@@ -199,6 +213,9 @@ class Timeouts:
             answers reads without asking them (0). If 0, nothing is promised and each read waits for
             a round trip. If longer, fewer reads wait after a delay, and an election after a failure
             waits longer.
+        replace_after: how long a voter must be silent before the leader puts a spare in its place,
+            if there is one (0: never). If shorter, a machine that only restarts is replaced. If
+            longer, the cluster has one voter less for longer.
 
     Raises:
         ConfigurationError: a value is not positive, or two do not fit together; the message has the
@@ -211,6 +228,7 @@ class Timeouts:
     election_timeout: float = attrs.field(validator=SECONDS)
     canvass_interval: float = attrs.field(validator=SECONDS)
     leader_lease: float = attrs.field(default=0.0, validator=seconds_up_to(MAX_LEASE_MS / 1000))
+    replace_after: float = attrs.field(default=0.0, validator=seconds_up_to(MAX_REPLACE_AFTER))
 
     def __attrs_post_init__(self) -> None:
         for name, times, other in TIMEOUTS_AT_LEAST:
@@ -354,6 +372,13 @@ class NodeConfig:
             raise ConfigurationError(
                 "members: all are standbys: expected at least one member with a vote"
             )
+        witnesses, most = sum(member.witness for member in self.members), len(self.voters) // 2
+        # The file of a joiner lists members that come and go; there the leader checks it.
+        if witnesses > most and not self.join:
+            raise ConfigurationError(
+                f"members: {witnesses} of {len(self.voters)} members with a vote are witnesses: "
+                f"expected at most {most}, since each majority needs a member with tables"
+            )
         seen: dict[tuple[str, int], str] = {}
         for index, member in enumerate(self.members):
             for name in ("member_port", "client_port", "redirect_port"):
@@ -410,7 +435,7 @@ class NodeConfig:
         lines = _lines(head)
         for member in self.members:
             table = dict(items(member))
-            for name in ("priority", "standby", "redirect_port"):
+            for name in ("priority", "standby", "redirect_port", "witness"):
                 if not table[name]:
                     del table[name]
             lines += ["", "[[members]]", *_lines(table)]

@@ -298,13 +298,9 @@ class ElectionContext:
     # --- messages ---------------------------------------------------------------------------------
 
     def canvass_once(self) -> None:
-        """Send our canvass position to all that have a vote, or may know a newer configuration."""
-        position, membership = self._canvass_position(), self.state.membership
-        for peer in self.state.peers:
-            seat = membership.seat(peer)
-            # Standbys neither vote nor lead, so our position is of no use to them.
-            if seat is None or seat.is_to_vote or membership.has_vote(peer):
-                self.links.send(peer, position)
+        """Send our canvass position to all members."""
+        # Also to standbys: by a newer configuration than ours, one of them may lead.
+        self.links.broadcast(self._canvass_position())
 
     def _canvass_position(self) -> CanvassPosition:
         state, end = self.state, self.state.log_end

@@ -144,17 +144,7 @@ class Leadership(Role):
         self._termination = self._make_termination()
         self._reconfiguration = self._make_reconfiguration()
         self._membership_end = self._reconfiguration.awaited
-        self._operator = Operator(
-            self,
-            state=state,
-            snapshots=snapshots,
-            actions=actions,
-            replication=self.replication,
-            handover=self.handover,
-            termination=self._termination,
-            waits=self._waits,
-            reconfiguration=self._reconfiguration,
-        )
+        self._operator = self._make_operator(actions)
 
     # --- its parts --------------------------------------------------------------------------------
 
@@ -217,6 +207,19 @@ class Leadership(Role):
             followers=self.followers,
             replication=self.replication,
             handover=self.handover,
+        )
+
+    def _make_operator(self, actions: Actions) -> Operator:
+        return Operator(
+            self,
+            state=self._state,
+            snapshots=self._snapshots,
+            actions=actions,
+            replication=self.replication,
+            handover=self.handover,
+            termination=self._termination,
+            waits=self._waits,
+            reconfiguration=self._reconfiguration,
         )
 
     # --- for observers ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..protocol.membership import promoted
+from ..protocol.membership import MemberRole, promoted
 from ..protocol.quorum import VoterId, is_active
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Promotion:
         self._applier = applier
         self._followers = followers
         self._replication = replication
+        self._began = trio.current_time()
         self._since: dict[VoterId, float] = {}
         self._commit = applier.commit_position
 
@@ -88,18 +89,21 @@ class Promotion:
 
     def _state_of(self, seat: Seat) -> str:
         """Return the word for what is missing at one moment; empty if nothing is."""
-        state, follower = self._state, self._follower(seat)
-        if seat.instance == 0 or state.speaks_with(seat.member_id) != seat.instance:
+        state, follower, member = self._state, self._follower(seat), seat.member_id
+        claimed = seat.instance != 0 and state.speaks_with(member) == seat.instance
+        connected = self._links.connected(member)
+        # A store claims its seat once it follows. Before that it may fetch the log for long.
+        if not (claimed or connected):
             return NOT_CLAIMED
         active = is_active(
             follower.heard_at, trio.current_time(), state.timeouts.leader_heartbeat_timeout
         )
-        if not (active and self._links.connected(seat.member_id)):
+        if not (active and connected):
             return NOT_READY
         # Before READY: while it is caught up it does not follow the live log yet.
         if self._replication.end - follower.match > MAX_LAG_BYTES:
             return LAGGING
-        if not (follower.follows and follower.votes):
+        if not (claimed and follower.follows and follower.votes):
             return NOT_READY
         return "" if follower.has_room else DISK_ROOM
 
@@ -126,7 +130,28 @@ class Promotion:
     def due(self) -> list[Seat]:
         """Return the joiners to make voters now."""
         seats = [seat for seat in self._state.membership.joining if not self.waits_for(seat)]
-        return seats if seats and not self.verdict(seats) else []
+        # One that replaces us comes last, since we have to hand over before. If all voters are to
+        # be replaced, the next leader would hand over in its turn, and so on without end.
+        first = [seat for seat in seats if seat.replaces != self._state.member_id]
+        for some in (first, seats):
+            if some and not self.verdict(some):
+                return some
+        return []
+
+    def lost_voter(self, patience: float) -> int | None:
+        """Return a voter that was not heard for that many seconds; None without one."""
+        now, own = trio.current_time(), self._state.member_id
+        for voter in self._state.membership.voters:
+            follower = self._followers.get(voter.member_id)
+            heard_at = self._began if follower is None else max(follower.heard_at, self._began)
+            if voter.member_id != own and now - heard_at > patience:
+                return voter.member_id
+        return None
+
+    def spare(self) -> Seat | None:
+        """Return a spare that follows; None without one."""
+        spares = (s for s in self._state.membership.seats if s.role is MemberRole.SPARE)
+        return next((s for s in spares if not self._state_of(s)), None)
 
     def keeps_quorum(self, after: Membership) -> bool:
         """Whether the voters that answer are enough for a configuration and the one before it."""

@@ -8,6 +8,7 @@ earlier leader has begun, any later one goes on with. One step at a time:
 3. Otherwise, joiners that are caught up become voters, by a joint configuration
    (:mod:`.promotion`); a leader that one of them replaces hands over first.
 4. A witness hands over to a member with tables.
+5. If it is wanted (`Timeouts.replace_after`), a spare takes the place of a voter that is lost.
 
 An operator's order changes seats, or begins a joint configuration, and is answered when what it
 wants is committed.
@@ -176,27 +177,48 @@ class Reconfiguration:
     def _idle(self) -> bool:
         """Whether nothing is left to do until somebody asks for it."""
         now = self._state.membership
-        return not (now.joint or now.joining or self.awaited or self._leads_for_others(now))
+        spares = self._state.timeouts.replace_after and any(
+            seat.role is MemberRole.SPARE for seat in now.seats
+        )
+        busy = now.joint or now.joining or self.awaited or spares
+        return not busy and not self._leads_for_others(now)
 
     def _leads_for_others(self, now: Membership) -> bool:
         """Whether we are not to lead for longer than it takes to hand over."""
-        seat = now.seat(self._state.member_id)
-        return self._state.own not in now.voters or seat is None or seat.role is MemberRole.WITNESS
+        state, seat = self._state, now.seat(self._state.member_id)
+        if state.witness or seat is None or seat.role is MemberRole.WITNESS:
+            return True
+        return state.own not in now.voters
 
     async def _go_on(self) -> None:
         """Take the next step, if there is one and it may be taken."""
         now = self._state.membership
         if self._obstacle:
             return
+        if self._state.witness and self._handover.best_successor() is None:
+            return  # members with tables catch up from us; to stop for them would only delay them
         if self._leads_for_others(now):
             # Without a successor we lead on: that serves clients better than nobody.
             await self._handover.to_best(drain=True)
         elif now.joint:
             self._append(completed(now))
         elif due := self._promotion.due():
-            if self._state.member_id in {seat.replaces for seat in due}:
+            replaced = self._state.member_id in {seat.replaces for seat in due}
+            # Without a successor we begin the change: then the one that replaces us may lead.
+            if replaced and self._handover.best_successor() is not None:
                 await self._handover.to_best(drain=True)
             self._append(promoted(now, {seat.member_id for seat in due}))
+        elif not now.joining:
+            self._use_spare(now)
+
+    def _use_spare(self, now: Membership) -> None:
+        """Have a spare take the place of a voter that was silent for too long, if wanted."""
+        patience = self._state.timeouts.replace_after
+        if not patience or (spare := self._promotion.spare()) is None:
+            return
+        if (lost := self._promotion.lost_voter(patience)) is not None:
+            log.warning("member %d takes the place of member %d", spare.member_id, lost)
+            self._append(with_seat(now, attrs.evolve(spare, role=MemberRole.VOTER, replaces=lost)))
 
     def claim(self, follower: Follower, message: AdmissionRequest) -> None:
         """Note with which store a member has its seat; it is a vote only after a joint change."""
@@ -286,6 +308,11 @@ class Reconfiguration:
                 return self._promoted(now, order)
             case Demote(member_id=member):
                 seat = self._seat(now, member)
+                if seat.role is MemberRole.WITNESS:
+                    raise RefusedError(
+                        f"role: member {member} is a witness, and has no tables to serve as a "
+                        "standby: remove it, and add another member"
+                    )
                 if not seat.is_to_vote and not now.has_vote(member):
                     return None, member, f"member {member} is a standby"
                 words = f"member {member} is a standby now"

@@ -278,6 +278,7 @@ def check(after: Membership) -> None:
         raise RefusedError(f"too-many: expected at most {MAX_VOTERS} members with a vote")
     if len(after.seats) > MAX_SEATS:
         raise RefusedError(f"too-many: expected at most {MAX_SEATS} members")
+    _check_witnesses(after)
     taken: dict[tuple[str, int], int] = {}
     for seat in after.seats:
         for host, port in sorted(seat.addresses):
@@ -286,7 +287,30 @@ def check(after: Membership) -> None:
                 raise RefusedError(f"address: {host}:{port} is the address of member {other}")
 
 
+def _check_witnesses(after: Membership) -> None:
+    """Refuse that witnesses alone are a majority, now or once all have joined.
+
+    Raises:
+        RefusedError: they would be.
+    """
+    replaced = {seat.replaces for seat in after.seats}
+    meant = {seat.member_id for seat in after.seats if seat.is_to_vote} - replaced
+    witnesses = {seat.member_id for seat in after.seats if seat.role is MemberRole.WITNESS}
+    for voters in ({voter.member_id for voter in after.voters}, meant):
+        # What a majority of witnesses commits is perhaps applied nowhere, and then pruned.
+        if len(voters & witnesses) > len(voters) // 2:
+            raise RefusedError(
+                f"role: {len(voters & witnesses)} of {len(voters)} voters would be witnesses: "
+                f"expected at most {len(voters) // 2}, since each majority needs a member with "
+                "tables"
+            )
+
+
 # --- as an entry of the log -----------------------------------------------------------------------
+
+
+_NO_NUMBER: Final = (ValueError, OverflowError)
+"""What `int` raises for what is no number, and for an infinite one, which JSON may hold."""
 
 
 def encode_membership(value: Membership) -> bytes:
@@ -329,7 +353,7 @@ def decode_membership_untrusted(payload: bytes) -> Membership | None:
             LogEnd(*map(int, body["floor"])),
         )
         _check_shape(value)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, RecursionError, *_NO_NUMBER) as error:
         raise WireError(f"an entry of membership that can't be read: {error!r}") from error
     return value
 
@@ -368,7 +392,7 @@ def _seat_untrusted(seat: dict[str, Any]) -> Seat:
         member_port=_number(seat["member_port"], 1 << 16),
         client_port=_number(seat["client_port"], 1 << 16),
         redirect_port=_number(seat["redirect_port"], 1 << 16),
-        priority=int(seat["priority"]),
+        priority=_number(seat["priority"], 1 << 31),
         role=MemberRole(seat["role"]),
         instance=int(seat["instance"], 16),
         replaces=None if replaces is None else _number(replaces, 1 << 31),

@@ -149,7 +149,10 @@ class Backup:
         newest = max(said.snapshot_position for said in answers)
         if newest != NULL_VALUE:
             head = await self._fetch(newest)
-            await self.store.install(head.row, head.terms, suspended=head.suspended)
+            membership = head.membership.encode()
+            await self.store.install(
+                head.row, head.terms, suspended=head.suspended, membership=membership
+            )
 
     async def _refresh(self) -> None:
         """Fetch a newer snapshot if that is worth it; see the top of this file."""

@@ -13,9 +13,9 @@ import attrs
 from cyclopts import App, Parameter
 
 from ..errors import ConfigurationError, UsageError
-from ..local.member_list import Listed, ListedMember, joiner_file
+from ..local.member_list import STANDBYS, Listed, ListedMember, joiner_file
 from ..local.show import make_console
-from ..local.survey import ask
+from ..local.survey import ask, at
 from ..node.config.config import MemberConfig, load_config
 from ..node.protocol.membership import MemberRole
 from .control import DONE, REFUSED, UNREACHABLE
@@ -227,7 +227,11 @@ async def remove(
             answers is asked. 127.0.0.1:7000 if left out.
         as_json: Print the leader's answer, for programs.
     """
-    answered, _ = await ask_for_change(connect, "remove", str(member_id), *_if(if_version))
+    answered, listed = await ask_for_list(connect)
+    if listed is None:
+        return tell(answered, connect, as_json=as_json)
+    words = ("remove", str(member_id), *_if(if_version))
+    answered, _ = await ask_for_change(_without(listed, member_id, connect), *words)
     return tell(answered, connect, as_json=as_json)
 
 
@@ -270,6 +274,19 @@ async def move(
     _entry(host or "host", port or 1, client_port or 1, redirect_port or 0)
     answered, _ = await ask_for_change(connect, "move", str(member_id), *words, *_if(if_version))
     return tell(answered, connect, as_json=as_json)
+
+
+def _without(listed: Listed, member_id: int, connect: Addresses) -> Addresses:
+    """Return addresses to ask that are not those of a member that leaves.
+
+    It may end before it can pass the answer on.
+    """
+    gone = listed.member(member_id)
+    if gone is None:
+        return connect
+    kept = [text for text in connect if at(parse_address(text)) != at(gone.address)]
+    stay = [at(each.address) for each in listed.members if each.live and each is not gone]
+    return kept or stay or connect
 
 
 # --- the words of a request -----------------------------------------------------------------------
@@ -322,7 +339,7 @@ def _why_not_replaced(
     # If it is gone already, the leader says whether the new one has its seat.
     if old is None and (port is None or client_port is None):
         return f"unknown-member: there is no member {member_id}"
-    if old is not None and old.role is MemberRole.STANDBY:
+    if old is not None and old.role in STANDBYS:
         return (
             f"role: member {member_id} is a standby, and no write waits for it. Remove it, and add "
             f"another one: quorate member remove {member_id}"

@@ -11,7 +11,6 @@ from ..local.member_list import MEANINGS, Listed, ListedMember
 from ..local.show import print_table
 from ..local.survey import at
 from ..local.words import counted, size
-from ..node.protocol.membership import MemberRole
 from ..transport import Address
 from .member_answers import command
 from .params import Addresses
@@ -38,9 +37,10 @@ def render(listed: Listed, connect: Addresses, console: Console) -> None:
 
 
 def _row(listed: Listed, each: ListedMember) -> tuple[str, ...]:
-    # A standby or a voter is what it is meant to be; a joining member is not yet.
-    state = f"joining as {each.role.value}" if each.state == "joining" else each.state
-    state = "witness" if state == "voter" and each.role is MemberRole.WITNESS else state
+    # A member is what it is meant to be, except while it joins or leaves.
+    changing = each.state in {"joining", "leaving"}
+    state = each.state if changing else each.role.value
+    state = f"joining as {each.role.value}" if each.state == "joining" else state
     waits = each.waits
     if each.replaces is not None:
         waits = f"{waits}, replaces {each.replaces}".removeprefix(", ")
@@ -62,7 +62,8 @@ def _style(listed: Listed, each: ListedMember) -> str:
 
 
 def _summary(listed: Listed) -> str:
-    of = {state: [each for each in listed.members if each.state == state] for state in _STATES}
+    states = ["voter" if each.votes else each.state for each in listed.members]
+    of = {state: [each for each in states if each == state] for state in _STATES}
     counts = [counted(len(those), *_STATES[state]) for state, those in of.items() if those]
     under_way = " The voters are changing now." if listed.joint else ""
     return (
@@ -84,7 +85,7 @@ def advice(listed: Listed, connect: Addresses) -> Iterator[str]:
     for each in listed.members:
         if each.waits:
             yield f"Member {each.member_id} waits: {each.waits}. {MEANINGS.get(each.waits, '')}"
-        elif not each.live and each.state in {"voter", "standby"}:
+        elif not each.live and (each.votes or each.state == "standby"):
             yield from _of_gone(listed, each, connect)
 
 
@@ -98,9 +99,9 @@ def _of_gone(listed: Listed, gone: ListedMember, connect: Addresses) -> Iterator
         f"Member {name} is not live. If it comes back, there is nothing to do. If it is gone for "
         "good, type, with the host of a new machine:"
     )
-    if gone.state == "voter":
+    if gone.votes:
         yield f"    {command(f'replace {name}', connect)} --host HOST"
     else:  # No write waits for a standby, so nothing is lost between these two.
         yield f"    {command(f'remove {name}', connect)}"
         ports = f"--port {gone.member_port} --client-port {gone.client_port}"
-        yield f"    {command('add', connect)} --role standby --host HOST {ports}"
+        yield f"    {command('add', connect)} --role {gone.role.value} --host HOST {ports}"

@@ -9,9 +9,9 @@ import attrs
 import trio
 
 from ..client.resp import RespError
-from ..local.member_list import MEANINGS, Listed, ListedMember, decode_list_untrusted
+from ..local import survey
+from ..local.member_list import MEANINGS, STANDBYS, Listed, ListedMember, decode_list_untrusted
 from ..local.words import age, size, span
-from ..node.protocol.membership import MemberRole
 from ..node.requests.status import MemberAddress
 from .control import DONE, REFUSED, ask
 from .params import Addresses, parse_address
@@ -62,7 +62,7 @@ async def wait_for(connect: Addresses, member_id: int, *, replaced: int | None =
             if (done := _done(listed, seen, replaced)) is not None:
                 progress.end(f"{done}, after {span(trio.current_time() - began)}.")
                 return DONE
-            progress.show(listed, seen)
+            progress.show(listed, seen, await _snapshot_of(seen, progress))
         await trio.sleep(LOOK_SECONDS)
 
 
@@ -77,13 +77,20 @@ async def _look(addresses: Sequence[MemberAddress]) -> Listed | None:
     return None
 
 
+async def _snapshot_of(seen: ListedMember, progress: "_Progress") -> str:
+    """Return what a member does with a snapshot, in words; empty if nothing."""
+    # Only the member itself knows, and its client port may be out of our reach.
+    said = (await survey.ask(seen.address)).status if progress.stands_still(seen) else None
+    return said.snapshot_activity if said is not None else ""
+
+
 def _done(listed: Listed, seen: ListedMember, replaced: int | None) -> str | None:
     """Return in words that a member is what it is to be; None if it is not yet."""
     name = f"Member {seen.member_id}"
-    if seen.role is MemberRole.STANDBY:
+    if seen.role in STANDBYS:
         follows = seen.live and seen.is_claimed and seen.behind <= _LONG_STANDBY
-        return f"{name} follows as a standby" if follows else None
-    if seen.state != "voter" or listed.joint:
+        return f"{name} follows as a {seen.role.value}" if follows else None
+    if not seen.votes or listed.joint:
         return None
     if replaced is None:
         return f"{name} is a {seen.role.value}"
@@ -116,15 +123,25 @@ class _Progress:
         """Print that nobody knows; the change goes on once there is a leader."""
         self._explain("no-leader", "No leader answers. The change goes on once there is one.")
 
-    def show(self, listed: Listed, seen: ListedMember) -> None:
-        """Print why a member is no voter yet, and how far it is."""
+    def stands_still(self, seen: ListedMember) -> bool:
+        """Say whether nothing has arrived at a member since the last look."""
+        return bool(self._samples) and seen.behind > 0 and self._samples[-1].match == seen.match
+
+    def show(self, listed: Listed, seen: ListedMember, snapshot: str = "") -> None:
+        """Print why a member is no voter yet, and how far it is.
+
+        Args:
+            listed: all members.
+            seen: the member.
+            snapshot: what it does with a snapshot, empty if nothing.
+        """
         now = trio.current_time()
         word = seen.waits or ("joint" if listed.joint else "soon")
         self._explain(
             word, f"{self._name} waits: {word}. {MEANINGS[word]}" if word in MEANINGS else ""
         )
         self._samples.append(_Sample(now, seen.match, seen.behind))
-        text = f"{self._name}: {word}{self._distance()}"
+        text = f"{self._name}: {word}" + (f", {snapshot}" if snapshot else self._distance())
         if self._changing:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif now >= self._printed + REPEAT_SECONDS:
@@ -149,7 +166,8 @@ class _Progress:
     def _distance(self) -> str:
         """Return how far it is behind, how fast data arrives, and how long it will take."""
         first, last = self._samples[0], self._samples[-1]
-        if not last.behind:
+        # Of one that has nothing yet, all of the log is missing, which says nothing.
+        if not (last.behind and last.match):
             return ""
         text = f", {size(last.behind)} behind"
         seconds = last.seconds - first.seconds

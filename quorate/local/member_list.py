@@ -21,6 +21,7 @@ from ..node.requests.status import MemberAddress
 
 __all__ = [
     "MEANINGS",
+    "STANDBYS",
     "Changed",
     "Listed",
     "ListedMember",
@@ -75,17 +76,21 @@ MEANINGS: Final = {
         "member is."
     ),
     "not-claimed": (
-        "Its process has not reported to the leader. Start it with its file: `quorate run "
-        "node.toml`. If it runs, read its log lines, and check its address and the firewalls."
+        "The leader does not reach its process. Start it with its file: `quorate run node.toml`. "
+        "If it runs, read its log lines, and check its address and the firewalls."
     ),
     "not-ready": (
-        "It runs, and does not follow the leader yet. This takes seconds. If it lasts, read its "
-        "log lines, and check that the members and it reach each other's member ports."
+        "It does not follow the leader at the moment: it has just begun, or does not answer. If it "
+        "lasts, read its log lines, and check that it and the members reach each other's member "
+        "ports."
     ),
-    "behind": "It fetches what is missing in its log. There is nothing to do.",
     "lagging": (
-        "It is nearly there, and new writes arrive as fast as it stores them. If it lasts, its "
-        "disk or its network is too slow for the load."
+        "It fetches the log, and more than 16 MiB of it are missing. There is nothing to do. If it "
+        "does not come nearer, its disk or its network is too slow for the load."
+    ),
+    "behind": (
+        "It is nearly there: it has to keep up with new writes for a moment. If it lasts, its disk "
+        "or its network is too slow for the load."
     ),
     "disk-room": (
         "Its disk is nearly full, so it would be a voter that takes no writes. Make room there."
@@ -96,6 +101,9 @@ MEANINGS: Final = {
 MAX_ANSWER_BYTES: Final = 64 << 10
 """Longest answer that is read. If smaller, a list of `MAX_SEATS` members with the longest names is
 refused. If larger, a wrong port can fill the memory."""
+
+STANDBYS: Final = (MemberRole.STANDBY, MemberRole.SPARE)
+"""The roles without a vote."""
 
 _MAX_WORD: Final = 32
 _MAX_SENTENCE: Final = 4096
@@ -122,7 +130,7 @@ class ListedMember:
     Args:
         member_id: its number.
         role: what it is meant to be.
-        state: what it is: ``voter``, ``joining``, ``standby`` or ``leaving``.
+        state: what it is: ``voter``, ``witness``, ``joining``, ``standby`` or ``leaving``.
         instance: of its store, in hexadecimal; zeros until a store has claimed the seat.
         host: under which members and clients reach it.
         member_port: for members.
@@ -150,6 +158,11 @@ class ListedMember:
     priority: int = 0
     replaces: int | None = None
     waits: str = attrs.field(default="", validator=_is_text(_MAX_WORD))
+
+    @property
+    def votes(self) -> bool:
+        """Whether it is a voter, and stays one."""
+        return self.state in {MemberRole.VOTER.value, MemberRole.WITNESS.value}
 
     @property
     def is_claimed(self) -> bool:
@@ -257,7 +270,7 @@ def joiner_file(cluster: str, listed: Listed, member_id: int, directory: Path) -
     # A file has at most so many members. Those that can answer the new one come first.
     others = sorted(
         (each for each in listed.members if each is not own),
-        key=lambda each: (not each.live, each.state != "voter", each.member_id),
+        key=lambda each: (not each.live, not each.votes, each.member_id),
     )
     entries = sorted((own, *others[: MAX_MEMBERS - 1]), key=lambda each: each.member_id)
     config = NodeConfig(cluster, member_id, directory, tuple(map(_entry, entries)), join=True)
@@ -269,13 +282,14 @@ def joiner_file(cluster: str, listed: Listed, member_id: int, directory: Path) -
 
 
 def _entry(listed: ListedMember) -> MemberConfig:
-    standby = listed.role is MemberRole.STANDBY
+    standby, witness = listed.role in STANDBYS, listed.role is MemberRole.WITNESS
     return MemberConfig(
         listed.member_id,
         listed.host,
         listed.member_port,
         listed.client_port,
-        priority=0 if standby else listed.priority,
+        priority=0 if standby or witness else listed.priority,
         standby=standby,
         redirect_port=listed.redirect_port,
+        witness=witness,
     )

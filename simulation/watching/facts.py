@@ -131,6 +131,14 @@ class Truncated:
 
 
 @attrs.frozen
+class Installing:
+    """A member has begun to put a snapshot in the place of its log."""
+
+    member: int
+    position: int
+
+
+@attrs.frozen
 class Installed:
     """A member has begun its log anew, durably, at the position of a snapshot from elsewhere."""
 
@@ -437,6 +445,7 @@ Fact: TypeAlias = (
     | VotingStatus
     | Truncating
     | Truncated
+    | Installing
     | Installed
     | Promised
     | TermRecorded

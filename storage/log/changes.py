@@ -8,6 +8,7 @@ the transaction.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import TYPE_CHECKING
 
@@ -125,20 +126,24 @@ def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> 
         old.service,
         memberships,
     )
-
-    def apply(txn: Transaction) -> None:
-        put_record(txn, dbs, record)
-        if terms is not old.terms:
-            put_terms(txn, dbs, old.terms, terms)
-        if configures:
-            txn.put(ADMISSION_KEY, encode_last_admission(admission), db=dbs.meta)
-            put_memberships(txn, dbs, old.memberships, memberships)
-        if lost != old.lost:
-            txn.delete(LOST_KEY, db=dbs.meta)
-
     # A change of more than the record needs a transaction, which only LMDB has.
     alone = terms is old.terms and not configures and lost == old.lost
+    apply = functools.partial(_put_batch, dbs, record, old, after)
     return Change(after, apply, record if alone else None)
+
+
+def _put_batch(
+    dbs: Databases, record: Record, old: Recorded, after: Recorded, txn: Transaction
+) -> None:
+    """Append a record, and write the rows that change with it."""
+    put_record(txn, dbs, record)
+    if after.terms is not old.terms:
+        put_terms(txn, dbs, old.terms, after.terms)
+    if after.admission is not old.admission:
+        txn.put(ADMISSION_KEY, encode_last_admission(after.admission), db=dbs.meta)
+        put_memberships(txn, dbs, old.memberships, after.memberships)
+    if after.lost != old.lost:
+        txn.delete(LOST_KEY, db=dbs.meta)
 
 
 def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRow, ...]:
@@ -284,31 +289,12 @@ def install(
         suspended: an operator has suspended the cluster.
         membership: the configuration that is in force there; empty without one.
     """
-    key, value = encode_snapshot(snapshot)
-    origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
     # The dropped log may have admitted a store anywhere. The safe guess is: at its very end.
     admission = LogEnd(snapshot.term, snapshot.position)
     lost = EMPTY_LOG if admission >= old.lost else old.lost
     # Its batch is not in this log. But the batch was committed, so no truncation asks for an older
     # one.
     row = MembershipRow(snapshot.term, snapshot.position, membership)
-    memberships = (row,) if membership else ()
-
-    def apply(txn: Transaction) -> None:
-        # One transaction: a crash leaves the old log, or the snapshot with an empty one.
-        # Emptied, not deleted: the handles of the tables stay valid for the readers.
-        for table in (dbs.log, dbs.terms, dbs.snapshots, dbs.members):
-            txn.drop(table, delete=False)
-        # Against no rows at all: every row has just been dropped.
-        put_terms(txn, dbs, (), terms)
-        put_memberships(txn, dbs, (), memberships)
-        txn.put(key, value, db=dbs.snapshots)
-        txn.put(ORIGIN_KEY, origin, db=dbs.meta)
-        txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
-        txn.put(ADMISSION_KEY, encode_last_admission(admission), db=dbs.meta)
-        if lost != old.lost:
-            txn.delete(LOST_KEY, db=dbs.meta)
-
     after = attrs.evolve(
         old,
         start_position=snapshot.position,
@@ -321,9 +307,30 @@ def install(
         suspended=suspended,
         admission=admission,
         lost=lost,
-        memberships=memberships,
+        memberships=(row,) if membership else (),
     )
-    return Change(after, apply)
+    return Change(after, functools.partial(_begin_anew, dbs, snapshot, old, after))
+
+
+def _begin_anew(
+    dbs: Databases, snapshot: SnapshotRow, old: Recorded, after: Recorded, txn: Transaction
+) -> None:
+    """Empty the tables about the log, and write what they say behind a snapshot."""
+    # One transaction: a crash leaves the old log, or the snapshot with an empty one.
+    # Emptied, not deleted: the handles of the tables stay valid for the readers.
+    for table in (dbs.log, dbs.terms, dbs.snapshots, dbs.members):
+        txn.drop(table, delete=False)
+    # Against no rows at all: every row has just been dropped.
+    put_terms(txn, dbs, (), after.terms)
+    put_memberships(txn, dbs, (), after.memberships)
+    key, value = encode_snapshot(snapshot)
+    txn.put(key, value, db=dbs.snapshots)
+    origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
+    txn.put(ORIGIN_KEY, origin, db=dbs.meta)
+    txn.put(SUSPENDED_KEY, encode_suspended(after.suspended), db=dbs.meta)
+    txn.put(ADMISSION_KEY, encode_last_admission(after.admission), db=dbs.meta)
+    if after.lost != old.lost:
+        txn.delete(LOST_KEY, db=dbs.meta)
 
 
 def truncate(

@@ -135,17 +135,7 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
                 record.term,
                 record.position,
             )
-    configurations = environment.read(lambda txn: _mended_configurations(txn, dbs, member_id))
-    if configurations:
-        environment.write(lambda txn: _put_configurations(txn, dbs, configurations))
-        for configuration in configurations:
-            log.error(
-                "member %d: configurations: the row at %d was damaged; it is mended by the batch "
-                "that ends there, in term %d",
-                member_id,
-                configuration.position,
-                configuration.term,
-            )
+    _mend_configurations(environment, dbs, member_id)
 
 
 def _start(txn: Transaction, dbs: Databases, member_id: int) -> int:
@@ -350,6 +340,28 @@ def _put_rows(txn: Transaction, dbs: Databases, rows: list[TermRow]) -> None:
 # --- configurations -------------------------------------------------------------------------------
 
 
+def _mend_configurations(environment: Environment, dbs: Databases, member_id: int) -> None:
+    """Mend the rows of configurations durably, and log each mend."""
+    rows = environment.read(lambda txn: _mended_configurations(txn, dbs, member_id))
+    if not rows:
+        return
+
+    def write(txn: Transaction) -> None:
+        for row in rows:
+            key, value = encode_membership(row)
+            txn.put(key, value, db=dbs.members)
+
+    environment.write(write)
+    for row in rows:
+        log.error(
+            "member %d: configurations: the row at %d was damaged; it is mended by the batch that "
+            "ends there, in term %d",
+            member_id,
+            row.position,
+            row.term,
+        )
+
+
 def _mended_configurations(txn: Transaction, dbs: Databases, member_id: int) -> list[MembershipRow]:
     """Return the rows of configurations that are damaged, made again from their batches.
 
@@ -391,12 +403,6 @@ def _configuration_at(
     except DamagedRecordError:
         return None
     return configuration_row(record.batch, header)
-
-
-def _put_configurations(txn: Transaction, dbs: Databases, rows: list[MembershipRow]) -> None:
-    for row in rows:
-        key, value = encode_membership(row)
-        txn.put(key, value, db=dbs.members)
 
 
 # --- the end of the log ---------------------------------------------------------------------------

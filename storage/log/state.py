@@ -197,10 +197,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         ),
         memberships=load_memberships(txn, dbs, member_id),
     )
-    for term, words in incoherences(recorded.terms):
-        raise DamagedRecordError(
-            member_id=member_id, term=term, position=-1, reason=f"term table: {words}"
-        )
+    _check_terms(member_id, recorded.terms)
     try:
         recorded = _with_last_batch(txn, dbs, member_id, recorded)
     except DamagedRecordError:
@@ -215,6 +212,18 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     committed = min(load_committed(txn, dbs), recorded.append_position)
     known = max(committed, recorded.last_commit_position)
     return attrs.evolve(recorded, last_commit_position=known)
+
+
+def _check_terms(member_id: int, rows: tuple[TermRow, ...]) -> None:
+    """Refuse a term table that contradicts itself.
+
+    Raises:
+        DamagedRecordError: it does.
+    """
+    for term, words in incoherences(rows):
+        raise DamagedRecordError(
+            member_id=member_id, term=term, position=-1, reason=f"term table: {words}"
+        )
 
 
 def ending_with(recorded: Recorded, header: BatchHeader) -> Recorded:

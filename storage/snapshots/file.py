@@ -3,7 +3,7 @@
 ::
 
     head      magic     4s    b"QRSN"
-              version   u16   2; 1 is read as well, and has no `membership`
+              version   u16   2 with a `membership`, else 1
               reserved  u16   0
               length    u32   bytes of the body
               checksum  u32
@@ -159,7 +159,10 @@ class Summary:
 def encode_head(head: SnapshotHead) -> bytes:
     """Return the first part of a file."""
     body = json.dumps(attrs.asdict(head), separators=(",", ":")).encode()
-    start = _MAGIC + struct.pack("<HHI", _VERSION, 0, len(body))
+    # A reader of version 1 would ignore the configuration, and follow wrong voters: refused by the
+    # number. Without one it can read the file, so members may be upgraded one after the other.
+    version = _VERSION if head.membership else 1
+    start = _MAGIC + struct.pack("<HHI", version, 0, len(body))
     return start + struct.pack("<I", crc32c(start + body)) + body
 
 

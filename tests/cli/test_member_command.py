@@ -40,10 +40,12 @@ class FakeLeader(FakeStore):
         self.lists = list(lists) or [answer()]
         self.change = change
         self.asked: list[str] = []
+        self.activity = ""
 
     async def answer(self, connection: FakeConnection, command: list[bytes]) -> bytes:
         if command[0] == b"QUORATE.STATUS":
-            status: dict[str, object] = attrs.asdict(status_of(1))
+            said = status_of(1, snapshot_activity=self.activity)
+            status: dict[str, object] = attrs.asdict(said)
             return _bulk(json.dumps(status | {"topology": {"members": []}}))
         words = b" ".join(command[1:]).decode()
         self.asked.append(words)
@@ -178,6 +180,21 @@ async def test_a_member_is_replaced_only_if_that_makes_sense() -> None:
     assert MEANINGS["unknown-member"] in err
 
 
+async def test_a_member_that_leaves_is_not_the_one_that_is_asked() -> None:
+    leader = FakeLeader()
+    other = FakeLeader()
+    async with asking(leader) as (leaving,), asking(other) as (stays,):
+        seats = []
+        for member_id, connect in ((1, leaving), (2, stays)):
+            host, _, port = connect.rpartition(":")
+            seats.append(seat(member_id, host=host, client_port=int(port)))
+        leader.lists = other.lists = [answer(*seats)]
+        command = partial(quorate, "member", "remove", "1", "--connect", leaving)
+        done = await trio.to_thread.run_sync(command)
+    assert done.returncode == 0, done.stderr
+    assert (leader.asked, other.asked) == (["member list"], ["member remove 1"])
+
+
 async def test_an_unknown_outcome_and_a_missing_leader_have_their_own_status() -> None:
     status, _, err = await typed(FakeLeader(change="UNKNOWN may be done"), "remove", "1")
     assert status == 2
@@ -218,7 +235,7 @@ def test_each_state_of_a_member_is_shown() -> None:
     text = shown(
         seat(0, role="leaving", state="leaving"),
         seat(1),
-        seat(2, role="witness"),
+        seat(2, role="witness", state="witness"),
         seat(3, role="standby", state="standby", behind=2048),
         seat(4, **JOINING | {"replaces": 0}),
         joint=True,
@@ -278,7 +295,7 @@ async def test_a_joining_member_is_followed_until_it_votes(
     steps = [
         seat(4, **JOINING),
         seat(4, **JOINING),
-        seat(4, **behind, match=0, behind=8 << 20),
+        seat(4, **behind, match=1, behind=8 << 20),
         seat(4, **behind, match=4 << 20, behind=4 << 20),
         seat(4),
     ]
@@ -294,6 +311,20 @@ async def test_a_joining_member_is_followed_until_it_votes(
     assert "/s, about 0." in last
     assert "Member 4: joint" in lines
     assert lines[-1].startswith("Member 4 is a voter, after ")
+
+
+async def test_a_snapshot_that_is_fetched_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = FakeLeader()
+    leader.activity = "fetching a snapshot, 120 of 900 MiB"
+    async with asking(leader) as (connect,):
+        host, _, port = connect.rpartition(":")
+        fetches = JOINING | {"waits": "lagging", "match": 0, "behind": 1 << 30}
+        fetches |= {"host": host, "client_port": int(port)}
+        leader.lists = [answer(seat(4, **fetches))] * 3 + [answer(seat(4))]
+        _, lines = await waited(leader, capsys, monkeypatch)
+    assert lines[1:4] == ["Member 4: lagging", *["Member 4: lagging, " + leader.activity] * 2]
 
 
 async def test_a_replacement_ends_once_the_old_member_is_gone(

@@ -24,7 +24,7 @@ def test_the_table_of_timeouts_has_the_numbers_of_the_profiles() -> None:
 
 
 def test_the_table_of_relations_is_the_one_that_is_checked() -> None:
-    told = re.findall(r"^\| `(\w+)` (\d) x `(\w+)` \|", DOCUMENT, re.MULTILINE)
+    told = re.findall(r"^\| `(\w+)` (\d+) x `(\w+)` \|", DOCUMENT, re.MULTILINE)
     assert [(name, int(times), other) for name, times, other in told] == list(TIMEOUTS_AT_LEAST)
 
 

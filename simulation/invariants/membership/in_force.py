@@ -8,6 +8,7 @@ from ...watching.facts import (
     Appended,
     InForce,
     Installed,
+    Installing,
     Listed,
     Recorded,
     Started,
@@ -36,6 +37,7 @@ class LastInForce(Invariant):
         Recorded,
         InForce,
         Started,
+        Installing,
         Installed,
         Truncated,
         Truncating,
@@ -55,6 +57,8 @@ class LastInForce(Invariant):
             case Started(member) | Installed(member) | Wiped(member):
                 self._cutting.discard(member)
                 self._submitted[member] = [*self.known.disks[member].configurations]
+            case Installing(member):
+                self._cutting.add(member)
             case Truncating(member, position):
                 self._cutting.add(member)
                 self._cut(member, position)
@@ -80,7 +84,7 @@ class LastInForce(Invariant):
 
     def _compare(self, member: int, found: Membership) -> None:
         if member in self._cutting:
-            return  # it may have been cut already, or not yet
+            return  # its log may have changed already, or not yet
         rows = self._submitted.get(member, [])
         if not rows:
             # A joiner's file has the members of the time when it was written.

@@ -8,13 +8,14 @@ from ...watching.facts import Dismissed, Recorded
 from ..base import Invariant
 
 if TYPE_CHECKING:
+    from ....node.protocol.membership import Membership
     from ...watching.facts import Fact
 
 
 class NotForTheDropped(Invariant):
-    """No member has a configuration that drops it before that is committed.
+    """No voter has a configuration that ends its vote before that is committed.
 
-    Otherwise a member that may not stand could hold the newest log, which others need to win.
+    Otherwise a member that may not stand could hold the newest log, and its vote is needed to win.
     """
 
     source = "openraft #2091; rule 3 of tests/model/change.py; I10 of the design"
@@ -24,13 +25,18 @@ class NotForTheDropped(Invariant):
         """Look at a configuration that has become durable."""
         assert isinstance(fact, Recorded)
         batch, membership = fact.batch, fact.batch.membership
-        if membership is None or membership.joint or membership.seat(fact.member) is not None:
+        if membership is None or membership.joint or not self._drops(fact.member, membership):
             return
         if not self.known.is_committed(batch.end, batch.prefix):
             raise self.violated(
                 f"member {fact.member} has version {membership.version} in its log, which drops it "
                 "and is not committed"
             )
+
+    def _drops(self, member: int, after: Membership) -> bool:
+        rows = self.known.disks[member].configurations
+        before = rows[-2][1] if len(rows) > 1 else self.known.first
+        return before.has_vote(member) and not after.has_vote(member)
 
 
 class RemovedIfCommitted(Invariant):

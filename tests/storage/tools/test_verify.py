@@ -118,39 +118,35 @@ async def test_configurations_are_described_and_verified(tmp_path: Path) -> None
     assert verify(tmp_path).ok
 
 
+TAMPERED: dict[str, Callable[[MembershipRow], tuple[bytes, bytes | None]]] = {
+    "missing": lambda row: (encode_membership(row)[0], None),
+    "payload": lambda row: encode_membership(attrs.evolve(row, payload=b"TWO")),
+    "term": lambda row: encode_membership(attrs.evolve(row, term=7)),
+    "later": lambda row: encode_membership(attrs.evolve(row, position=row.position + 192)),
+    "earlier": lambda row: encode_membership(attrs.evolve(row, position=row.position - 32)),
+    "behind": lambda row: encode_membership(attrs.evolve(row, position=1 << 20)),
+    "damaged": lambda row: (encode_membership(row)[0], b"x" * 30),
+}
+"""By what is wrong: the key and the value that take the place of a row, or come in addition."""
+
+
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("how", "words"),
     [
-        (lambda row: (encode_membership(row)[0], None), "a configuration, which has no row"),
-        (
-            lambda row: encode_membership(attrs.evolve(row, payload=b"TWO")),
-            "it holds another configuration than its row",
-        ),
-        (
-            lambda row: encode_membership(attrs.evolve(row, term=7)),
-            "it holds another configuration than its row",
-        ),
-        (
-            lambda row: encode_membership(attrs.evolve(row, position=row.position + 192)),
-            "a row says that a configuration ends at",
-        ),
-        (
-            lambda row: encode_membership(attrs.evolve(row, position=row.position - 32)),
-            "a row says that a configuration ends at",
-        ),
-        (
-            lambda row: encode_membership(attrs.evolve(row, position=1 << 20)),
-            "is behind the end of the log",
-        ),
-        (lambda row: (encode_membership(row)[0], b"x" * 30), "configurations: row"),
+        ("missing", "it holds a configuration, which has no row"),
+        ("payload", "it holds another configuration than its row"),
+        ("term", "it holds another configuration than its row"),
+        ("later", "a row says that a configuration ends at"),
+        ("earlier", "a row says that a configuration ends at"),
+        ("behind", "the row of a configuration is behind the end of the log"),
+        ("damaged", "configurations: row"),
     ],
-    ids=["missing", "payload", "term", "later", "earlier", "behind", "damaged"],
 )
 async def test_a_wrong_row_of_a_configuration_is_found(
-    tmp_path: Path, change: Callable[[MembershipRow], tuple[bytes, bytes | None]], words: str
+    tmp_path: Path, how: str, words: str
 ) -> None:
     _, second = await make_configured(tmp_path)
-    tamper(tmp_path, b"members", *change(second))
+    tamper(tmp_path, b"members", *TAMPERED[how](second))
     (finding,) = verify(tmp_path).findings
     assert words in finding.reason
 

@@ -1,0 +1,93 @@
+"""A configuration is read from its entry as it was written, and nothing else is read as one."""
+
+import json
+from typing import Any
+
+import attrs
+import pytest
+
+from quorate.errors import WireError
+from quorate.node.protocol.membership import (
+    MAX_HOST_CHARACTERS,
+    MAX_PAYLOAD_BYTES,
+    MAX_SEATS,
+    MemberRole,
+    Membership,
+    Seat,
+    decode_membership_untrusted,
+    encode_membership,
+)
+from quorate.storage import LogEnd
+
+SEATS = tuple(
+    Seat(n, f"10.0.0.{n}", 17000, 7000, 7060, n, MemberRole.VOTER, n + 10) for n in range(3)
+)
+LEAVES = attrs.evolve(SEATS[2], role=MemberRole.LEAVING)
+NEW = Seat(7, "db7", 17000, 7000, role=MemberRole.WITNESS, replaces=2, even=True)
+VALUE = Membership(
+    seats=(*SEATS[:2], LEAVES, NEW),
+    voters=tuple(seat.name for seat in SEATS[:2]),
+    outgoing=tuple(seat.name for seat in SEATS),
+    version=5,
+    next_id=8,
+    founders=((0, 10), (1, 11)),
+    floor=LogEnd(3, 4096),
+)
+BODY: dict[str, Any] = json.loads(encode_membership(VALUE))
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    assert decode_membership_untrusted(encode_membership(VALUE)) == VALUE
+
+
+def test_the_longest_one_is_read() -> None:
+    host = "h" * MAX_HOST_CHARACTERS
+    seats = tuple(Seat(2**31 - 1 - n, host, 65535, 65534, 65533, 1000) for n in range(MAX_SEATS))
+    voters = tuple(seat.name for seat in seats)[:9]
+    longest = attrs.evolve(VALUE, seats=seats[::-1], voters=voters, outgoing=voters)
+    assert len(encode_membership(longest)) <= MAX_PAYLOAD_BYTES
+    assert decode_membership_untrusted(encode_membership(longest)) == longest
+
+
+def test_an_admission_of_an_older_version_is_none() -> None:
+    assert decode_membership_untrusted(b'{"member_id": 1, "instance": "0a"}') is None
+
+
+def of_seat(**changes: object) -> dict[str, object]:
+    """The entry with another first seat."""
+    return {"seats": [BODY["seats"][0] | changes]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": -1},
+        {"version": "5"},
+        {"version": None},
+        {"voters": []},
+        {"voters": [[1]]},
+        {"voters": [[0, "x"]]},
+        {"floor": [float("inf"), 0]},
+        {"floor": [1]},
+        {"founders": []},
+        {"seats": [{}]},
+        {"seats": BODY["seats"][::-1]},
+        {"seats": BODY["seats"] * 5},
+        of_seat(role="king"),
+        of_seat(host=""),
+        of_seat(host=5),
+        of_seat(member_port=1 << 16),
+        of_seat(priority=10**30),
+        of_seat(priority=float("nan")),
+    ],
+    ids=str,
+)
+def test_what_is_no_configuration_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(WireError, match="can't be read"):
+        decode_membership_untrusted(json.dumps(BODY | changes).encode())
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff", b"[]", b"7", b"[" * 32000], ids=range(5))
+def test_what_is_no_object_is_refused(payload: bytes) -> None:
+    with pytest.raises(WireError, match="can't be read"):
+        decode_membership_untrusted(payload)
