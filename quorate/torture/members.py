@@ -28,6 +28,7 @@ from ..client.resp import RespError
 from ..local.cluster import MemberProcess
 from ..local.member_list import Listed, ListedMember, decode_changed_untrusted
 from ..local.survey import StuckError
+from ..local.words import span
 from .keeper import EX_REMOVED, last_lines
 from .machines import Place
 from .picture import Expected, Picture, request
@@ -294,12 +295,16 @@ class Members:
         expected = Expected(kind, " ".join(words), seen, place)
         self.picture.expected.append(expected)
         self._tell(f"members: {kind}: {expected.words}")
+        began = trio.current_time()
         with trio.move_on_after(PATIENCE_SECONDS):
             while True:
                 with trio.move_on_after(ANSWER_SECONDS):
                     refusal = await self._attempt(words)
                     if not refusal:
                         expected.answered = True
+                        self._tell(
+                            f"members: {kind}: yes, after {span(trio.current_time() - began)}"
+                        )
                         return True
                     if refusal.partition(":")[0] not in _LATER:
                         self._tell(f"members: {kind}: refused: {refusal}")
