@@ -13,6 +13,7 @@ from ..errors import NoLeaderError, RemovedError, UnknownOutcomeError, leaves
 from ..node import MemberConfig, NodeConfig, State
 from ..node.config.config import MAX_MEMBERS, Limits
 from ..node.one_error import one_error
+from ..node.protocol.membership import MemberRole
 from ..storage.testing import found_cluster
 from ..transport.testing import MemoryNetwork
 from .machines.clock import Clock
