@@ -130,6 +130,7 @@ def _first(config: NodeConfig) -> Membership:
 
 
 def _seat(member: MemberConfig) -> Seat:
+    role = MemberRole.WITNESS if member.witness else MemberRole.VOTER
     return Seat(
         member_id=member.member_id,
         host=member.host,
@@ -137,5 +138,5 @@ def _seat(member: MemberConfig) -> Seat:
         client_port=member.client_port,
         redirect_port=member.redirect_port,
         priority=member.priority,
-        role=MemberRole.STANDBY if member.standby else MemberRole.VOTER,
+        role=MemberRole.STANDBY if member.standby else role,
     )

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Never
 import attrs
 import trio
 
-from ..errors import RemovedError, check_interpreter
+from ..errors import RefusedError, RemovedError, check_interpreter
 from ..storage import ThreadExecutor, VotingRight
 from ..storage.lmdb.environment import free_bytes
 from ..storage.writing.executor import nothing
@@ -55,6 +55,7 @@ from .member_status import Status
 from .membership.admission import take_vote
 from .membership.founding import Founders
 from .one_error import one_error
+from .protocol.membership import MemberRole
 from .protocol.states import State
 from .protocol.untrusted import TermBound
 from .readers.pace import SharedRate
@@ -69,6 +70,7 @@ from .state_machine.applier import Applier
 from .state_machine.service import kind_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
+from .state_machine.witness import WitnessService, check_role
 from .store_opening import check_arguments, check_service, open_store
 from .upkeep.disk_space import DiskSpaceWatch
 from .upkeep.repair import Repair
@@ -119,6 +121,7 @@ class Member:
         self.store = store
         self.incarnation = rng.getrandbits(64)
         state = self.state = MemberState(config, store)
+        check_role(config, state.configurations)
         links = self.links = self._links(network, rng, kind_of(service))
         self.clocks = Clocks(clock_ms, state)
         self.repair = Repair(state, store, links)
@@ -145,6 +148,7 @@ class Member:
         self.election = self._elections()
         self._since = trio.current_time()
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
+        self._applied = trio.Event()
         self._removed = trio.Event()
         self._removed_by = ""
         # Last, because they call the parts made above.
@@ -252,6 +256,8 @@ class Member:
         async with trio.open_nursery() as outer:
             # In this order, because each task needs the ones before it.
             await outer.start(self.store.run)
+            # A crash may have come between the last flush of the service and the vote.
+            await self._on_applied_membership()
             await outer.start(self.snapshots.run)
             await outer.start(self.applier.service.run)
             # A nursery of its own: it ends before what it writes to and reads from.
@@ -261,6 +267,7 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self._leave)
+                consensus.start_soon(self._part)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
@@ -393,10 +400,20 @@ class Member:
         state.role.on_membership()
 
     async def _on_applied_membership(self) -> None:
-        """A configuration is applied: take the vote that it may give us, and end others' links."""
+        """A configuration is applied: take the vote that it may give us, and part with others."""
         if await take_vote(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
-        self.links.judge_anew()
+        self._applied.set()
+
+    async def _part(self) -> Never:
+        """End the links of members that an applied configuration has removed; until cancelled."""
+        while True:
+            await self._applied.wait()
+            self._applied = trio.Event()
+            # An order that came through such a member is answered first, over these links. And the
+            # configuration counts as applied only when this action is over.
+            await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
+            self.links.judge_anew()
 
     async def _leave(self) -> Never:
         """Wait until we are told that we were removed; then end the member.
@@ -406,9 +423,9 @@ class Member:
         """
         await self._removed.wait()
         # Durable, so that it is not tried again after a restart.
-        await self.store.save_voting_status(
-            attrs.evolve(self.store.voting_status, kind=VotingRight.REMOVED)
-        )
+        # Of what was submitted: our store may be getting its vote in this moment.
+        status = self.store.submitted.voting_status
+        await self.store.save_voting_status(attrs.evolve(status, kind=VotingRight.REMOVED))
         raise RemovedError(
             f"member {self.config.member_id} is no part of cluster {self.config.cluster!r} any "
             f"more: {self._removed_by}"
@@ -434,9 +451,22 @@ class Member:
             self.requests.submit_all(requests)
 
     def stale_query(self, payload: bytes, flags: int) -> bytes:
-        """Answer a query from this member's applied state, however old that is."""
+        """Answer a query from this member's applied state, however old that is.
+
+        Raises:
+            RefusedError: it is a witness, and has none.
+        """
+        if self.state.witness:
+            raise RefusedError(self._elsewhere)
         with self._tables:
             return self.applier.service.query(payload, flags)
+
+    @property
+    def _elsewhere(self) -> str:
+        """Where a client of a witness finds data, in words."""
+        others = (each for each in self.topology.members if not each.witness)
+        places = ", ".join(f"{each.host}:{each.client_port}" for each in others)
+        return f"member {self.config.member_id} is a witness and has no data: ask {places}"
 
     # These two return a coroutine and are none themselves: one more frame of a coroutine would cost
     # each call twice, when it begins and when it resumes.
@@ -483,6 +513,9 @@ class Member:
     def topology(self) -> Topology:
         """The members and the last known leader."""
         membership, leader = self.configuration, self.state.leader_id
+        seat = None if leader is None else membership.seat(leader)
+        if seat is not None and seat.role is MemberRole.WITNESS:
+            leader = None
         # Asked for with each command of some clients, so it is made only when something is new.
         if self._shown is None or self._shown[0] is not membership or self._shown[1] != leader:
             hidden = {seat.member_id for seat in membership.joining} - {leader}
@@ -500,6 +533,7 @@ class Member:
             is_leader=self.requests.leads,
             version=membership.version,
             quorum=membership.quorums.smallest,
+            witness=self.state.witness,
         )
 
     def now_ms(self) -> int:
@@ -536,6 +570,7 @@ def _address(seat: Seat, membership: Membership) -> MemberAddress:
         seat.member_port,
         not membership.has_vote(seat.member_id),
         seat.redirect_port,
+        seat.role is MemberRole.WITNESS,
     )
 
 
@@ -559,7 +594,7 @@ async def open_member(
 
     Args:
         config: of the member.
-        service: the replicated state machine.
+        service: the replicated state machine; a witness runs none in its place.
         rng: the only source of randomness.
         clock_ms: milliseconds since the epoch; the log's time follows it while this member leads.
         network: TCP unless given.
@@ -577,6 +612,8 @@ async def open_member(
     store = open_store(config, rng, executor)
     # Closed last: the member's tasks write to it until they have ended.
     with closing(store):
+        if config.own.witness:
+            service = WitnessService.in_place_of(service, store)
         member = Member(
             config,
             store=store,

@@ -127,7 +127,9 @@ class Status:
             return "leader"
         if current is State.CANDIDATE_BALLOT or current in LEADER_STATES:
             return "candidate"
-        return "standby" if self.state.standby else "follower"
+        if self.state.standby:
+            return "standby"
+        return "witness" if self.state.witness else "follower"
 
     def _peer_status(self, peer: int, now: float) -> PeerStatus:
         role, links = self.state.role, self.links

@@ -141,6 +141,12 @@ class MemberState:
         return seat is not None and not seat.is_to_vote and not voter
 
     @property
+    def witness(self) -> bool:
+        """Whether this member has no tables."""
+        # By its own file, which decides what it opens. Its seat says the same: `check_role`.
+        return self.config.own.witness
+
+    @property
     def needs_claim(self) -> bool:
         """Whether our store is not the one that the configuration has for our seat."""
         seat, own = self.membership.seat(self.member_id), self._instances[self.member_id]

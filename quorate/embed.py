@@ -29,6 +29,7 @@ from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
 from .node.one_error import one_error
+from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ async def open_node(
     Args:
         config: the member's configuration.
         service: a state machine of your own, instead of the key-value store; see
-            :class:`quorate.StateMachine`.
+            :class:`quorate.StateMachine`. A witness runs neither.
 
     Raises:
         ConfigurationError: `config` is not a NodeConfig, or `service` is missing methods.
@@ -299,8 +300,12 @@ async def open_node(
         async with open_member(config, service, rng=rng, clock_ms=_wall_clock_ms) as member:
             yield Node(member, member.state.terminated)
         return
-    store = KeyValueService.open(
-        config.directory / "tables", cluster=config.cluster, member_id=config.member_id
+    store = (
+        WitnessService(KeyValueService.kind)
+        if config.own.witness
+        else KeyValueService.open(
+            config.directory / "tables", cluster=config.cluster, member_id=config.member_id
+        )
     )
     try:
         async with (
@@ -317,7 +322,8 @@ async def open_node(
             await port.close()
             nursery.cancel_scope.cancel()
     finally:
-        store.close()
+        if isinstance(store, KeyValueService):
+            store.close()
 
 
 def _client_port(member: Member, config: NodeConfig) -> ClientPort:

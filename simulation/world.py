@@ -13,6 +13,7 @@ from ..errors import NoLeaderError, RemovedError, UnknownOutcomeError, leaves
 from ..node import MemberConfig, NodeConfig, State
 from ..node.config.config import MAX_MEMBERS, Limits
 from ..node.one_error import one_error
+from ..node.protocol.membership import MemberRole
 from ..storage.testing import found_cluster
 from ..transport.testing import MemoryNetwork
 from .machines.clock import Clock
@@ -150,11 +151,16 @@ class World(Generic[S_co]):
         self.trace.tell("created", i, host.name)
         return host
 
-    def readdress(self, i: int, member_port: int) -> None:
-        """Change where a member listens for members, in its file, from its next start on."""
+    def readdress(self, i: int, member_port: int, membership: Membership) -> None:
+        """Change where a member listens for members, in its file, from its next start on.
+
+        Whoever edits the file also puts in where the other members are by now: a member that was
+        away while they moved could not find them.
+        """
         host = self.hosts[i]
+        ports = {seat.member_id: seat.member_port for seat in membership.seats} | {i: member_port}
         members = tuple(
-            attrs.evolve(each, member_port=member_port) if each.member_id == i else each
+            attrs.evolve(each, member_port=ports.get(each.member_id, each.member_port))
             for each in host.config.members
         )
         host.config = attrs.evolve(host.config, members=members)
@@ -440,6 +446,7 @@ def _entry(seat: Seat) -> MemberConfig:
         seat.member_port,
         seat.client_port,
         standby=not seat.is_to_vote,
+        witness=seat.role is MemberRole.WITNESS,
     )
 
 

@@ -11,6 +11,9 @@ The order of members
     is asked comes first, and it parks the client's requests. Without any list, a client gives up
     within a quarter of a second.
 
+    Witnesses are left out, because clients send reads to all replicas that they are shown, and a
+    witness has no data. One that is asked itself puts a member first to which it has a link.
+
 Which clients are redirected
     A plain client that gets -MOVED fails, so only cluster clients may get it. But most of these ask
     for the topology on one connection and send their commands on others. The latter look exactly
@@ -89,8 +92,9 @@ def redirection(
 
 
 def leader_first(topology: Topology) -> list[MemberAddress]:
-    """Return the members, the last known leader first."""
-    return sorted(topology.members, key=lambda member: member.member_id != topology.leader_id)
+    """Return the members that have data, the last known leader first."""
+    with_data = (member for member in topology.members if not member.witness)
+    return sorted(with_data, key=lambda member: member.member_id != topology.leader_id)
 
 
 def cluster_reply(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
@@ -135,7 +139,13 @@ class _View:
             # Clients try the first member first. This member parks or forwards their requests; a
             # dead leader refuses connections, and redis-py would give up during the election.
             own = self.topology.own_id
-            self.members = sorted(self.members, key=lambda member: member.member_id != own)
+            self.members = sorted(
+                self.members,
+                key=lambda member: (
+                    member.member_id != own,
+                    not self._connected.get(member.member_id, False),
+                ),
+            )
         self._offsets = {member_id: peer.append_position for member_id, peer in known.items()}
         self._offsets[self.topology.own_id] = self.status.append_position
 
@@ -266,6 +276,8 @@ def _count_keys(word: bytes, port: PortState) -> bytes:
     """CLUSTER COUNTKEYSINSLOT: keys are not stored by slot, so only few keys are counted."""
     if not 0 <= integer(word) < SLOTS:
         return resp.error("ERR Invalid slot")
+    if port.gateway.topology.witness:
+        return resp.error("ERR not counted here: this member is a witness and has no data")
     size = port.gateway.stale_query(resp.bulk_array([b"DBSIZE"]), 0)
     if int(size[1:-2]) > _MAX_COUNTED_KEYS:
         return resp.error(f"ERR not counted by slot with more than {_MAX_COUNTED_KEYS} keys")

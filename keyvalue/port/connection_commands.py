@@ -170,8 +170,10 @@ def _unwatch(_arguments: Sequence[bytes], client: ClientState, _port: PortState)
     return resp.OK
 
 
-def _readonly(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
-    client.cluster_aware = client.read_only = True
+def _readonly(_arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
+    client.cluster_aware = True
+    # A witness has no state to read from: it redirects reads as it does writes.
+    client.read_only = not port.gateway.topology.witness
     return resp.OK
 
 

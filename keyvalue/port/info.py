@@ -61,6 +61,8 @@ def _server(port: PortState, status: NodeStatus) -> _Facts:
 
 
 def _count(port: PortState, command: bytes) -> int:
+    if port.gateway.topology.witness:
+        return 0
     return int(port.gateway.stale_query(resp.bulk_array([command]), 0)[1:-2])
 
 
@@ -138,7 +140,9 @@ def _replication(port: PortState, status: NodeStatus) -> _Facts:
             "slave_repl_offset": status.append_position,
             "slave_read_only": 1,
         }
-    known = [peer for peer in status.peers if peer.connected and peer.member_id in addresses]
+    # Clients read from the replicas that they find here, so a witness is left out.
+    shown = {member.member_id for member in topology.members if not member.witness}
+    known = [peer for peer in status.peers if peer.connected and peer.member_id in shown]
     peers = known if topology.is_leader else []
     facts["connected_slaves"] = len(peers)
     for index, peer in enumerate(peers):

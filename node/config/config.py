@@ -18,6 +18,7 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     client_port = 7000              # for clients (RESP)
     priority = 0                    # [0] leadership returns to the highest
     standby = false                 # [false] follows, and has no vote
+    witness = false                 # [false] has a vote, and no tables
     redirect_port = 7060            # [none] where cluster clients are sent, see Redirect
 
     [timeouts]                      # [of the profile] seconds; each may be set alone
@@ -128,9 +129,14 @@ class MemberConfig:
             serves like any member, and never leads; so its priority must be 0.
         redirect_port: TCP port to which cluster clients are sent, so that it can recognise them. 0
             (the default) sends them to `client_port`.
+        witness: whether it votes and keeps the log, but has no tables (default false). It answers
+            no reads by itself, and if it is elected, it hands the leadership over at once; so its
+            priority must be 0, and it is no standby. At most half of the members with a vote may
+            be witnesses, so that each majority has a member with tables.
 
     Raises:
-        ConfigurationError: a value is out of range, or a standby has a priority.
+        ConfigurationError: a value is out of range, or a standby or a witness has a priority, or a
+            member is to be both.
     """
 
     member_id: int = attrs.field(validator=_MEMBER_ID)
@@ -142,12 +148,15 @@ class MemberConfig:
     redirect_port: int = attrs.field(
         default=0, validator=between(0, 65535, "a port number, or 0 for none")
     )
+    witness: bool = attrs.field(default=False, validator=_FLAG)
 
     def __attrs_post_init__(self) -> None:
-        if self.standby and self.priority:
-            raise ConfigurationError(
-                unexpected("priority", self.priority, "0, since a standby never leads")
-            )
+        if self.standby and self.witness:
+            what = "false, since a standby has no vote, and a witness has nothing else"
+            raise ConfigurationError(unexpected("witness", self.witness, what))
+        if (self.standby or self.witness) and self.priority:
+            kind = "standby never leads" if self.standby else "witness only leads to hand over"
+            raise ConfigurationError(unexpected("priority", self.priority, f"0, since a {kind}"))
 
 
 TIMEOUTS_AT_LEAST: Final = (
@@ -363,6 +372,13 @@ class NodeConfig:
             raise ConfigurationError(
                 "members: all are standbys: expected at least one member with a vote"
             )
+        witnesses, most = sum(member.witness for member in self.members), len(self.voters) // 2
+        # The file of a joiner lists members that come and go; there the leader checks it.
+        if witnesses > most and not self.join:
+            raise ConfigurationError(
+                f"members: {witnesses} of {len(self.voters)} members with a vote are witnesses: "
+                f"expected at most {most}, since each majority needs a member with tables"
+            )
         seen: dict[tuple[str, int], str] = {}
         for index, member in enumerate(self.members):
             for name in ("member_port", "client_port", "redirect_port"):
@@ -419,7 +435,7 @@ class NodeConfig:
         lines = _lines(head)
         for member in self.members:
             table = dict(items(member))
-            for name in ("priority", "standby", "redirect_port"):
+            for name in ("priority", "standby", "redirect_port", "witness"):
                 if not table[name]:
                     del table[name]
             lines += ["", "[[members]]", *_lines(table)]

@@ -99,7 +99,9 @@ async def _begin_term(ctx: ElectionContext, role: Leadership) -> None:
     # The order matters: `lead` releases the parked requests at once, and the role takes them only
     # once it is open. The entry that opens the term is in the log already.
     role.open()
-    ctx.requests.lead(role)
+    # A witness has no tables to answer from: requests wait for the member that takes over from it.
+    if not ctx.state.witness:
+        ctx.requests.lead(role)
 
 
 async def leader_log_replication(ctx: ElectionContext, role: Leadership) -> Next:

@@ -43,7 +43,9 @@ class PreVote:
         # leader has nominated has no rivals to wait for.
         patience = 0.0 if ctx.mandate else ctx.state.timeouts.election_timeout / 2
         self.asking = False
-        self._turn_at = trio.current_time() + ctx.rng.uniform(0, patience)
+        # A witness lets members with tables ask first: it would only hand over to one of them.
+        first = patience if ctx.state.witness else 0.0
+        self._turn_at = trio.current_time() + first + ctx.rng.uniform(0, patience)
         self.ctx = ctx
 
     async def run(self) -> Next:

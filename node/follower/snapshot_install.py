@@ -5,6 +5,8 @@ needs (:meth:`SnapshotInstall.install`). Or the service of a member has lost its
 are damaged or missing, and no intact snapshot of its own reaches its log
 (:meth:`SnapshotInstall.reload`). It keeps its log and its vote, and waits in INIT.
 
+A witness has no tables (:mod:`..state_machine.witness`). Of a snapshot it fetches the head alone.
+
 Any member will do that has a suitable snapshot: members write equal files. Standbys are asked first
 and then followers, because they have less to do, and the leader last. What has arrived is kept: if
 the link breaks or the leader changes, the transfer goes on where it stopped, with whichever member
@@ -29,6 +31,7 @@ from ...transport import (
     SnapshotRequest,
     StreamPurpose,
 )
+from ..protocol.membership import MemberRole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +50,10 @@ T = TypeVar("T")
 REMIND_SECONDS: Final = 10.0
 """How often the log says that no member has a snapshot for us. Shorter: the log fills with it.
 Longer: an operator who looks at the log waits for the hint what to type."""
+
+
+NOTHING_ARRIVED: Final = (-1, -1, 0)
+"""Position, term and bytes of the transfer that a request goes on with, if there is none."""
 
 
 class SnapshotInstall:
@@ -103,7 +110,19 @@ class SnapshotInstall:
                 # outlives this role.
                 await self._snapshots.install(head)
                 return head
-        raise TransportError("no member has sent a snapshot that the leader's log goes on from")
+        raise TransportError(self._missing(leader_id, linked))
+
+    def _missing(self, leader_id: int, linked: list[int]) -> str:
+        """Say that no member has a snapshot for us, and what helps."""
+        words = "no member has sent a snapshot that the leader's log goes on from"
+        seat = self._state.membership.seat(leader_id)
+        if seat is None or seat.role is not MemberRole.WITNESS:
+            return words
+        without = sorted({*self._state.peers} - {*linked})
+        return (
+            f"{words}. Member {leader_id}, which leads, is a witness and has none: start the "
+            f"members with tables that do not run, of members {without or 'none'}"
+        )
 
     async def reload(self) -> None:
         """Return once the service has a state to begin with."""
@@ -174,8 +193,14 @@ class SnapshotInstall:
             snapshots.check_room()
             snapshots.arrived = offset, file_bytes
 
+        patience = 4 * self._state.timeouts.leader_heartbeat_timeout
         stream = await self._links.open_stream(member, purpose=StreamPurpose.SNAPSHOT)
         async with stream:
+            if self._state.witness:
+                await stream.send(SnapshotRequest(*NOTHING_ARRIVED))
+                _, head = await _offered(stream, judge, patience)
+                await snapshots.keep_head(head)
+                return head
             try:
                 return await fetch_snapshot(
                     stream,
@@ -183,7 +208,7 @@ class SnapshotInstall:
                     judge=judge,
                     read=snapshots.read,
                     arrived=arrived,
-                    patience=4 * self._state.timeouts.leader_heartbeat_timeout,
+                    patience=patience,
                 )
             finally:
                 snapshots.arrived = None
@@ -283,15 +308,7 @@ async def fetch_snapshot(
         StorageError: what came is damaged or of no use, or there is no room for it.
     """
     await stream.send(SnapshotRequest(*await read(folder.arriving)))
-    with trio.fail_after(patience):
-        offer = await stream.receive()
-    if not isinstance(offer, SnapshotOffer):
-        raise WireError(f"expected a SnapshotOffer, found {type(offer).__name__}")
-    if not offer.head:
-        raise StorageError("it has none")
-    head = decode_head_untrusted(offer.head)
-    # Before the rest is fetched: a file of gigabytes would only be thrown away.
-    judge(head)
+    offer, head = await _offered(stream, judge, patience)
     transfer = await read(partial(folder.transfer, head, offer.head, offer.offset))
     try:
         while transfer.offset < offer.file_bytes:
@@ -308,6 +325,27 @@ async def fetch_snapshot(
     finally:
         transfer.close()
     return head
+
+
+async def _offered(
+    stream: FrameStream, judge: Callable[[SnapshotHead], None], patience: float
+) -> tuple[SnapshotOffer, SnapshotHead]:
+    """Wait for what a member offers; return it, and the head of the snapshot.
+
+    Raises:
+        TransportError, OSError, trio's errors of streams: the link broke, or stands still.
+        StorageError: it has no snapshot, or one of no use.
+    """
+    with trio.fail_after(patience):
+        offer = await stream.receive()
+    if not isinstance(offer, SnapshotOffer):
+        raise WireError(f"expected a SnapshotOffer, found {type(offer).__name__}")
+    if not offer.head:
+        raise StorageError("it has none")
+    head = decode_head_untrusted(offer.head)
+    # Before the rest is fetched: a file of gigabytes would only be thrown away.
+    judge(head)
+    return offer, head
 
 
 def _part_untrusted(message: object, transfer: Transfer, file_bytes: int) -> bytes:

@@ -163,6 +163,7 @@ def checked(seat: Seat) -> Seat:
             priority=seat.priority,
             standby=seat.role in {MemberRole.STANDBY, MemberRole.SPARE},
             redirect_port=seat.redirect_port,
+            witness=seat.role is MemberRole.WITNESS,
         )
     except ConfigurationError as error:
         raise RefusedError(f"address: {error}") from error

@@ -130,7 +130,13 @@ class Promotion:
     def due(self) -> list[Seat]:
         """Return the joiners to make voters now."""
         seats = [seat for seat in self._state.membership.joining if not self.waits_for(seat)]
-        return seats if seats and not self.verdict(seats) else []
+        # One that replaces us comes last, since we have to hand over before. If all voters are to
+        # be replaced, the next leader would hand over in its turn, and so on without end.
+        first = [seat for seat in seats if seat.replaces != self._state.member_id]
+        for some in (first, seats):
+            if some and not self.verdict(some):
+                return some
+        return []
 
     def lost_voter(self, patience: float) -> int | None:
         """Return a voter that was not heard for that many seconds; None without one."""

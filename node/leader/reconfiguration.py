@@ -185,21 +185,27 @@ class Reconfiguration:
 
     def _leads_for_others(self, now: Membership) -> bool:
         """Whether we are not to lead for longer than it takes to hand over."""
-        seat = now.seat(self._state.member_id)
-        return self._state.own not in now.voters or seat is None or seat.role is MemberRole.WITNESS
+        state, seat = self._state, now.seat(self._state.member_id)
+        if state.witness or seat is None or seat.role is MemberRole.WITNESS:
+            return True
+        return state.own not in now.voters
 
     async def _go_on(self) -> None:
         """Take the next step, if there is one and it may be taken."""
         now = self._state.membership
         if self._obstacle:
             return
+        if self._state.witness and self._handover.best_successor() is None:
+            return  # members with tables catch up from us; to stop for them would only delay them
         if self._leads_for_others(now):
             # Without a successor we lead on: that serves clients better than nobody.
             await self._handover.to_best(drain=True)
         elif now.joint:
             self._append(completed(now))
         elif due := self._promotion.due():
-            if self._state.member_id in {seat.replaces for seat in due}:
+            replaced = self._state.member_id in {seat.replaces for seat in due}
+            # Without a successor we begin the change: then the one that replaces us may lead.
+            if replaced and self._handover.best_successor() is not None:
                 await self._handover.to_best(drain=True)
             self._append(promoted(now, {seat.member_id for seat in due}))
         elif not now.joining:
@@ -302,6 +308,11 @@ class Reconfiguration:
                 return self._promoted(now, order)
             case Demote(member_id=member):
                 seat = self._seat(now, member)
+                if seat.role is MemberRole.WITNESS:
+                    raise RefusedError(
+                        f"role: member {member} is a witness, and has no tables to serve as a "
+                        "standby: remove it, and add another member"
+                    )
                 if not seat.is_to_vote and not now.has_vote(member):
                     return None, member, f"member {member} is a standby"
                 words = f"member {member} is a standby now"

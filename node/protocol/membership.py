@@ -278,12 +278,32 @@ def check(after: Membership) -> None:
         raise RefusedError(f"too-many: expected at most {MAX_VOTERS} members with a vote")
     if len(after.seats) > MAX_SEATS:
         raise RefusedError(f"too-many: expected at most {MAX_SEATS} members")
+    _check_witnesses(after)
     taken: dict[tuple[str, int], int] = {}
     for seat in after.seats:
         for host, port in sorted(seat.addresses):
             other = taken.setdefault((host, port), seat.member_id)
             if other != seat.member_id:
                 raise RefusedError(f"address: {host}:{port} is the address of member {other}")
+
+
+def _check_witnesses(after: Membership) -> None:
+    """Refuse that witnesses alone are a majority, now or once all have joined.
+
+    Raises:
+        RefusedError: they would be.
+    """
+    replaced = {seat.replaces for seat in after.seats}
+    meant = {seat.member_id for seat in after.seats if seat.is_to_vote} - replaced
+    witnesses = {seat.member_id for seat in after.seats if seat.role is MemberRole.WITNESS}
+    for voters in ({voter.member_id for voter in after.voters}, meant):
+        # What a majority of witnesses commits is perhaps applied nowhere, and then pruned.
+        if len(voters & witnesses) > len(voters) // 2:
+            raise RefusedError(
+                f"role: {len(voters & witnesses)} of {len(voters)} voters would be witnesses: "
+                f"expected at most {len(voters) // 2}, since each majority needs a member with "
+                "tables"
+            )
 
 
 # --- as an entry of the log -----------------------------------------------------------------------

@@ -16,6 +16,7 @@ class MemberAddress:
         member_port: TCP port for other members.
         standby: it follows and serves like any member, but has no vote.
         redirect_port: TCP port to which cluster clients are sent; 0 sends them to `client_port`.
+        witness: it has a vote and no tables, so no client is sent there.
     """
 
     member_id: int
@@ -24,6 +25,7 @@ class MemberAddress:
     member_port: int = 0
     standby: bool = False
     redirect_port: int = 0
+    witness: bool = False
 
     @property
     def cluster_port(self) -> int:
@@ -37,12 +39,14 @@ class Topology:
 
     Args:
         members: all members, ascending by id.
-        leader_id: the last known leader, also during an election; None before the first.
+        leader_id: the last known leader, also during an election; None before the first, and if
+            it is a witness, to which no client is sent.
         term: the leadership term that this member is in.
         own_id: this member.
         is_leader: this member leads and takes requests.
         version: of the configuration.
         quorum: how many members have what is committed, at least.
+        witness: this member is a witness: it has no tables.
     """
 
     members: tuple[MemberAddress, ...]
@@ -52,6 +56,7 @@ class Topology:
     is_leader: bool
     version: int = 0
     quorum: int = 1
+    witness: bool = False
 
     def address_of(self, member_id: int) -> MemberAddress | None:
         """Return the address of a member; None if it has none any more."""
@@ -88,7 +93,7 @@ class NodeStatus:
     Args:
         member_id: its id.
         cluster: name of its cluster.
-        role: "leader", "candidate", "follower" or "standby".
+        role: "leader", "candidate", "follower", "standby" or "witness".
         state: state of the election, by its name in `State`.
         state_age_s: how long it has been in that state.
         term: the leadership term that it is in.

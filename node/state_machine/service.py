@@ -29,6 +29,9 @@ KEY_VALUE: Final = "key-value store"
 OWN: Final = "service of one's own"
 """The kind of every service that does not name its kind."""
 
+WITNESS: Final = "witness, which has no state"
+"""The kind in the heads of a witness' snapshots (:mod:`.witness`); no service may have it."""
+
 MAX_KIND_BYTES: Final = 64
 """The kind is part of each link's handshake and of the store. If smaller, names get cryptic; if
 larger, they no longer fit the fields there."""
@@ -40,12 +43,13 @@ def kind_of(service: Service) -> str:
     A store, and a cluster, belong to one kind for ever.
 
     Raises:
-        ConfigurationError: the text is empty or too long.
+        ConfigurationError: the text is empty, too long or reserved.
     """
     kind = str(getattr(service, "kind", OWN))
-    if not 1 <= len(kind.encode()) <= MAX_KIND_BYTES:
+    if not 1 <= len(kind.encode()) <= MAX_KIND_BYTES or kind == WITNESS:
         raise ConfigurationError(
-            f"service: its kind is {kind!r}, expected 1 to {MAX_KIND_BYTES} bytes"
+            f"service: its kind is {kind!r}, expected 1 to {MAX_KIND_BYTES} bytes, and not "
+            f"{WITNESS!r}"
         )
     return kind
 

@@ -24,6 +24,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import attrs
 import trio
 
 from ...errors import DamagedTablesError, StorageError, StoreFullError
@@ -31,7 +32,8 @@ from ...storage import SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
 from ...storage.lmdb.environment import free_bytes
 from ...storage.tools.recovery_plan import candidates
 from ..protocol.signal import Signal
-from .service import SnapshotService
+from .service import WITNESS, SnapshotService
+from .witness import LEAST_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,8 +117,10 @@ class Snapshots:
 
     @property
     def newest(self) -> SnapshotRow | None:
-        """The newest snapshot, None without one."""
-        return self._store.snapshots[-1] if self._store.snapshots else None
+        """The newest snapshot that has a state, None without one."""
+        if self._config.own.witness or not self._store.snapshots:
+            return None
+        return self._store.snapshots[-1]
 
     @property
     def activity(self) -> str:
@@ -157,6 +161,8 @@ class Snapshots:
             names = ", ".join(row.name for row in missing)
             log.error("member %d: snapshot files missing: %s", self._config.member_id, names)
             await self._store.remove_snapshots(*missing)
+        if not self._config.own.witness:
+            await self._remove_heads()
         # Before anything is applied: the service must have the state that the log goes on from
         # (H19).
         await self._recover()
@@ -167,6 +173,14 @@ class Snapshots:
         raise AssertionError("it sleeps for ever")  # pragma: no cover - never reached
 
     # --- at the start -----------------------------------------------------------------------------
+
+    async def _remove_heads(self) -> None:
+        """Remove snapshots from when this member was a witness: to load one would lose all."""
+        for row in self._store.snapshots:
+            head = await self._lane.read(partial(self.folder.head_in, row))
+            if head is not None and head.service == WITNESS:
+                await self._store.remove_snapshots(row)
+                await self._lane.read(partial(self.folder.remove, row))
 
     async def _recover(self) -> None:
         """Load a snapshot if the log does not reach back to the service's own state."""
@@ -257,7 +271,7 @@ class Snapshots:
                 term=header.term,
                 timestamp_ms=header.timestamp_ms,
                 suspended=self._store.recorded.suspended,
-                service=self._store.recorded.service,
+                service=WITNESS if self._config.own.witness else self._store.recorded.service,
                 # As of the snapshot, not the newest: the log behind it brings the later ones.
                 membership=self._configurations.payload_at(header.end),
             )
@@ -352,13 +366,14 @@ class Snapshots:
 
     async def _clean(self) -> None:
         store, policy = self._store, self._config.snapshot
-        surplus = store.snapshots[: -policy.keep]
+        keep = max(policy.keep, LEAST_KEPT) if self._config.own.witness else policy.keep
+        surplus = store.snapshots[:-keep]
         if surplus:
             # The row first: a file without a row is a leftover, a row without a file is damage.
             await store.remove_snapshots(*surplus)
             for row in surplus:
                 await self._lane.read(partial(self.folder.remove, row))
-        if len(store.snapshots) < policy.keep:
+        if len(store.snapshots) < keep:
             # If the only snapshot is damaged, the log before it is what the state is made from.
             return
         end = store.snapshots[0].position - policy.margin_bytes
@@ -376,6 +391,10 @@ class Snapshots:
         # In our own nursery: the role that asked may end, and half an installation is no state.
         self._nursery.start_soon(self._install, head)
         await self.idle()
+
+    async def keep_head(self, head: SnapshotHead) -> None:
+        """Write the head of another member's snapshot into a file, as a witness keeps it."""
+        await self._write(attrs.evolve(head, service=WITNESS), iter(()))
 
     async def reload(self, head: SnapshotHead) -> None:
         """Load the service from a fetched snapshot that belongs to our own log."""

@@ -282,13 +282,14 @@ def joiner_file(cluster: str, listed: Listed, member_id: int, directory: Path) -
 
 
 def _entry(listed: ListedMember) -> MemberConfig:
-    standby = listed.role in STANDBYS
+    standby, witness = listed.role in STANDBYS, listed.role is MemberRole.WITNESS
     return MemberConfig(
         listed.member_id,
         listed.host,
         listed.member_port,
         listed.client_port,
-        priority=0 if standby else listed.priority,
+        priority=0 if standby or witness else listed.priority,
         standby=standby,
         redirect_port=listed.redirect_port,
+        witness=witness,
     )

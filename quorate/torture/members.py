@@ -130,14 +130,25 @@ class Members:
 
     async def _one_order(self) -> None:
         try:
-            listed = await self.picture.look()
-            if listed is not None and not listed.joint:
-                ways = self._ways(listed)
-                (way,) = self._rng.choices(ways, [each.weight for each in ways])
-                await way.act(listed, self._rng.choice(way.subjects))
-                await self.picture.look()
+            listed = await self._members_at_rest()
+            if listed is None:
+                return
+            ways = self._ways(listed)
+            (way,) = self._rng.choices(ways, [each.weight for each in ways])
+            await way.act(listed, self._rng.choice(way.subjects))
+            await self.picture.look()
         finally:
             self._busy = False
+
+    async def _members_at_rest(self) -> Listed | None:
+        """Wait until no change of the voters is under way; None if that takes too long."""
+        with trio.move_on_after(PATIENCE_SECONDS):
+            while True:
+                listed = await self.picture.look()
+                if listed is not None and not listed.joint:
+                    return listed
+                await trio.sleep(PAUSE_SECONDS)
+        return None
 
     def _ways(self, listed: Listed) -> list[_Way]:
         """Return what may be ordered now."""

@@ -120,6 +120,10 @@ class SnapshotFolder:
             raise StorageError(f"{self.path_of(row)}: it is {summary.head.name}, not {row.name}")
         return summary
 
+    def head_in(self, row: SnapshotRow) -> SnapshotHead | None:
+        """Return the head of a snapshot; None if its file is missing or damaged."""
+        return _head_in(self.path_of(row))
+
     def remove(self, row: SnapshotRow) -> None:
         """Remove the file of a snapshot whose row is gone."""
         with translating_errors(self.directory):
