@@ -13,11 +13,11 @@ from quorate.errors import ConfigurationError, RefusedError
 from quorate.node import State
 from quorate.node.config.config import SnapshotPolicy
 from quorate.node.protocol.membership import MemberRole
-from quorate.node.state_machine.service import WITNESS, kind_of
+from quorate.node.state_machine.service import kind_of
 from quorate.node.state_machine.witness import LEAST_KEPT, WitnessService
 from quorate.simulation import Observer
 from quorate.simulation.ledger import Ledger, equal, open_ledgers
-from quorate.storage import SnapshotReader, verify
+from quorate.storage import NO_STATE, SnapshotReader, verify
 from quorate.transport import SnapshotOffer, SnapshotRequest, StreamPurpose
 from tests.node.state_machine.test_snapshots import PRUNING, load, set_policy
 
@@ -143,9 +143,6 @@ async def test_a_witness_that_leads_takes_nothing_and_is_shown_to_nobody(
         world.after_every_event(look)
         await world.start(behind)
         assert await world.command(W, b"by way of the witness") == b"6"
-        print(world.path(W), world.path(behind), world.leaders())
-        print(world.path(W), world.path(behind), world.leaders())
-        print(world.path(W), world.path(behind), world.leaders())
         assert led
         assert W not in seen
 
@@ -194,7 +191,7 @@ async def test_its_log_is_pruned_and_it_restarts(tmp_path: Path, autojump_clock:
         folder = host.running.snapshots.folder
         assert sum(path.stat().st_size for path in folder.directory.iterdir()) < 4096
         with SnapshotReader(folder.path_of(rows[-1])) as reader:
-            assert reader.head.service == WITNESS
+            assert reader.head.service == NO_STATE
         await load(world, leader, 5, b"more")
         commit = world.hosts[leader].running.status().commit_position
         await world.until(lambda: host.running.status().commit_position == commit)
@@ -370,7 +367,7 @@ async def test_a_suspended_cluster_stays_so_when_the_witness_restarts(
 
 
 def test_no_service_has_its_kind() -> None:
-    service = WitnessService(WITNESS)
+    service = WitnessService(NO_STATE)
     with pytest.raises(ConfigurationError, match="service: its kind is"):
         kind_of(service)
     with pytest.raises(RefusedError, match="no tables"):
