@@ -75,8 +75,10 @@ class Clocks:
     # --- hearing others
 
     def heard(self, member: int, timestamp_ms: int) -> None:
-        """Note what the clock of another member shows, if it has a vote and says so."""
-        if member in self._state.voters and 0 <= timestamp_ms <= MAX_MS:
+        """Note what the clock of another member shows, if it says so."""
+        # Also of one without a vote. Once it has one it counts at once, and before its next report
+        # no quorum would be known: a leader would follow its own clock, however wrong.
+        if 0 <= timestamp_ms <= MAX_MS:
             self._others[member] = timestamp_ms - self._now() * 1000
 
     def heard_leader(self, timestamp_ms: int) -> None:

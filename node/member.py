@@ -148,6 +148,7 @@ class Member:
         self.election = self._elections()
         self._since = trio.current_time()
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
+        self._applied = trio.Event()
         self._removed = trio.Event()
         self._removed_by = ""
         # Last, because they call the parts made above.
@@ -266,6 +267,7 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self._leave)
+                consensus.start_soon(self._part)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
@@ -319,15 +321,19 @@ class Member:
         if self.state.votes and applied.is_removed(member):
             words = f"member {member} was removed; the configuration is version {applied.version}"
             return HelloStatus.REMOVED, words
-        known = self.state.configurations.addresses(self.state.membership)
+        in_force = self.state.membership
+        # A voter that an entry drops which is not committed yet is needed if that entry is lost.
+        known = {*self.state.configurations.addresses(in_force), *applied.ids}
         # One that is newer than our log knows more than we do. Of the same history, it belongs to
         # us; and a store that joins has no history yet.
         status = self.store.voting_status
         ours = hello.history == status.history if status.history else self._joins
-        newer = ours and member >= self.state.membership.next_id
+        # The file of a store that joins may be older than all present members.
+        first = 0 if self._joins and not in_force.version else in_force.next_id
+        newer = ours and member >= first
         if member != own and (member in known or newer):
             return HelloStatus.ACCEPTED, ""
-        expected = ", ".join(map(str, known)) or "none"
+        expected = ", ".join(map(str, sorted(known - {own}))) or "none"
         return HelloStatus.WRONG_MEMBER, f"member {member}, expected one of {expected}"
 
     @property
@@ -398,10 +404,20 @@ class Member:
         state.role.on_membership()
 
     async def _on_applied_membership(self) -> None:
-        """A configuration is applied: take the vote that it may give us, and end others' links."""
+        """A configuration is applied: take the vote that it may give us, and part with others."""
         if await take_vote(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
-        self.links.judge_anew()
+        self._applied.set()
+
+    async def _part(self) -> Never:
+        """End the links of members that an applied configuration has removed; until cancelled."""
+        while True:
+            await self._applied.wait()
+            self._applied = trio.Event()
+            # An order that came through such a member is answered first, over these links. And the
+            # configuration counts as applied only when this action is over.
+            await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
+            self.links.judge_anew()
 
     async def _leave(self) -> Never:
         """Wait until we are told that we were removed; then end the member.
@@ -410,10 +426,10 @@ class Member:
             RemovedError: we were.
         """
         await self._removed.wait()
-        # Durable, so that it is not tried again after a restart.
-        await self.store.save_voting_status(
-            attrs.evolve(self.store.voting_status, kind=VotingRight.REMOVED)
-        )
+        # Durable, so that it is not tried again after a restart. Based on what was submitted: our
+        # store may be getting its vote in this moment.
+        status = self.store.submitted.voting_status
+        await self.store.save_voting_status(attrs.evolve(status, kind=VotingRight.REMOVED))
         raise RemovedError(
             f"member {self.config.member_id} is no part of cluster {self.config.cluster!r} any "
             f"more: {self._removed_by}"

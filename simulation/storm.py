@@ -341,7 +341,9 @@ class Storm:
         world, end = self.world, self.observer.known.committed_end
 
         def equal() -> bool:
-            hosts = [world.hosts[i] for i in ids]
+            # A change that was under way may have removed some of them by now.
+            present = self._members()
+            hosts = [world.hosts[i] for i in ids if i in present]
             return all(
                 host.member is not None and host.member.status().applied_position >= end
                 for host in hosts

@@ -158,11 +158,16 @@ class World(Generic[S_co]):
         self.trace.tell("created", i, host.name)
         return host
 
-    def readdress(self, i: int, member_port: int) -> None:
-        """Change where a member listens for members, in its file, from its next start on."""
+    def readdress(self, i: int, member_port: int, membership: Membership) -> None:
+        """Change where a member listens for members, in its file, from its next start on.
+
+        Whoever edits the file also puts in where the other members are by now: a member that was
+        away while they moved could not find them.
+        """
         host = self.hosts[i]
+        ports = {seat.member_id: seat.member_port for seat in membership.seats} | {i: member_port}
         members = tuple(
-            attrs.evolve(each, member_port=member_port) if each.member_id == i else each
+            attrs.evolve(each, member_port=ports.get(each.member_id, each.member_port))
             for each in host.config.members
         )
         host.config = attrs.evolve(host.config, members=members)

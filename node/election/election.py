@@ -57,8 +57,11 @@ Where to look
 whose store may vote, leases, transfers. The names are those of Aeron Cluster, whose protocol this
 is; ``ARCHITECTURE.md`` lists where it differs, and what would happen without.
 
-What this does not do: it does not add or remove members, and it does not defend against members
-that lie. A member that contradicts itself is refused, which covers forged frames and bugs.
+Who the members are may change during all this: a configuration in the log says so
+(:mod:`..configurations`), and each decision is made by the one in force at that moment.
+
+What this does not do: it does not defend against members that lie. A member that contradicts
+itself is refused, which covers forged frames and bugs.
 """
 
 from __future__ import annotations

@@ -73,6 +73,9 @@ class Reconfiguration:
         followers: the other members.
         replication: appends configurations.
         handover: hands the leadership over.
+
+    Attributes:
+        begun: the order under way is in the log.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Reconfiguration:
             replication=replication,
         )
         self._changed = Signal()
+        self.begun = False
 
     # --- what is under way ------------------------------------------------------------------------
 
@@ -203,7 +207,9 @@ class Reconfiguration:
         elif now.joint:
             self._append(completed(now))
         elif due := self._promotion.due():
-            if self._state.member_id in {seat.replaces for seat in due}:
+            replaced = self._state.member_id in {seat.replaces for seat in due}
+            # Without a successor we begin the change: then the one that replaces us may lead.
+            if replaced and self._handover.best_successor() is not None:
                 await self._handover.to_best(drain=True)
             self._append(promoted(now, {seat.member_id for seat in due}))
         elif not now.joining:
@@ -249,6 +255,7 @@ class Reconfiguration:
         """
         if isinstance(order, ListMembers):
             return json.dumps(self._listed())
+        self.begun = False
         await self._settled()
         version = self._state.membership.version
         if order.if_version not in {None, version}:
@@ -257,6 +264,7 @@ class Reconfiguration:
             )
         after, member, done = await self._planned(order)
         if after is not None:
+            self.begun = True
             self._append(after)
             await self._over()
         return json.dumps(
@@ -413,7 +421,10 @@ class Reconfiguration:
         }
 
     def _waits(self, seat: Seat) -> str:
-        return self._promotion.waits_for(seat) or self._obstacle or self._promotion.verdict([seat])
+        if word := self._promotion.waits_for(seat) or self._obstacle:
+            return word
+        # The joint one may be committed, and the final one not appended yet.
+        return IN_FLIGHT if self._state.membership.joint else self._promotion.verdict([seat])
 
 
 _OBSTACLES: Final = {

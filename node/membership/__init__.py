@@ -1,8 +1,9 @@
-"""Which stores may vote: how a cluster begins, and how a lost store is replaced.
+"""Which stores may vote: how a cluster begins, and how a store joins or replaces a lost one.
 
-``founding.py`` founds a cluster with NEW stores. ``admission.py`` has the entry of the log by
-which a store gets its vote, and the proof that all this is safe; read that first.
+``admission.py`` says which store may vote, and why all this is safe; read that first.
+``founding.py`` founds a cluster with NEW stores.
 
-The members themselves never change: they are those of the configuration. The leader's half of an
-admission is in ``leader/leadership.py``, the follower's in ``follower/following.py``.
+Which members there are, and whose vote counts, is not decided here: ``protocol/membership.py`` has
+the configuration as a value, ``configurations.py`` says which one counts, and
+``leader/reconfiguration.py`` changes it.
 """

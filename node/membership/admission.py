@@ -100,7 +100,8 @@ async def take_vote(store: Store, applied: Membership) -> bool:
     """
     own = store.identity
     seat = applied.seat(own.member_id)
-    may_begin = store.voting_status.kind in {VotingRight.NEW, VotingRight.RECOVERING}
+    # Another task of ours may be saving it: then it is not durable yet.
+    may_begin = store.submitted.voting_status.kind in {VotingRight.NEW, VotingRight.RECOVERING}
     if not may_begin or seat is None or seat.instance != own.instance_id or not applied.version:
         return False
     status = VotingStatus(VotingRight.VOTER, applied.founders, applied.floor)

@@ -57,7 +57,8 @@ class Founders:
 
     @property
     def _new(self) -> bool:
-        return self._store.voting_status.kind is VotingRight.NEW
+        # Of what was submitted: a member that is removed in this moment founds no cluster.
+        return self._store.submitted.voting_status.kind is VotingRight.NEW
 
     @property
     def _most_left_out(self) -> int:

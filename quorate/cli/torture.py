@@ -1,4 +1,4 @@
-"""`quorate torture`: real members under kills, pauses, partitions and bad disks; a verdict."""
+"""`quorate torture`: real members under faults, also members that come and go; a verdict."""
 
 import json
 import os

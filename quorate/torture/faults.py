@@ -7,6 +7,7 @@ members continue, links and disks work. Changes of the members are an exception:
 while the next episodes begin (:mod:`.members`).
 """
 
+import math
 import random
 import signal
 from collections import Counter
@@ -38,6 +39,9 @@ LENGTH_SECONDS: Final = (0.05, 0.2, 0.5, 1.5, 4.0)
 election; until members are far behind; longer than requests are parked."""
 SLOW_MS: Final = (20, 100, 400, 2000)
 SECOND_FAULT: Final = 0.3
+_ORDERS: Final = 2
+"""The weight of orders about members among the faults. They last for many episodes, and a strike
+during one does nothing."""
 PROGRESS_OPERATIONS: Final = 50
 PROGRESS_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.02
@@ -141,13 +145,13 @@ class Nemesis:
             raise NoProgressError(
                 f"no {PROGRESS_OPERATIONS} operations in {PROGRESS_SECONDS:g} s: {', '.join(told)}"
             )
-        self.keeper.full.clear()
 
     async def _episode(self, nursery: trio.Nursery, faults: Sequence[Fault]) -> None:
         """Run one or two faults from beginning to end; the first fault of all hits the leader."""
         length = self.rng.choice(LENGTH_SECONDS)
         count = 2 if self.rng.random() < SECOND_FAULT else 1
-        chosen = self.rng.choices(faults, k=count) if self.counts else faults[:1]
+        weights = [_ORDERS if fault == "members" else 1 for fault in faults]
+        chosen = self.rng.choices(faults, weights, k=count) if self.counts else faults[:1]
         async with AsyncExitStack() as stack:
             for fault in chosen:
                 if fault == "members":
@@ -247,7 +251,8 @@ class Nemesis:
     async def _full_disk(self, victims: Sequence[MemberProcess]) -> AsyncGenerator[None]:
         for victim in victims:
             disk.fill(victim)
-            self.keeper.full.add(victim.member_id)
+            self.keeper.full[victim.member_id] = math.inf
         yield
         for victim in victims:
             disk.empty(victim)
+            self.keeper.full[victim.member_id] = trio.current_time()

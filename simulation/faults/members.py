@@ -123,7 +123,7 @@ async def _move(n: FaultContext) -> None:
         return
     member = n.rng.choice(seats).member_id
     if not moved:
-        n.world.readdress(member, 7000 + n.counts["members"])
+        n.world.readdress(member, 7000 + n.counts["members"], now)
     if n.rng.random() < 0.5 and hosts[member].member is not None:
         await n.world.kill(member)
         n.spawn(_restart, n, member)

@@ -271,3 +271,15 @@ async def test_a_clock_that_runs_fast_and_is_read_seldom_is_still_followed(
     for _ in range(20):
         await trio.sleep(90)
         assert clocks.own_ms() == EPOCH_MS + int(trio.current_time() * 1050)
+
+
+async def test_the_clock_of_a_new_voter_is_known_at_once(autojump_clock: MockClock) -> None:
+    wall, members = Wall(), Voters(0, 1)
+    wall.wrong_ms = TEN_YEARS_MS
+    clocks = Clocks(wall, cast(MemberState, members))
+    for member in (1, 2):
+        clocks.heard(member, true_ms())
+    assert clocks.now_ms() == true_ms()
+    members.names[2] = VoterId(2)
+    members.quorums = Quorums.of(map(VoterId, (0, 1)), map(VoterId, (0, 2)))
+    assert clocks.now_ms() == true_ms()

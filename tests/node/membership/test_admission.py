@@ -189,6 +189,42 @@ async def test_a_member_that_dies_before_it_knows_of_its_admission_is_admitted_a
         assert set(admissions(world, leader)) == {wiped}
 
 
+async def test_a_store_on_a_slow_disk_takes_its_vote_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It applies its claim, and would repeat it while its vote is on the way to the disk."""
+    async with begun_cluster(tmp_path) as (world, leader):
+        wiped, other = world.others(leader)
+        await world.wipe(wiped)
+        await world.start(wiped)
+        await world.until(lambda: admissions(world, wiped) == [wiped], every=0.0001)
+        world.hosts[wiped].disk.latency = 1.5
+        await world.until(lambda: standing(world, wiped) == "member")
+        assert not world.failures
+        world.hosts[wiped].disk.latency = 0.0
+        await world.kill(other)
+        assert await world.attempt(await world.leader(), b"one", within=PATIENCE)
+
+
+async def test_a_member_that_is_removed_while_it_takes_its_vote_stays_removed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with begun_cluster(tmp_path) as (world, leader):
+        wiped, _ = world.others(leader)
+        await world.wipe(wiped)
+        await world.start(wiped)
+        store = world.hosts[wiped].running.store
+        world.hosts[wiped].disk.latency = 1.0
+        await world.until(
+            lambda: store.submitted.voting_status.kind is VotingRight.VOTER, every=0.0001
+        )
+        assert standing(world, wiped) == "recovering"
+        world.hosts[wiped].running.on_removed(leader, "a test")
+        await world.until(lambda: world.hosts[wiped].stopped)
+        assert not world.failures
+        assert store.voting_status.kind is VotingRight.REMOVED
+
+
 async def test_a_member_that_installs_a_snapshot_is_admitted_behind_it(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -80,6 +80,21 @@ async def test_a_missing_committed_batch_is_found(tmp_path: Path) -> None:
     assert "member 1 has None" in finding
 
 
+async def test_a_removed_member_need_not_have_what_came_later(tmp_path: Path) -> None:
+    one = await record(tmp_path / "0", 0, (*PAYLOADS, b"fourth"))
+    left = await record(tmp_path / "1", 1, PAYLOADS[:2])
+    assert check_recordings([one], [left])[1] == []
+    (finding,) = check_recordings([one, left])[1]
+    assert "member 1 has None" in finding
+
+
+async def test_what_a_removed_member_knew_to_be_committed_is_compared(tmp_path: Path) -> None:
+    one = await record(tmp_path / "0", 0, PAYLOADS)
+    other = await record(tmp_path / "1", 1, (b"FIRST", *PAYLOADS[1:]))
+    (finding,) = check_recordings([one], [other])[1]
+    assert finding.startswith("at position 0 member 0 has (0, ")
+
+
 async def test_damage_is_found(tmp_path: Path) -> None:
     directory = await record(tmp_path / "0", 0, PAYLOADS)
     file = directory / "log" / "data.mdb"

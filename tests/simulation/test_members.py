@@ -1,0 +1,113 @@
+"""Members come and go in a simulated cluster, and what storms have found about that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from quorate.errors import UnknownOutcomeError
+from quorate.node.membership.admission import take_vote
+from quorate.node.protocol.membership import Membership, Seat
+from quorate.simulation.ledger import equal
+from quorate.storage import Identity, VotingRight, VotingStatus, make_store
+from quorate.transport import AppendPosition
+from tests.simulation.members import add, cluster, decided_by, order, removed
+from tests.support.storage_world import open_store, running
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_a_member_joins_and_gets_a_vote(tmp_path: Path, autojump_clock: object) -> None:
+    async with cluster(tmp_path) as world:
+        assert await world.attempt(await world.leader(), b"before")
+        assert await add(world) == 3
+        await decided_by(world, 0, 1, 2, 3)
+        assert await world.attempt(3, b"after")
+        await equal(world, [b"before", b"after"])
+
+
+async def test_a_removed_leader_hands_over_and_ends(tmp_path: Path, autojump_clock: object) -> None:
+    async with cluster(tmp_path) as world:
+        old = await world.leader()
+        await order(world, f"remove {old}")
+        await removed(world, old)
+        assert await world.leader() != old
+        await decided_by(world, *world.others(old))
+        await world.start(old)  # months later
+        await world.until(lambda: world.hosts[old].stopped)
+
+
+async def test_all_members_are_replaced_at_once(tmp_path: Path, autojump_clock: object) -> None:
+    """A leader that is to be replaced hands over, but not to one that would do the same."""
+    async with cluster(tmp_path) as world:
+        assert await world.attempt(await world.leader(), b"before")
+        for i in range(3):
+            await add(world, f"replaces={i}")
+        await decided_by(world, 3, 4, 5)
+        await removed(world, 0, 1, 2)
+        assert await world.attempt(await world.leader(), b"after")
+        await equal(world, [b"before", b"after"])
+
+
+async def test_a_member_follows_a_leader_that_it_knows_as_a_standby(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with cluster(tmp_path, standbys=1) as world:
+        leader = await world.leader()
+        (late, _, standby) = world.others(leader)
+        await world.kill(late)
+        await order(world, f"promote {standby}")
+        await decided_by(world, 0, 1, 2, 3)
+        await world.hosts[leader].running.control(f"transfer {standby}")
+        await world.until(lambda: world.leaders() == [standby])
+        await world.start(late)
+        assert await world.settled() == standby
+        await equal(world)
+
+
+async def test_a_store_takes_its_vote_once_although_two_tasks_see_the_claim(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    make_store(tmp_path, Identity("testing", 1, 7), VotingStatus(VotingRight.RECOVERING))
+    seat = Seat(1, "h1", 7000, 6000, instance=7)
+    applied = Membership((seat,), (seat.name,), version=1, next_id=2)
+    taken: list[bool] = []
+
+    async def take() -> None:
+        taken.append(await take_vote(store, applied))
+
+    async with running(open_store(tmp_path)) as store:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take)
+            nursery.start_soon(take)
+        assert store.voting_status.kind is VotingRight.VOTER
+    assert sorted(taken) == [False, True]
+
+
+async def test_an_order_that_was_begun_is_not_said_to_be_undone(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with cluster(tmp_path, members=5) as world:
+        leader = await world.leader()
+        (leaving, *_) = world.others(leader)
+        undo = world.messages.drop(lambda _s, _r, m: isinstance(m, AppendPosition))
+        with pytest.raises(UnknownOutcomeError, match="begun"):
+            await order(world, f"remove {leaving}", at=leader)
+        undo()
+        await removed(world, leaving)  # it was done
+
+
+async def test_a_leader_without_a_successor_is_replaced(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    """The other voter is a witness, so only the one that replaces the leader could lead."""
+    async with cluster(tmp_path, members=1) as world:
+        witness = await add(world, "role=witness even")
+        await decided_by(world, 0, witness)
+        successor = await add(world, "replaces=0")
+        await decided_by(world, witness, successor)
+        await removed(world, 0)
+        assert await world.leader() == successor
