@@ -114,16 +114,16 @@ def _refusal(left: list[Left], best: Left) -> str:
             "member is left, name it. Else make a new cluster from a backup, or from the directory "
             "of a standby: quorate restore"
         )
-    if best.config.own.witness:
-        return (
-            f"Member {best.config.member_id}, which has the most, is a witness and has no tables. "
-            "Name only members with tables; what the witness alone has is lost then."
-        )
     voting, needed = sum(each.votes for each in left), quorum(best.founders)
     if voting >= needed:
         return (
             f"{voting} of {best.founders} members are left, which is a quorum: nothing is lost. "
             "Start them, and recover the other members: quorate recover"
+        )
+    if best.config.own.witness:
+        return (
+            f"Member {best.config.member_id}, which has the most, is a witness and has no tables. "
+            "Name only members with tables; what the witness alone has is lost then."
         )
     return ""
 
