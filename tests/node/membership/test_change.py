@@ -159,7 +159,7 @@ async def test_a_member_moves(world: World[Ledger]) -> None:
     leader = await world.leader()
     member = world.others(leader)[0]
     await world.kill(member)
-    world.readdress(member, 7100)
+    world.readdress(member, 7100, world.membership)
     await order(world, f"move {member} member_port=7100")
     await world.start(member)
     await world.settled()
@@ -174,7 +174,7 @@ async def test_the_leader_moves(world: World[Ledger]) -> None:
     await order(world, f"move {leader} member_port=7100")
     await write(world, b"one")
     await world.kill(leader)
-    world.readdress(leader, 7100)
+    world.readdress(leader, 7100, world.membership)
     await world.start(leader)
     await world.settled()
     await write(world, b"two")
