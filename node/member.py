@@ -321,15 +321,19 @@ class Member:
         if self.state.votes and applied.is_removed(member):
             words = f"member {member} was removed; the configuration is version {applied.version}"
             return HelloStatus.REMOVED, words
-        known = self.state.configurations.addresses(self.state.membership)
+        in_force = self.state.membership
+        # A voter that an entry drops which is not committed yet is needed if that entry is lost.
+        known = {*self.state.configurations.addresses(in_force), *applied.ids}
         # One that is newer than our log knows more than we do. Of the same history, it belongs to
         # us; and a store that joins has no history yet.
         status = self.store.voting_status
         ours = hello.history == status.history if status.history else self._joins
-        newer = ours and member >= self.state.membership.next_id
+        # The file of a store that joins may be older than all present members.
+        first = 0 if self._joins and not in_force.version else in_force.next_id
+        newer = ours and member >= first
         if member != own and (member in known or newer):
             return HelloStatus.ACCEPTED, ""
-        expected = ", ".join(map(str, known)) or "none"
+        expected = ", ".join(map(str, sorted(known - {own}))) or "none"
         return HelloStatus.WRONG_MEMBER, f"member {member}, expected one of {expected}"
 
     @property
@@ -422,8 +426,8 @@ class Member:
             RemovedError: we were.
         """
         await self._removed.wait()
-        # Durable, so that it is not tried again after a restart.
-        # Of what was submitted: our store may be getting its vote in this moment.
+        # Durable, so that it is not tried again after a restart. Based on what was submitted: our
+        # store may be getting its vote in this moment.
         status = self.store.submitted.voting_status
         await self.store.save_voting_status(attrs.evolve(status, kind=VotingRight.REMOVED))
         raise RemovedError(

@@ -134,6 +134,11 @@ class MemberState:
         return self.names[self.member_id]
 
     @property
+    def own_store(self) -> VoterId:
+        """We ourselves with our store, whether that has a vote by the configuration or not."""
+        return VoterId(self.member_id, self._instances[self.member_id])
+
+    @property
     def standby(self) -> bool:
         """Whether this member follows, and neither stands nor counts."""
         seat = self.membership.seat(self.member_id)

@@ -244,7 +244,7 @@ class ElectionContext:
         state = self.state
         return (
             state.votes
-            and state.membership.may_stand(state.own)
+            and state.membership.may_stand(state.own_store)
             # Below the floor our log may miss entries that were acknowledged.
             and state.log_end >= state.floor
             # A leader that applies nothing would step down at once.

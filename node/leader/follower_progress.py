@@ -94,13 +94,14 @@ class Followers(dict[int, Follower]):
 
     Args:
         state: of the member that begins to lead.
+        committed: the commit position.
     """
 
-    def __init__(self, state: MemberState) -> None:
+    def __init__(self, state: MemberState, *, committed: int) -> None:
         super().__init__()
         self._state = state
-        self._committed = 0
-        self.use_configuration(committed=0)
+        self._committed = committed
+        self.use_configuration(committed=committed)
 
     def use_configuration(self, *, committed: int) -> None:
         """Take over the configuration in force.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..protocol.membership import Membership, Seat
     from ..state import MemberState
     from ..state_machine.applier import Applier
-    from .follower_progress import Follower, Followers
+    from .follower_progress import Followers
     from .replication import Replication
 
 MAX_LAG_BYTES: Final = 16 << 20
@@ -77,19 +77,20 @@ class Promotion:
         fine = [
             seat.name
             for seat in self._state.membership.joining
-            if self._state_of(seat) == "" and self._follower(seat).match >= self._commit
+            if self._state_of(seat) == "" and self._followers[seat.member_id].match >= self._commit
         ]
         now = trio.current_time()
         self._since = {name: self._since.get(name, now) for name in fine}
         # Used at the next look: on a busy leader nobody has what was committed just now.
         self._commit = self._applier.commit_position
 
-    def _follower(self, seat: Seat) -> Follower:
-        return self._followers[seat.member_id]
-
     def _state_of(self, seat: Seat) -> str:
         """Return the word for what is missing at one moment; empty if nothing is."""
-        state, follower, member = self._state, self._follower(seat), seat.member_id
+        state, member = self._state, seat.member_id
+        follower = self._followers.get(member)
+        if follower is None:
+            # We ourselves: one that joins may lead if it has the newest log, until it hands over.
+            return NOT_READY
         claimed = seat.instance != 0 and state.speaks_with(member) == seat.instance
         connected = self._links.connected(member)
         # A store claims its seat once it follows. Before that it may fetch the log for long.
@@ -162,5 +163,4 @@ class Promotion:
             for member, follower in self._followers.items()
             if follower.follows and follower.votes and is_active(follower.heard_at, now, timeout)
         }
-        own = VoterId(state.member_id, state.speaks_with(state.member_id))
-        return after.quorums.agree({own, *live})
+        return after.quorums.agree({state.own_store, *live})

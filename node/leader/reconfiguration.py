@@ -415,7 +415,10 @@ class Reconfiguration:
         }
 
     def _waits(self, seat: Seat) -> str:
-        return self._promotion.waits_for(seat) or self._obstacle or self._promotion.verdict([seat])
+        if word := self._promotion.waits_for(seat) or self._obstacle:
+            return word
+        # The joint one may be committed, and the final one not appended yet.
+        return IN_FLIGHT if self._state.membership.joint else self._promotion.verdict([seat])
 
 
 _OBSTACLES: Final = {

@@ -174,10 +174,14 @@ class Membership:
         Not only voters: a member that joins may hold the newest log that others need (:mod:`
         tests.model.change`, rule 5). A member that leaves may stand until its own log says that it
         has left.
+
+        Args:
+            name: the member, and its store.
         """
         seat = self.seat(name.member_id)
-        counted = name in {*self.voters, *self.outgoing}
-        return counted or (seat is not None and seat.is_to_vote and seat.name == name)
+        # The voters of the first configuration are named without their stores.
+        counted = {name, VoterId(name.member_id)} & {*self.voters, *self.outgoing}
+        return bool(counted) or (seat is not None and seat.is_to_vote and seat.name == name)
 
 
 # --- steps ----------------------------------------------------------------------------------------
