@@ -254,7 +254,8 @@ class Operator:
         if running is not None and ended is not None:
             request, order = running
             if _may_be_repeated(order):
-                _note_begun(request)
+                if self._reconfiguration.begun:
+                    _note_begun(request)
                 waiting.insert(0, request)
             # Only a handover ends a leadership in order. For any other request it came between.
             elif ended.in_order and isinstance(order, Transfer):

@@ -73,6 +73,9 @@ class Reconfiguration:
         followers: the other members.
         replication: appends configurations.
         handover: hands the leadership over.
+
+    Attributes:
+        begun: the order under way is in the log.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Reconfiguration:
             replication=replication,
         )
         self._changed = Signal()
+        self.begun = False
 
     # --- what is under way ------------------------------------------------------------------------
 
@@ -251,6 +255,7 @@ class Reconfiguration:
         """
         if isinstance(order, ListMembers):
             return json.dumps(self._listed())
+        self.begun = False
         await self._settled()
         version = self._state.membership.version
         if order.if_version not in {None, version}:
@@ -259,6 +264,7 @@ class Reconfiguration:
             )
         after, member, done = await self._planned(order)
         if after is not None:
+            self.begun = True
             self._append(after)
             await self._over()
         return json.dumps(
