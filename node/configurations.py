@@ -14,7 +14,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ..errors import StorageError, WireError
-from ..storage import LogEnd
+from ..storage import LogEnd, VotingRight
 from ..transport import Address
 from .protocol.membership import MemberRole, Membership, Seat, decode_membership_untrusted
 from .protocol.quorum import VoterId
@@ -70,7 +70,12 @@ class Configurations:
         return self._last(tuple(row for row in rows if row.position <= position))
 
     def _last(self, rows: tuple[MembershipRow, ...]) -> MembershipRow | None:
-        floor = LogEnd(*self._store.voting_status.floor)
+        status = self._store.voting_status
+        # The floor is known once the cluster is founded. Before that, the log of a store that is to
+        # found it is of the history before: it was restored, or a quorum was forced with it.
+        if status.kind is VotingRight.NEW and self.first.has_vote(self._config.member_id):
+            return None
+        floor = LogEnd(*status.floor)
         for row in reversed(rows):
             if LogEnd(row.term, row.position) <= floor:
                 return None

@@ -426,8 +426,8 @@ class Member:
             RemovedError: we were.
         """
         await self._removed.wait()
-        # Durable, so that it is not tried again after a restart.
-        # Of what was submitted: our store may be getting its vote in this moment.
+        # Durable, so that it is not tried again after a restart. Based on what was submitted: our
+        # store may be getting its vote in this moment.
         status = self.store.submitted.voting_status
         await self.store.save_voting_status(attrs.evolve(status, kind=VotingRight.REMOVED))
         raise RemovedError(

@@ -106,10 +106,12 @@ async def equal(
 ) -> None:
     """Wait until all running members have applied the same commands (these, if given).
 
+    Witnesses apply nothing.
+
     Raises:
         trio.TooSlowError: the wait takes too long.
     """
-    alive = [host for host in world.hosts.values() if host.member]
+    alive = [host for host in world.hosts.values() if host.member and not host.config.own.witness]
     want = payloads
     if want is None:
         want = max((host.service.payloads for host in alive), key=len)
@@ -123,10 +125,13 @@ def open_ledgers(
     seed: object = 0,
     contain: bool = False,
     standbys: int = 0,
+    witnesses: int = 0,
     observer: Observer | None = None,
 ) -> AbstractAsyncContextManager[World[Ledger]]:
     """Open a world of ledgers; see `world.open_world` and `world.Setting`."""
-    setting = Setting(members=members, standbys=standbys, seed=seed, contain=contain)
+    setting = Setting(
+        members=members, standbys=standbys, witnesses=witnesses, seed=seed, contain=contain
+    )
     return open_world(directory, Ledger, setting, observer=observer)
 
 

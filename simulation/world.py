@@ -91,7 +91,14 @@ class World(Generic[S_co]):
         self._service = service
         self._after: list[Callable[[int], None]] = []
         members = tuple(
-            MemberConfig(i, f"h{i}", 7000, 6000, standby=i not in setting.voters)
+            MemberConfig(
+                i,
+                f"h{i}",
+                7000,
+                6000,
+                standby=i not in setting.voters,
+                witness=i in setting.without_tables,
+            )
             for i in range(setting.members)
         )
         self.hosts = {i: self._host(i, members) for i in range(setting.members)}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Never, TypeAlias, assert_never
 import attrs
 import trio
 
-from ...errors import RefusedError, UnknownOutcomeError
+from ...errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from ..protocol.signal import Signal
 from ..state_machine.actions import RESUME, SNAPSHOT, SUSPEND
 from .member_orders import (
@@ -156,6 +156,21 @@ def positions_of(answer: str) -> list[int]:
     return [int(position) for position in _POSITION.findall(answer)]
 
 
+def _note_begun(request: Request) -> None:
+    """Let no error say from now on that nothing was done."""
+    done = request.done
+
+    # Our log may have it already, and the next leader may not know that yet.
+    def answer(result: bytes | RequestError) -> None:
+        if isinstance(result, NoLeaderError | RefusedError):
+            result = UnknownOutcomeError(
+                f"a former leader has begun it, and it may still be done; since then: {result}"
+            )
+        done(result)
+
+    request.done = answer
+
+
 def _may_be_repeated(order: Order, *, begun: bool) -> bool:
     """Say whether the next leader may be asked for what this one has perhaps begun."""
     # An order about members says what is to be. One that names a version would find another one, if
@@ -239,7 +254,10 @@ class Operator:
         waiting = [request for request, _ in self._waiting]
         if running is not None and ended is not None:
             request, order = running
-            if _may_be_repeated(order, begun=self._reconfiguration.begun):
+            begun = self._reconfiguration.begun
+            if _may_be_repeated(order, begun=begun):
+                if begun:
+                    _note_begun(request)
                 waiting.insert(0, request)
             # Only a handover ends a leadership in order. For any other request it came between.
             elif ended.in_order and isinstance(order, Transfer):

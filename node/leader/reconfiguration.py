@@ -78,7 +78,7 @@ class Reconfiguration:
         handover: hands the leadership over.
 
     Attributes:
-        begun: the order that is done now has a configuration in the log.
+        begun: the order under way is in the log.
     """
 
     def __init__(
@@ -275,8 +275,8 @@ class Reconfiguration:
             )
         after, member, done = await self._planned(order)
         if after is not None:
-            self._append(after)
             self.begun = True
+            self._append(after)
             await self._over()
         return json.dumps(
             {"version": self._state.membership.version, "member": member, "done": done}

@@ -177,8 +177,8 @@ def _other_addresses(config: NodeConfig, seen: Survey) -> list[str]:
     own = config.own
     return [
         f"Member {answer.address.member_id} expects this member at {one.host}:{one.member_port}, "
-        f"not at {own.host}:{own.member_port}. Until that is changed it cannot reach this member: "
-        f"quorate member move {own.member_id} --host {own.host} --port {own.member_port}"
+        f"not at {own.host}:{own.member_port}. Have the cluster know it: quorate member move "
+        f"{own.member_id} --host {own.host} --port {own.member_port}"
         for answer in seen.answers
         for one in answer.members
         if one.member_id == own.member_id and (one.host, one.member_port) != _at(own)

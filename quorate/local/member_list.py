@@ -81,8 +81,8 @@ MEANINGS: Final = {
     ),
     "not-ready": (
         "It does not follow the leader at the moment: it has just begun, or does not answer. If it "
-        "lasts, read its log lines, and check that it and the members reach each other's member "
-        "ports."
+        "lasts, read its log lines. Check that its file has `join = true`, and that it and the "
+        "members reach each other's member ports."
     ),
     "lagging": (
         "It fetches the log, and more than 16 MiB of it are missing. There is nothing to do. If it "

@@ -7,6 +7,7 @@ members continue, links and disks work. Changes of the members are an exception:
 while the next episodes begin (:mod:`.members`).
 """
 
+import math
 import random
 import signal
 from collections import Counter
@@ -144,7 +145,6 @@ class Nemesis:
             raise NoProgressError(
                 f"no {PROGRESS_OPERATIONS} operations in {PROGRESS_SECONDS:g} s: {', '.join(told)}"
             )
-        self.keeper.full.clear()
 
     async def _episode(self, nursery: trio.Nursery, faults: Sequence[Fault]) -> None:
         """Run one or two faults from beginning to end; the first fault of all hits the leader."""
@@ -251,7 +251,8 @@ class Nemesis:
     async def _full_disk(self, victims: Sequence[MemberProcess]) -> AsyncGenerator[None]:
         for victim in victims:
             disk.fill(victim)
-            self.keeper.full.add(victim.member_id)
+            self.keeper.full[victim.member_id] = math.inf
         yield
         for victim in victims:
             disk.empty(victim)
+            self.keeper.full[victim.member_id] = trio.current_time()

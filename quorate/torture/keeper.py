@@ -4,6 +4,7 @@ A process may end by a fault, on a full disk, or because its member was removed 
 Everything else is a violation.
 """
 
+import math
 import os
 from collections.abc import Callable
 from typing import Final
@@ -18,6 +19,9 @@ __all__ = ["EX_REMOVED", "Keeper"]
 EX_REMOVED: Final = 77
 """Exit status of a member that was removed from its cluster."""
 
+_FULL_SECONDS: Final = 15.0
+"""How long after a full disk a member may end for that. If smaller, a busy machine makes violations
+of it. If larger, ends for other reasons are excused."""
 _LAST_LINES: Final = 5
 
 
@@ -32,7 +36,7 @@ class Keeper:
 
     Attributes:
         held: ids of members that a fault keeps down.
-        full: ids of members whose disk was full in this episode.
+        full: members whose disk was full, each with the time when it had room again.
         leaving: ids of members that somebody has asked the cluster to remove.
         former: processes of members that were removed, and have ended.
         on_change: called when the processes in the cluster are other ones.
@@ -42,7 +46,7 @@ class Keeper:
     tell: Callable[[str], None]
     violations: list[str]
     held: set[int] = attrs.field(factory=set[int])
-    full: set[int] = attrs.field(factory=set[int])
+    full: dict[int, float] = attrs.field(factory=dict[int, float])
     leaving: set[int] = attrs.field(factory=set[int])
     former: list[MemberProcess] = attrs.field(factory=list[MemberProcess])
     on_change: Callable[[], None] = lambda: None
@@ -82,11 +86,14 @@ class Keeper:
             self.cluster.members.remove(process)
             self.former.append(process)
             self.on_change()
-        elif status == os.EX_IOERR and member in self.full:
+        elif status == os.EX_IOERR and self._was_full(member):
             self.tell(f"member {member} stopped on its full disk; starting it again")
         else:
             words = f"member {member} ended by itself with {status}: {last_lines(process)}"
             self.violations.append(words)
+
+    def _was_full(self, member: int) -> bool:
+        return trio.current_time() < self.full.get(member, -math.inf) + _FULL_SECONDS
 
 
 def last_lines(process: MemberProcess) -> str:

@@ -1,10 +1,10 @@
 """The fault `members` of `quorate torture`: members come and go while other faults hit them.
 
 A strike sends one order of `quorate member` to a member chosen at random, and repeats it until it
-is answered, as an operator would: a new voter or standby, a promotion, a demotion, a removal (also
-of the leader), a replacement (also of a dead member), a move to other ports. Or a removed member is
-started again, which must end at once. Or a snapshot is taken, so that new members install one. An
-order goes on while the next faults begin.
+is answered, as an operator would. It is about a new voter, standby or witness, a promotion, a
+demotion, a removal (also of the leader), a replacement (also of a dead member), or a move to other
+ports. Or a removed member is started again, which must end at once. Or a snapshot is taken, so that
+new members install one. An order goes on while the next faults begin.
 
 About half of the strikes are watched: when a leader has appended a joint configuration, it or
 another member is killed a moment later. That is about when the final one is appended, too.
@@ -28,6 +28,8 @@ from ..client.resp import RespError
 from ..local.cluster import MemberProcess
 from ..local.member_list import Listed, ListedMember, decode_changed_untrusted
 from ..local.survey import StuckError
+from ..local.words import span
+from ..node.protocol.membership import MemberRole
 from .keeper import EX_REMOVED, last_lines
 from .machines import Place
 from .picture import Expected, Picture, request
@@ -154,18 +156,23 @@ class Members:
         """Return what may be ordered now."""
         joining = [each for each in listed.members if each.state == "joining"]
         standbys = [each for each in listed.members if each.state == "standby"]
-        voters = [each for each in listed.members if each.state == "voter"]
+        witnesses = [each for each in listed.members if each.role is MemberRole.WITNESS]
+        voters = [each for each in listed.members if each.state in {"voter", "witness"}]
         up = [each for each in voters if each.member_id not in self._keeper.held]
         # Without one more, a majority must be up: of the voters now, and of those that are left.
         spare = len(voters) >= FEWEST_TO_LOSE and 2 * (len(up) - 1) > len(voters)
         grows = len(voters) + len(joining) < self._machines.count
-        kept = [each for each in up if listed.replacement_of(each.member_id) is None]
+        kept = [
+            each
+            for each in up
+            if each not in witnesses and listed.replacement_of(each.member_id) is None
+        ]
         full = self._machines.choose(self._rng, self._keeper.cluster.members) is None
         ways = [
             _Way(4 if full else 2, self._remove, up if spare else []),
             _Way(1, self._remove, standbys),
             _Way(0.5, self._remove, joining),
-            _Way(1, self._demote, up if spare else []),
+            _Way(1, self._demote, [each for each in up if spare and each not in witnesses]),
             _Way(2, self._promote, standbys),
             _Way(1, self._move, up if spare else []),
             _Way(1, self._start_former, up if self._former_at_rest else []),
@@ -175,6 +182,7 @@ class Members:
             ways += [
                 _Way(3, self._add, up if grows else []),
                 _Way(1, self._add_standby, up),
+                _Way(1, self._add_witness, up if grows and not witnesses else []),
                 _Way(2, self._replace, kept),
                 _Way(2, self._replace_dead, kept if spare and len(up) == len(voters) else []),
             ]
@@ -187,6 +195,9 @@ class Members:
 
     async def _add_standby(self, _: Listed, __: ListedMember) -> None:
         await self._join("add standby", "standby", "role=standby")
+
+    async def _add_witness(self, _: Listed, __: ListedMember) -> None:
+        await self._join("add witness", "witness", "role=witness")
 
     async def _replace(self, _: Listed, old: ListedMember) -> None:
         self._keeper.leaving.add(old.member_id)
@@ -207,7 +218,7 @@ class Members:
     async def _join(self, kind: str, state: str, *words: str) -> bool:
         """Add a member on a free machine; return whether it has a seat."""
         # A standby may be promoted before anybody looks.
-        states = {"voter"} if state == "voter" else {"standby", "joining", "voter"}
+        states = {"standby", "joining", "voter"} if state == "standby" else {state}
         place = self._machines.choose(self._rng, self._keeper.cluster.members)
         if place is None:
             return False
@@ -294,12 +305,16 @@ class Members:
         expected = Expected(kind, " ".join(words), seen, place)
         self.picture.expected.append(expected)
         self._tell(f"members: {kind}: {expected.words}")
+        began = trio.current_time()
         with trio.move_on_after(PATIENCE_SECONDS):
             while True:
                 with trio.move_on_after(ANSWER_SECONDS):
                     refusal = await self._attempt(words)
                     if not refusal:
                         expected.answered = True
+                        self._tell(
+                            f"members: {kind}: yes, after {span(trio.current_time() - began)}"
+                        )
                         return True
                     if refusal.partition(":")[0] not in _LATER:
                         self._tell(f"members: {kind}: refused: {refusal}")

@@ -23,6 +23,7 @@ class Setting:
     Args:
         members: how many.
         standbys: how many of them, the last ones, are standbys.
+        witnesses: how many of the members with a vote, the last ones, have no tables.
         seed: of everything in it that is left to chance.
         timeouts: of the members.
         latency: that bytes take from one member to another.
@@ -36,6 +37,7 @@ class Setting:
 
     members: int = 3
     standbys: int = 0
+    witnesses: int = 0
     seed: object = 0
     timeouts: Timeouts = TIMEOUTS
     latency: float = 0.0005
@@ -50,3 +52,8 @@ class Setting:
     def voters(self) -> range:
         """The members that are no standbys."""
         return range(self.members - self.standbys)
+
+    @property
+    def without_tables(self) -> range:
+        """The witnesses."""
+        return self.voters[len(self.voters) - self.witnesses :]

@@ -8,6 +8,8 @@ Lines that begin with ``#`` are for the reader.
 =============================  ================================================================
 ``members N [latency S]``      first of all; S is in seconds, one way
 ``without scouting``           members stand without having asked
+``observed``                   after every event all invariants of the simulation are checked
+``without messages``           leave out messages, and states of elections but the last one
 ``log I TERM:END ...``         a member's log before its first start; ``TERM:`` is an empty term
 ``promised T I TERM:END ...``  the same, and it has voted for itself in term T, in vain
 ``start [I ...]``              start members, all if none is named
@@ -27,22 +29,38 @@ Lines that begin with ``#`` are for the reader.
 ``pass``                       take back all drops and holds
 ``deliver``                    let arrive what was held back
 ``expect I leads term T``      fail if another one does, or it leads another term
+``member I WORDS``             give an order about members to a member, and wait for the answer
+``begin I WORDS``              the same, and go on; the answer comes when it comes
+``join I``                     make the machine of a new member, and start it
+``version I N``                wait until version N of the configuration is in force at a member
+``rival``                      wait until a member leads that is not ``leader``; it is ``rival``
+``config I``                   write down the configuration in force at a member
+``decided by I ...``           wait until just these members have a vote, as it is applied
+``removed I``                  wait until a member has found out that it was removed
+``wipe I``                     kill a member, and replace its disk; it is not started
+``port I N``                   a member listens at another port, from its next start on
+``hold J F KIND``              messages of that kind from J to F wait; F is ``all`` for anyone
+``reach I``                    wait until a member has applied what the leader has committed
 =============================  ================================================================
+
+``leader`` and so on are names of members; so is a number, which is a member's id.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
-from quorate.errors import RequestError
+from quorate.errors import RefusedError, RequestError
 from quorate.node import State
 from quorate.node.election.prevote import PreVote, stand
-from quorate.simulation import Ledger, Setting, World, open_world
+from quorate.simulation import Ledger, Observer, Setting, World, open_world
 from quorate.storage import NodeState, decode_header_untrusted
 from quorate.transport import LogBatch
+from tests.simulation.members import decided_by, removed
 from tests.support.peers import log, record
 
 if TYPE_CHECKING:
@@ -66,6 +84,9 @@ STEPS: Final = 30
 NOBODY: Final = 1 << 30
 """At one moment the script's own words come last."""
 
+HEADS: Final = ("without scouting", "without messages", "observed")
+"""Lines that say how a script is played, and are no events."""
+
 NAMES: Final = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -78,10 +99,16 @@ class Player:
 
     Args:
         world: the cluster.
+        nursery: waits for the answers to orders.
+        messages: write down the messages that arrive.
     """
 
-    def __init__(self, world: World[Ledger]) -> None:
+    def __init__(
+        self, world: World[Ledger], nursery: trio.Nursery, *, messages: bool = True
+    ) -> None:
         self.world = world
+        self._nursery = nursery
+        self._messages = messages
         self._facts: list[tuple[float, int, int, str]] = []
         self._names: dict[str, int] = {}
         self._last: dict[tuple[int, int, str], str] = {}
@@ -94,7 +121,7 @@ class Player:
 
     def _hear(self, sender: int, receiver: int, message: Message) -> bool:
         """Look at a message on its way; it is none of those that are dropped."""
-        if type(message).__name__ not in self._kept_away:
+        if self._messages and type(message).__name__ not in self._kept_away:
             self._tell_message(sender, receiver, message)
         return False
 
@@ -121,6 +148,8 @@ class Player:
     def _tell_transitions(self) -> None:
         for each in self.world.transitions[self._told :]:
             self._told += 1
+            if not self._messages and each.after is not State.CLOSED:
+                continue
             self._tell(
                 each.at,
                 each.member_id,
@@ -216,8 +245,17 @@ class Player:
         self._kept_away.append(kind)
         self._rules.append(messages.drop(lambda _s, _r, m: type(m).__name__ == kind))
 
-    async def _on_hold(self, kind: str) -> None:
-        messages = self.world.messages
+    async def _on_hold(self, *words: str) -> None:
+        messages, kind = self.world.messages, words[-1]
+        if len(words) > 1:
+            ends = [None if word == "all" else self._id(word) for word in words[:2]]
+
+            def caught(sender: int, receiver: int, message: Message) -> bool:
+                there = ends[0] in {None, sender} and ends[1] in {None, receiver}
+                return there and type(message).__name__ == kind
+
+            self._rules.append(messages.hold(caught))
+            return
         self._kept_away.append(kind)
         self._rules.append(messages.hold(lambda _s, _r, m: type(m).__name__ == kind))
 
@@ -237,6 +275,71 @@ class Player:
         found = [(i, self.world.hosts[i].running.status().term) for i in self.world.leaders()]
         if found != [(self._id(who), int(term))]:
             raise UnexpectedError(f"{found} lead")
+
+    # --- members that come and go -----------------------------------------------------------------
+
+    async def _on_member(self, who: str, *words: str) -> None:
+        await self._order(self._id(who), self._named(words))
+
+    async def _on_begin(self, who: str, *words: str) -> None:
+        self._nursery.start_soon(self._order, self._id(who), self._named(words))
+
+    def _named(self, words: tuple[str, ...]) -> str:
+        """Put the ids of members in the place of their names."""
+        return " ".join(str(self._names.get(word, word)) for word in words)
+
+    async def _order(self, member: int, words: str) -> None:
+        try:
+            answer = json.loads(await self.world.hosts[member].running.control(f"member {words}"))
+            said = f"{answer['done']} (version {answer['version']})"
+        except RefusedError as refusal:
+            said = f"refused: {refusal}"
+        except RequestError as error:
+            said = f"unknown: {error}"
+        self._tell_transitions()
+        self._tell(trio.current_time(), NOBODY, f"{words}: {said}")
+
+    async def _on_join(self, who: str) -> None:
+        member = int(who)
+        self.world.create(member)
+        await self.world.start(member)
+
+    async def _on_version(self, who: str, version: str) -> None:
+        host = self.world.hosts[self._id(who)]
+        with trio.fail_after(10):
+            while host.running.state.membership.version < int(version):  # noqa: ASYNC110
+                await trio.sleep(0.0001)  # before anybody hears of it
+
+    async def _on_rival(self) -> None:
+        old = self._names["leader"]
+        await self.world.until(lambda: any(i != old for i in self.world.leaders()), within=60)
+        (self._names["rival"],) = (i for i in self.world.leaders() if i != old)
+
+    async def _on_config(self, who: str) -> None:
+        now = self.world.hosts[self._id(who)].running.state.membership
+        voters = [each.member_id for each in now.voters]
+        after = f" after {[each.member_id for each in now.outgoing]}" if now.joint else ""
+        words = f"version {now.version}: {voters}{after} of {[*now.ids]}"
+        self._tell(trio.current_time(), NOBODY, f"m{self._id(who)} decides by {words}")
+
+    async def _on_decided(self, _by: str, *members: str) -> None:
+        await decided_by(self.world, *map(self._id, members), within=60)
+
+    async def _on_removed(self, who: str) -> None:
+        await removed(self.world, self._id(who))
+        self._tell(trio.current_time(), NOBODY, f"m{self._id(who)} knows that it was removed")
+
+    async def _on_wipe(self, who: str) -> None:
+        await self.world.wipe(self._id(who))
+
+    async def _on_port(self, who: str, port: str) -> None:
+        self.world.readdress(self._id(who), int(port), self.world.membership)
+
+    async def _on_reach(self, who: str) -> None:
+        (leader,) = self.world.leaders()
+        end = self.world.hosts[leader].running.status().commit_position
+        host = self.world.hosts[self._id(who)]
+        await self.world.until(lambda: host.running.status().applied_position >= end)
 
 
 def describe(message: Message) -> str:
@@ -285,12 +388,17 @@ async def transcribe(
         patch.setattr(PreVote, "ask_voters", stand_at_once)
     setting = Setting(members=int(members), latency=float(more[1]) if more else 0.0005)
     done: list[str] = []
-    async with open_world(directory, Ledger, setting) as world:
-        player = Player(world)
+    observer = Observer([*range(setting.members)]) if "observed" in events else None
+    async with (
+        open_world(directory, Ledger, setting, observer=observer) as world,
+        trio.open_nursery() as nursery,
+    ):
+        player = Player(world, nursery, messages="without messages" not in events)
         for line in kept:
             done.append(line)
             event = line[1:].strip()
-            if line.startswith(">") and event not in {events[0], "without scouting"}:
+            if line.startswith(">") and event not in {events[0], *HEADS}:
                 await player.play(event)
                 done += player.take()
+        nursery.cancel_scope.cancel()
     return "\n".join(done) + "\n"

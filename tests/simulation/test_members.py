@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
+from quorate.errors import UnknownOutcomeError
 from quorate.node.membership.admission import take_vote
 from quorate.node.protocol.membership import Membership, Seat
 from quorate.simulation.ledger import equal
 from quorate.storage import Identity, VotingRight, VotingStatus, make_store
+from quorate.transport import AppendPosition
 from tests.simulation.members import add, cluster, decided_by, order, removed
 from tests.support.storage_world import open_store, running
 
@@ -82,6 +85,19 @@ async def test_a_store_takes_its_vote_once_although_two_tasks_see_the_claim(
             nursery.start_soon(take)
         assert store.voting_status.kind is VotingRight.VOTER
     assert sorted(taken) == [False, True]
+
+
+async def test_an_order_that_was_begun_is_not_said_to_be_undone(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with cluster(tmp_path, members=5) as world:
+        leader = await world.leader()
+        (leaving, *_) = world.others(leader)
+        undo = world.messages.drop(lambda _s, _r, m: isinstance(m, AppendPosition))
+        with pytest.raises(UnknownOutcomeError, match="begun"):
+            await order(world, f"remove {leaving}", at=leader)
+        undo()
+        await removed(world, leaving)  # it was done
 
 
 async def test_a_leader_without_a_successor_is_replaced(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from ....node.protocol.quorum import VoterId
 from ...watching.facts import Dismissed, Recorded
 from ..base import Invariant
 
@@ -34,9 +35,14 @@ class NotForTheDropped(Invariant):
             )
 
     def _drops(self, member: int, after: Membership) -> bool:
-        rows = self.known.disks[member].configurations
+        disk = self.known.disks[member]
+        rows = disk.configurations
         before = rows[-2][1] if len(rows) > 1 else self.known.first
-        return before.has_vote(member) and not after.has_vote(member)
+        if not before.version:
+            return before.has_vote(member) and not after.has_vote(member)
+        # A store that replaces a lost one is no voter yet, and nobody needs its vote.
+        names = {VoterId(member), VoterId(member, disk.instance)}
+        return bool(names & before.quorums.voters) and not names & after.quorums.voters
 
 
 class RemovedIfCommitted(Invariant):

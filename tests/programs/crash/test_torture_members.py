@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+import trio
 
 from quorate.local.cluster import LocalCluster, MemberProcess
 from quorate.local.member_list import Listed, decode_list_untrusted
@@ -196,10 +197,20 @@ async def test_a_member_that_a_fault_keeps_down_is_not_started(keeper: Keeper) -
 async def test_a_full_disk_may_end_a_member(keeper: Keeper) -> None:
     process = keeper.cluster.members[2]
     assert isinstance(process, FakeProcess)
-    keeper.full.add(2)
     process.status = os.EX_IOERR
+    keeper.full[2] = trio.current_time()
     await keeper.look_after()
     assert (process.starts, keeper.violations) == (1, [])
+
+
+async def test_a_disk_that_was_full_long_ago_is_no_excuse(keeper: Keeper) -> None:
+    process = keeper.cluster.members[2]
+    assert isinstance(process, FakeProcess)
+    process.log.touch()
+    process.status = os.EX_IOERR
+    keeper.full[2] = trio.current_time() - 60
+    await keeper.look_after()
+    assert keeper.violations == [f"member 2 ended by itself with {os.EX_IOERR}: "]
 
 
 # The picture ------------------------------------------------------------------------------------
