@@ -73,6 +73,11 @@ class Follower:
         return self.ready and self.live
 
     @property
+    def fine(self) -> bool:
+        """Whether its last report had no flag but READY."""
+        return self.ready and self.votes and self.has_room
+
+    @property
     def may_take_over(self) -> bool:
         """Whether it follows the live log, and could lead."""
         return self.follows and self.votes and self.heir

@@ -78,7 +78,7 @@ class Reconfiguration:
         handover: hands the leadership over.
 
     Attributes:
-        begun: the order that is done now has a configuration in the log.
+        begun: the order under way is in the log.
     """
 
     def __init__(
@@ -354,7 +354,8 @@ class Reconfiguration:
     def _added(self, now: Membership, seat: Seat) -> tuple[Membership | None, int, str]:
         """Return the configuration with one more seat."""
         for there in now.seats:
-            if _place(there) == _place(seat) and there.role is seat.role:
+            same = (there.host, there.ports) == (seat.host, seat.ports)
+            if same and there.role is seat.role:
                 return None, there.member_id, f"member {there.member_id} has a seat"
             if seat.replaces is not None and seat.replaces == there.replaces:
                 word = f"{IN_FLIGHT}: member {there.member_id} is to replace member {seat.replaces}"
@@ -442,10 +443,6 @@ _OBSTACLES: Final = {
     IN_FLIGHT: "another change of the members is under way",
     NOT_SETTLED: "this leader has just been elected, or hands over",
 }
-
-
-def _place(seat: Seat) -> tuple[str, int, int, int]:
-    return seat.host, seat.member_port, seat.client_port, seat.redirect_port
 
 
 def _state_word(now: Membership, seat: Seat) -> str:
