@@ -244,6 +244,8 @@ class Snapshots:
                 header.end,
             )
             return
+        # If the member ends right now, our nursery may be closed already.
+        await trio.lowlevel.checkpoint_if_cancelled()
         self.writing = 0
         began = trio.current_time()
         # Waits for the cut only. A later cut would have entries that other members' snapshots do

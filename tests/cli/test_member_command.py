@@ -185,7 +185,7 @@ async def test_a_member_that_leaves_is_not_the_one_that_is_asked() -> None:
     leader = FakeLeader()
     other = FakeLeader()
     async with asking(leader) as (leaving,), asking(other) as (stays,):
-        seats = []
+        seats: list[dict[str, object]] = []
         for member_id, connect in ((1, leaving), (2, stays)):
             host, _, port = connect.rpartition(":")
             seats.append(seat(member_id, host=host, client_port=int(port)))

@@ -222,10 +222,8 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
                 machines.has_ended(2)
             if words[1] == "remove":
                 machines.has_ended(int(words[2]))
-            if words[0] == "run" and 9 in machines.hosts:
-                break
         states = {each["member_id"]: each["state"] for each in machines.listed()["members"]}
-        assert states == {1: "standby", 6: "voter", 7: "voter", 8: "voter", 9: "witness"}
+        assert states == {1: "standby", 6: "voter", 7: "voter", 8: "voter"}
         assert not (machines.file(machines.hosts[9]).parent / "tables").exists()
         with redis.Redis(host=machines.hosts[8], port=machines.port) as client:
             assert client.mget("key:0", "key:999") == [b"0", b"999"]
