@@ -70,8 +70,7 @@ from .state_machine.applier import Applier
 from .state_machine.service import kind_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
-from .state_machine.witness import WitnessService, check_role
-from .store_opening import check_arguments, check_service, open_store
+from .store_opening import check_arguments, check_service, open_store, service_of
 from .upkeep.disk_space import DiskSpaceWatch
 from .upkeep.repair import Repair
 from .voter import Voter
@@ -121,15 +120,13 @@ class Member:
         self.store = store
         self.incarnation = rng.getrandbits(64)
         state = self.state = MemberState(config, store)
-        check_role(config, state.configurations)
         links = self.links = self._links(network, rng, kind_of(service))
         self.clocks = Clocks(clock_ms, state)
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
         lane = executor(_write_nothing, delivered=nothing)  # not the log's thread: see H17
-        configurations = state.configurations
         self.snapshots = Snapshots(
-            config, store, self.applier, lane, configurations=configurations, free=free
+            config, store, self.applier, lane, configurations=state.configurations, free=free
         )
         self.actions = Actions(store, self.snapshots, self._on_applied_membership)
         self.voter = Voter(state, store, links, self.clocks)
@@ -616,12 +613,10 @@ async def open_member(
     store = open_store(config, rng, executor)
     # Closed last: the member's tasks write to it until they have ended.
     with closing(store):
-        if config.own.witness:
-            service = WitnessService.in_place_of(service, store)
         member = Member(
             config,
             store=store,
-            service=service,
+            service=service_of(config, store, service),
             network=network or TcpNetwork(),
             rng=rng,
             clock_ms=clock_ms,

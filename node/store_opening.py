@@ -22,7 +22,9 @@ from ..errors import (
 from ..storage import EMPTY_LOG, Identity, Store, VotingRight, VotingStatus, make_store
 from ..storage.lmdb.file_check import DATA_FILE
 from .config.config import NodeConfig
+from .configurations import Configurations
 from .state_machine.service import KEY_VALUE, Service, kind_of
+from .state_machine.witness import WitnessService, check_role
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -119,6 +121,18 @@ def check_arguments(config: object, service: object) -> None:
     if service is not None and (missing or isinstance(service, type)):
         what = f"it has no {', '.join(missing)}" if missing else "this is the class"
         raise ConfigurationError(f"service = {service!r:.80}: expected a Service, but {what}")
+
+
+def service_of(config: NodeConfig, store: Store, service: Service) -> Service:
+    """Return the state machine that a member runs: the given one, unless it is a witness.
+
+    Raises:
+        ConfigurationError: it is a witness by its file, and not by its log.
+    """
+    if not config.own.witness:
+        return service
+    check_role(config, Configurations(config, store))
+    return WitnessService.in_place_of(service, store)
 
 
 def check_service(config: NodeConfig, store: Store, service: Service) -> None:

@@ -300,13 +300,7 @@ async def open_node(
         async with open_member(config, service, rng=rng, clock_ms=_wall_clock_ms) as member:
             yield Node(member, member.state.terminated)
         return
-    store = (
-        WitnessService(KeyValueService.kind)
-        if config.own.witness
-        else KeyValueService.open(
-            config.directory / "tables", cluster=config.cluster, member_id=config.member_id
-        )
-    )
+    store = _key_value_service(config)
     try:
         async with (
             open_member(config, store, rng=rng, clock_ms=_wall_clock_ms) as member,
@@ -324,6 +318,14 @@ async def open_node(
     finally:
         if isinstance(store, KeyValueService):
             store.close()
+
+
+def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
+    if config.own.witness:
+        return WitnessService(KeyValueService.kind)
+    return KeyValueService.open(
+        config.directory / "tables", cluster=config.cluster, member_id=config.member_id
+    )
 
 
 def _client_port(member: Member, config: NodeConfig) -> ClientPort:

@@ -224,5 +224,6 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
                 machines.has_ended(int(words[2]))
         states = {each["member_id"]: each["state"] for each in machines.listed()["members"]}
         assert states == {1: "standby", 6: "voter", 7: "voter", 8: "voter"}
+        assert not (machines.file(machines.hosts[9]).parent / "tables").exists()
         with redis.Redis(host=machines.hosts[8], port=machines.port) as client:
             assert client.mget("key:0", "key:999") == [b"0", b"999"]
