@@ -248,6 +248,10 @@ class Members:
         # It need not become what it was to become.
         self.picture.withdraw(self._machines.find(old.host, old.client_port))
         await self._order(kind, ("remove", str(member)), seen)
+        # Nobody replaces the dead member any more: it comes back.
+        dead = None if old.replaces is None else self._keeper.find(old.replaces)
+        if dead is not None:
+            await self._keeper.release(dead)
 
     async def _demote(self, _: Listed, old: ListedMember) -> None:
         await self._order("demote", ("demote", str(old.member_id)), self._is(old, "standby"))
