@@ -154,11 +154,14 @@ class MemberState:
     @property
     def needs_claim(self) -> bool:
         """Whether our store is not the one that the configuration has for our seat."""
-        seat, own = self.membership.seat(self.member_id), self._instances[self.member_id]
-        if seat is None or (self.membership.version == 0 and self.standby):
+        seat, version = self.membership.seat(self.member_id), self.membership.version
+        if version == 0 and self.standby:
             return False
-        named = self.membership.version == 0 or seat.instance == own
-        return not (named and self.votes)
+        # Without a vote also if we see no seat: our log may end in the history before a restore,
+        # whose configurations are not those of the leader.
+        if not self.votes:
+            return True
+        return version > 0 and seat is not None and seat.name != self.own_store
 
     def speaks_with(self, member: int) -> int:
         """Return the store with which a member speaks; 0 if it was not heard."""

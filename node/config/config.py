@@ -88,6 +88,10 @@ larger, every write waits for more disks, and no failure that really happens is 
 addition."""
 
 
+MAX_HOST_CHARACTERS: Final = 253
+"""Longest host name (RFC 1035). If larger, a configuration of many members does not fit into an
+entry of the log."""
+
 MAX_REPLACE_AFTER: Final = 30 * 24 * 3600.0
 """The longest wait for a lost voter, in seconds. Longer: hardly anybody would wait for it."""
 
@@ -102,10 +106,13 @@ _HOST: Final = Expects(
 
 def _is_host(text: str) -> bool:
     """Return whether a text can be a host: an IP address, or a name (which has no colon)."""
+    # The zone of an address may be any text. But hosts are in the log, and in hellos.
+    if len(text) > MAX_HOST_CHARACTERS or not text.isprintable():
+        return False
     try:
         ip_address(text.partition("%")[0])
     except ValueError:
-        return re.fullmatch(r"[^\s\[\]:/]{1,253}", text) is not None
+        return re.fullmatch(r"[^\s\[\]:/]+", text) is not None
     return True
 
 

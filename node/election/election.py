@@ -148,7 +148,7 @@ async def init(ctx: ElectionContext) -> Next:
     # a state to begin with; see `Member._elections`.
     for holds in ctx.preconditions:
         await holds()
-    if state.alone:
+    if state.alone and state.votes:
         # There is nobody to ask, but the term rises durably as in any other election.
         term = ctx.next_term
         await ctx.voter.promise(NodeState(term, state.member_id))

@@ -497,6 +497,7 @@ class Leadership(Role):
         withheld = {each.member_id for each in self.followers.values() if each.withheld}
         for member in (before - {*self.followers}) | withheld:
             self._catchups.stop(member)
+            self._snapshots.held.pop(member, None)  # or log would be kept for it for ever
 
     def on_receiving(self, member: int) -> None:
         """A part of a long message has come: its sender is alive, though its report waits."""

@@ -174,7 +174,9 @@ def _options(words: list[str], known: set[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for word in words:
         key, _, value = word.partition("=")
-        if key not in known or key in options or (not value and key != "even"):
+        # Only `even` stands alone: `even=no` must not be taken for it.
+        stands = word == key if key == "even" else bool(value)
+        if key not in known or key in options or not stands:
             raise RefusedError(
                 f"member: {word!r}: expected each of {', '.join(sorted(known))} once"
             )

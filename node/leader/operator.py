@@ -171,12 +171,13 @@ def _note_begun(request: Request) -> None:
     request.done = answer
 
 
-def _may_be_repeated(order: Order) -> bool:
+def _may_be_repeated(order: Order, *, begun: bool) -> bool:
     """Say whether the next leader may be asked for what this one has perhaps begun."""
-    # An order about members says what is to be. One that names a version would find another one.
+    # An order about members says what is to be. One that names a version would find another one, if
+    # it was begun.
     match order:
         case ListMembers() | Add() | Promote() | Demote() | Remove() | Move():
-            return order.if_version is None
+            return order.if_version is None or not begun
         case _:
             return False
 
@@ -253,8 +254,9 @@ class Operator:
         waiting = [request for request, _ in self._waiting]
         if running is not None and ended is not None:
             request, order = running
-            if _may_be_repeated(order):
-                if self._reconfiguration.begun:
+            begun = self._reconfiguration.begun
+            if _may_be_repeated(order, begun=begun):
+                if begun:
                     _note_begun(request)
                 waiting.insert(0, request)
             # Only a handover ends a leadership in order. For any other request it came between.

@@ -59,6 +59,9 @@ log = logging.getLogger("quorate.node")
 
 IN_FLIGHT: Final = "in-flight"
 NOT_SETTLED: Final = "not-settled"
+_TOO_FEW: Final = (
+    "would-lose-quorum: too few of the other voters follow; without them nothing could be committed"
+)
 
 
 class Reconfiguration:
@@ -75,7 +78,7 @@ class Reconfiguration:
         handover: hands the leadership over.
 
     Attributes:
-        begun: the order under way is in the log.
+        begun: the order that is done now has a configuration in the log.
     """
 
     def __init__(
@@ -130,6 +133,9 @@ class Reconfiguration:
     def _append(self, after: Membership) -> None:
         """Append a configuration; it is in force when this returns."""
         check(after)
+        # The first one names the stores of the voters. One whose store is not known counts no more.
+        if after.version == 1 and not self._promotion.keeps_quorum(after):
+            raise RefusedError(_TOO_FEW)
         if not after.joint:
             # Before the entry is sent: who loses its vote by it must not get it yet
             # (`Follower.withheld`).
@@ -233,6 +239,8 @@ class Reconfiguration:
             return
         if self._obstacle or self._state.membership.joint or seat.instance == message.instance_id:
             return
+        if message.instance_id != self._state.speaks_with(member):
+            return  # forged, or of a store that has gone since
         now = self._named()
         log.warning(
             "member %d: member %d has the store %016x from now on",
@@ -242,7 +250,10 @@ class Reconfiguration:
         )
         seat = now.seat(member)
         assert seat is not None
-        self._append(with_seat(now, attrs.evolve(seat, instance=message.instance_id)))
+        try:
+            self._append(with_seat(now, attrs.evolve(seat, instance=message.instance_id)))
+        except RefusedError as error:
+            log.warning("member %d: it has to wait: %s", self._state.member_id, error)
 
     # --- orders -----------------------------------------------------------------------------------
 
@@ -253,9 +264,9 @@ class Reconfiguration:
             RefusedError: it cannot be done now; nothing has changed.
             UnknownOutcomeError: it was begun, and is not committed in time.
         """
+        self.begun = False
         if isinstance(order, ListMembers):
             return json.dumps(self._listed())
-        self.begun = False
         await self._settled()
         version = self._state.membership.version
         if order.if_version not in {None, version}:
@@ -264,8 +275,8 @@ class Reconfiguration:
             )
         after, member, done = await self._planned(order)
         if after is not None:
-            self.begun = True
             self._append(after)
+            self.begun = True
             await self._over()
         return json.dumps(
             {"version": self._state.membership.version, "member": member, "done": done}
@@ -343,10 +354,9 @@ class Reconfiguration:
     def _added(self, now: Membership, seat: Seat) -> tuple[Membership | None, int, str]:
         """Return the configuration with one more seat."""
         for there in now.seats:
-            same = attrs.evolve(seat, member_id=there.member_id, instance=there.instance)
-            if there.addresses == seat.addresses and there.role is seat.role:
+            if _place(there) == _place(seat) and there.role is seat.role:
                 return None, there.member_id, f"member {there.member_id} has a seat"
-            if same.replaces is not None and same.replaces == there.replaces:
+            if seat.replaces is not None and seat.replaces == there.replaces:
                 word = f"{IN_FLIGHT}: member {there.member_id} is to replace member {seat.replaces}"
                 raise RefusedError(word)
         if seat.replaces is not None:
@@ -377,13 +387,14 @@ class Reconfiguration:
         after = without_vote(now, member, role=role)
         check(after)
         if not self._promotion.keeps_quorum(after):
-            raise RefusedError(
-                "would-lose-quorum: too few of the other voters follow; without it nothing could "
-                "be committed"
-            )
+            raise RefusedError(_TOO_FEW)
         if member == self._state.member_id:
             # The next leader gets the order: see `Operator.surrender`.
-            await self._handover.to_best(drain=True)
+            try:
+                await self._handover.to_best(drain=True)
+            except RefusedError as error:
+                words = f"member {member} leads, and can't hand over now: {error}"
+                raise RefusedError(f"{NOT_SETTLED}: {words}") from error
         return after
 
     def _listed(self) -> dict[str, Any]:
@@ -431,6 +442,10 @@ _OBSTACLES: Final = {
     IN_FLIGHT: "another change of the members is under way",
     NOT_SETTLED: "this leader has just been elected, or hands over",
 }
+
+
+def _place(seat: Seat) -> tuple[str, int, int, int]:
+    return seat.host, seat.member_port, seat.client_port, seat.redirect_port
 
 
 def _state_word(now: Membership, seat: Seat) -> str:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
@@ -163,6 +164,12 @@ class Membership:
             seat for seat in self.seats if seat.is_to_vote and seat.name not in self.voters
         )
 
+    @property
+    def meant(self) -> set[int]:
+        """The members that will have a vote once all that join have taken their places."""
+        to_vote = [seat for seat in self.seats if seat.is_to_vote]
+        return {seat.member_id for seat in to_vote} - {seat.replaces for seat in to_vote}
+
     def is_removed(self, member_id: int) -> bool:
         """Say whether a member had a seat once, and has none now."""
         # By its id alone: ids are never used again. In version 0 nobody was removed.
@@ -226,8 +233,10 @@ def promoted(now: Membership, members: Collection[int]) -> Membership:
     A member that one of them replaces leaves. Another store of the same member is no voter any
     more.
     """
-    new = [seat for seat in now.seats if seat.member_id in members]
-    leave = {seat.replaces for seat in new}
+    joining = [seat for seat in now.seats if seat.member_id in members]
+    leave = {seat.replaces for seat in joining}
+    # A joiner may be replaced by another one before it has become a voter.
+    new = [seat for seat in joining if seat.member_id not in leave]
     gone = {seat.member_id for seat in new} | leave
     stay = [voter for voter in now.voters if voter.member_id not in gone]
     seats = tuple(
@@ -278,7 +287,7 @@ def check(after: Membership) -> None:
     voters = {voter.member_id for voter in after.voters}
     if not voters:
         raise RefusedError("last-voter: a cluster needs at least one member with a vote")
-    if len({seat.member_id for seat in after.seats if seat.is_to_vote}) > MAX_VOTERS:
+    if len(after.meant) > MAX_VOTERS:
         raise RefusedError(f"too-many: expected at most {MAX_VOTERS} members with a vote")
     if len(after.seats) > MAX_SEATS:
         raise RefusedError(f"too-many: expected at most {MAX_SEATS} members")
@@ -297,10 +306,8 @@ def _check_witnesses(after: Membership) -> None:
     Raises:
         RefusedError: they would be.
     """
-    replaced = {seat.replaces for seat in after.seats}
-    meant = {seat.member_id for seat in after.seats if seat.is_to_vote} - replaced
     witnesses = {seat.member_id for seat in after.seats if seat.role is MemberRole.WITNESS}
-    for voters in ({voter.member_id for voter in after.voters}, meant):
+    for voters in ({voter.member_id for voter in after.voters}, after.meant):
         # What a majority of witnesses commits is perhaps applied nowhere, and then pruned.
         if len(voters & witnesses) > len(voters) // 2:
             raise RefusedError(
@@ -312,6 +319,8 @@ def _check_witnesses(after: Membership) -> None:
 
 # --- as an entry of the log -----------------------------------------------------------------------
 
+
+_INSTANCE: Final = re.compile("[0-9a-f]{16}")
 
 _NO_NUMBER: Final = (ValueError, OverflowError)
 """What `int` raises for what is no number, and for an infinite one, which JSON may hold."""
@@ -332,7 +341,8 @@ def encode_membership(value: Membership) -> bytes:
         "founders": {str(member): _hex(instance) for member, instance in value.founders},
         "floor": value.floor,
     }
-    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    # Not escaped: a host may be any text of its length, and would get six times as long.
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode_membership_untrusted(payload: bytes) -> Membership | None:
@@ -353,7 +363,7 @@ def decode_membership_untrusted(payload: bytes) -> Membership | None:
             _voters_untrusted(body["outgoing"]),
             _number(body["version"], 1 << 62),
             _number(body["next_id"], 1 << 31),
-            tuple(sorted((int(each), int(store, 16)) for each, store in body["founders"].items())),
+            _founders_untrusted(body["founders"]),
             LogEnd(*map(int, body["floor"])),
         )
         _check_shape(value)
@@ -363,7 +373,12 @@ def decode_membership_untrusted(payload: bytes) -> Membership | None:
 
 
 def _check_shape(value: Membership) -> None:
-    if not value.voters or len(value.seats) > MAX_SEATS or [*value.ids] != sorted({*value.ids}):
+    if (
+        not value.version
+        or not value.voters
+        or len(value.seats) > MAX_SEATS
+        or [*value.ids] != sorted({*value.ids})
+    ):
         raise ValueError(f"seats {value.ids}, voters {value.voters}")
 
 
@@ -382,12 +397,30 @@ def _number(value: object, limit: int) -> int:
 
 
 def _voters_untrusted(pairs: list[tuple[int, str]]) -> tuple[VoterId, ...]:
-    return tuple(VoterId(_number(member, 1 << 31), int(store, 16)) for member, store in pairs)
+    found = tuple(
+        VoterId(_number(member, 1 << 31), _instance_untrusted(store)) for member, store in pairs
+    )
+    # Named with their stores, all of them: a store that nobody has named could be counted twice.
+    if not all(voter.instance_id for voter in found):
+        raise ValueError(f"voters {pairs}: expected a store for each")
+    return found
+
+
+def _founders_untrusted(founders: dict[str, str]) -> tuple[tuple[int, int], ...]:
+    pairs = founders.items()
+    return tuple(sorted((_number(int(m), 1 << 31), _instance_untrusted(s)) for m, s in pairs))
+
+
+def _instance_untrusted(text: str) -> int:
+    if not _INSTANCE.fullmatch(text):
+        raise ValueError(f"store {text!r}: expected 16 hex digits")
+    return int(text, 16)
 
 
 def _seat_untrusted(seat: dict[str, Any]) -> Seat:
     host = seat["host"]
-    if not isinstance(host, str) or not 0 < len(host) <= MAX_HOST_CHARACTERS:
+    fits = isinstance(host, str) and 0 < len(host) <= MAX_HOST_CHARACTERS
+    if not fits or not host.isprintable():
         raise ValueError(f"host {host!r}")
     replaces = seat["replaces"]
     return Seat(
@@ -398,7 +431,7 @@ def _seat_untrusted(seat: dict[str, Any]) -> Seat:
         redirect_port=_number(seat["redirect_port"], 1 << 16),
         priority=_number(seat["priority"], 1 << 31),
         role=MemberRole(seat["role"]),
-        instance=int(seat["instance"], 16),
+        instance=_instance_untrusted(seat["instance"]),
         replaces=None if replaces is None else _number(replaces, 1 << 31),
         even=bool(seat["even"]),
     )

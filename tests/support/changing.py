@@ -30,10 +30,11 @@ async def order(world: World[Ledger], words: str, *, at: int | None = None) -> d
     return answer
 
 
-async def add(world: World[Ledger], words: str = "", *, start: bool = True) -> int:
+async def add(world: World[Ledger], words: str = "", *, start: bool = True, host: str = "") -> int:
     """Give a member a seat, and start it on a new machine; return its id."""
     member = world.membership.next_id
-    answer = await order(world, f"add host=h{member} member_port=7000 client_port=6000 {words}")
+    name = host or f"h{member}"
+    answer = await order(world, f"add host={name} member_port=7000 client_port=6000 {words}")
     assert answer["member"] == member
     await world.until(lambda: world.membership.seat(member) is not None)
     if start:

@@ -10,9 +10,13 @@ import trio
 
 from quorate.errors import RefusedError, RequestError
 from quorate.node.config.config import SnapshotPolicy
+from quorate.node.protocol.membership import MemberRole
 from quorate.simulation.ledger import Ledger, equal, open_ledgers
+from quorate.storage import verify
+from quorate.storage.log.founding import force
 from quorate.transport import AppendPosition
 from tests.support.changing import add, complete, gone, grow, is_standby, order, seat, voters, waits
+from tests.support.founding import new_cluster
 from tests.support.settled import settled
 
 if TYPE_CHECKING:
@@ -388,3 +392,36 @@ async def test_a_cluster_that_stops_in_the_middle_of_a_change_ends_it(
     assert voters(world) == [i for i in (0, 1, 2) if i != out]
     await gone(world, out)
     await write(world, b"one")
+
+
+# --- another history ------------------------------------------------------------------------------
+
+
+async def test_a_forced_quorum_forgets_the_configurations_before(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        await world.start()
+        await write(world, b"one")
+        leader = await world.settled()
+        new = await add(world, "role=standby")
+        await world.until(lambda: seat(world, new).instance != 0)
+        await equal(world, [b"one"])
+        assert world.hosts[leader].running.state.membership.version == 2
+        await world.kill(*world.running())
+        for i in world.others(leader, new):
+            directory = world.hosts[i].config.directory
+            directory.rename(directory.with_name(f"old-{i}"))
+        store = world.hosts[leader].config.directory / "log"
+        force(store, instance_id=77, timestamp_ms=5)
+        assert verify(store).ok
+        world.replace_disk(new)  # its machine serves again
+        del world.hosts[new]
+        founders = [*world.hosts]
+        await world.start(*founders)
+        await write(world, b"two")
+        assert {world.hosts[i].running.state.membership.version for i in founders} == {0}
+        # The next change begins with the members of the new history.
+        newer = await add(world, "role=standby")
+        await equal(world, [b"one", b"two"])
+        assert seat(world, newer).role is MemberRole.STANDBY

@@ -42,7 +42,10 @@ def test_it_is_read_as_it_was_written() -> None:
 
 def test_the_longest_one_is_read() -> None:
     host = "h" * MAX_HOST_CHARACTERS
-    seats = tuple(Seat(2**31 - 1 - n, host, 65535, 65534, 65533, 1000) for n in range(MAX_SEATS))
+    seats = tuple(
+        Seat(2**31 - 1 - n, host, 65535, 65534, 65533, 1000, instance=2**64 - 1)
+        for n in range(MAX_SEATS)
+    )
     voters = tuple(seat.name for seat in seats)[:9]
     longest = attrs.evolve(VALUE, seats=seats[::-1], voters=voters, outgoing=voters)
     assert len(encode_membership(longest)) <= MAX_PAYLOAD_BYTES
