@@ -414,6 +414,11 @@ class Member:
             # An order that came through such a member is answered first, over these links. And the
             # configuration counts as applied only when this action is over.
             await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
+            # So is what it had forwarded before: on a slow disk that takes longer, and what is not
+            # answered then has an unknown outcome. Bounded: a quorum may be gone.
+            with trio.move_on_after(self.state.timeouts.leader_heartbeat_timeout):
+                await self.applier.applied(self.store.submitted_position)
+                await self.links.flush()
             self.links.judge_anew()
 
     async def _leave(self) -> Never:
