@@ -23,10 +23,9 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Never
 
-import attrs
 import trio
 
-from ..errors import RefusedError, RemovedError, check_interpreter
+from ..errors import RefusedError, check_interpreter
 from ..storage import ThreadExecutor, VotingRight
 from ..storage.lmdb.environment import free_bytes
 from ..storage.writing.executor import nothing
@@ -54,6 +53,7 @@ from .leader.leadership import Leadership
 from .member_status import Status
 from .membership.admission import take_vote
 from .membership.founding import Founders
+from .membership.removal import Removal
 from .one_error import one_error
 from .protocol.membership import MemberRole
 from .protocol.states import State
@@ -140,14 +140,12 @@ class Member:
         self._ask = Calls(self.submit).ask
         self._disk_space = DiskSpaceWatch(state, store, free)
         self._install = self._snapshot_install()
-        pace = SharedRate(config.limits.reader_bytes_per_second)
-        self._server = Server(state, store, self.applier, self.snapshots, self.repair, pace)
+        self._server = self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
-        self._removed = trio.Event()
-        self._removed_by = ""
+        self.removal = Removal(store)
         # Last, because they call the parts made above.
         store.on_durable = self._on_durable
         store.on_membership = self._on_membership
@@ -172,6 +170,11 @@ class Member:
             history=self.store.voting_status.history,
             service=service,
         )
+
+    def _make_server(self) -> Server:
+        """Make what serves our log and our snapshots to others."""
+        pace = SharedRate(self.config.limits.reader_bytes_per_second)
+        return Server(self.state, self.store, self.applier, self.snapshots, self.repair, pace)
 
     def _snapshot_install(self) -> SnapshotInstall:
         """Make what fetches snapshots from other members."""
@@ -263,7 +266,7 @@ class Member:
                 consensus.start_soon(self.applier.run, self.actions.act)
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
-                consensus.start_soon(self._leave)
+                consensus.start_soon(self.removal.run)
                 consensus.start_soon(self._part)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
@@ -343,8 +346,7 @@ class Member:
 
     def on_removed(self, member: int, reason: str) -> None:
         """Note that a member says that we were removed from the cluster."""
-        self._removed_by = f"member {member} says: {reason}"
-        self._removed.set()
+        self.removal.heard(member, reason)
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
@@ -420,22 +422,6 @@ class Member:
                 await self.applier.applied(self.store.submitted_position)
                 await self.links.flush()
             self.links.judge_anew()
-
-    async def _leave(self) -> Never:
-        """Wait until we are told that we were removed; then end the member.
-
-        Raises:
-            RemovedError: we were.
-        """
-        await self._removed.wait()
-        # Durable, so that it is not tried again after a restart. Based on what was submitted: our
-        # store may be getting its vote in this moment.
-        status = self.store.submitted.voting_status
-        await self.store.save_voting_status(attrs.evolve(status, kind=VotingRight.REMOVED))
-        raise RemovedError(
-            f"member {self.config.member_id} is no part of cluster {self.config.cluster!r} any "
-            f"more: {self._removed_by}"
-        )
 
     def _on_durable(self, position: int) -> None:
         # First: it reports or commits, for which clients wait.
@@ -605,15 +591,14 @@ async def open_member(
         clock_ms: milliseconds since the epoch; the log's time follows it while this member leads.
         network: TCP unless given.
         executor: writes to disk on a thread unless given.
-        free: returns the bytes that are free on the disk of a directory; asks the system unless
-            given.
+        free: returns the bytes that are free on the disk of a directory; the system's by default.
 
     Raises:
         ConfigurationError: `config` is no NodeConfig, or `service` has not all methods of one.
         StorageError: the store is another member's, is in use, or is damaged.
+        RemovedError: the member was removed from its cluster.
         OSError: its address can't be bound.
     """
-    check_interpreter()
     check_arguments(config, service)
     store = open_store(config, rng, executor)
     # Closed last: the member's tasks write to it until they have ended.

@@ -18,6 +18,7 @@ from ..errors import (
     RemovedError,
     StorageError,
     StoreMismatchError,
+    check_interpreter,
 )
 from ..storage import EMPTY_LOG, Identity, Store, VotingRight, VotingStatus, make_store
 from ..storage.lmdb.file_check import DATA_FILE
@@ -109,11 +110,14 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
 
 
 def check_arguments(config: object, service: object) -> None:
-    """Refuse arguments that are no configuration or no service; None is the key-value service.
+    """Refuse arguments that are no configuration or no service, and Python without assertions.
+
+    None is the key-value service.
 
     Raises:
         ConfigurationError: it names what is missing.
     """
+    check_interpreter()
     if not isinstance(config, NodeConfig):
         raise ConfigurationError(f"config = {config!r:.80}: expected a NodeConfig; see load_config")
     needed = [name for name in vars(Service) if not name.startswith("_")]

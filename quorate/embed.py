@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from .errors import ConfigurationError, check_interpreter
+from .errors import ConfigurationError
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
@@ -292,8 +292,8 @@ async def open_node(
         StorageError: the store is in use, is damaged, or belongs to another member.
         OSError: a host name cannot be resolved, or an address cannot be bound.
         SafetyViolationError: the member stopped, rather than lose data.
+        RemovedError: it was removed from its cluster.
     """
-    check_interpreter()
     check_arguments(config, service)
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     if service is not None:
