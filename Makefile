@@ -83,7 +83,7 @@ model: $(dev) ## explore every state of the election model, larger than make tes
 spin: ## have SPIN check docs/model/elector.pml (Debian: apt install spin gcc)
 	@docs/model/check.sh
 
-bench: $(dev) $(pipeline) ## all benches, their tables and plots, half an hour; ARGS=--quick
+bench: $(dev) $(pipeline) ## all benches, their tables and plots, an hour; ARGS=--quick
 	@$(BIN)/python -m bench $(ARGS)
 
 bench-peers: $(dev) $(pipeline) ## the same, compared with etcd and RedisRaft, if found; ARGS="--redisraft FILE.so"

@@ -31,6 +31,7 @@ BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("runs.catchup",),
     ("runs.restart",),
     ("runs.snapshot",),
+    ("runs.members",),
     ("runs.storage",),
     ("runs.transport",),
     ("runs.growth", "--by", "keys"),

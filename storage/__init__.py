@@ -37,7 +37,7 @@ from .rows.membership import MAX_MEMBERSHIP_BYTES, MembershipRow
 from .rows.term_table import ForcedRow, SnapshotRow, TermRow
 from .rows.vote import NodeState
 from .rows.voting_status import VotingRight, VotingStatus
-from .snapshots.file import SnapshotHead, SnapshotReader, Summary, head_of
+from .snapshots.file import NO_STATE, SnapshotHead, SnapshotReader, Summary, head_of
 from .snapshots.folder import SnapshotFolder, SnapshotWriter, Transfer
 from .tools.describe import Description, DumpedBatch, describe, dump
 from .tools.verify import Finding, VerifyReport, verify
@@ -50,6 +50,7 @@ __all__ = [
     "HEADER_BYTES",
     "MAX_BATCH_BYTES",
     "MAX_MEMBERSHIP_BYTES",
+    "NO_STATE",
     "BatchHeader",
     "CheckedEntries",
     "Description",

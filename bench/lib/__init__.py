@@ -3,6 +3,7 @@
 - ``harness`` has options, working directories and results; ``measuring`` has loads and instruments.
 - ``checking`` and ``acknowledged`` check that nothing acknowledged was lost.
 - ``filling`` sets the keys; ``crowd`` and ``crowds`` are clients that count every outcome.
+- ``changing`` runs clusters whose members change; ``writers`` and ``written`` are its clients.
 - ``competitors`` and ``storage_peers`` run other products under the same load.
 
 Nothing here measures by itself. Read ``harness.py`` and ``measuring.py`` first.

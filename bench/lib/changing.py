@@ -31,8 +31,8 @@ from quorate.node.config.config import MemberConfig, NodeConfig, load_config
 
 MEMBERS: Final = 3
 READY_SECONDS: Final = 60.0
-"""How long a step may take. If smaller, a busy machine fails. If larger, a step that never ends holds
-up the bench."""
+"""How long a step may take. If smaller, a busy machine fails. If larger, a step that never ends
+holds up the bench."""
 
 TRY_SECONDS: Final = 0.1
 GROUP: Final = 500
@@ -226,7 +226,7 @@ class Quorate:
             values: dict[bytes, bytes] = {}
             async with open_resp(place.host, place.client_port) as client:
                 await client.call("READONLY")  # its own state, not that of the leader
-                for group in grouped(key for key, _ in written.keys()):
+                for group in grouped(key for key, _ in written.pairs()):
                     found = await values_of(client, group)
                     pairs = zip(group, found, strict=True)
                     values |= {key: one for key, one in pairs if isinstance(one, bytes)}
@@ -435,9 +435,9 @@ class Etcd:
             )
 
     async def _add_learner(self, machine: int) -> str:
-        """Give a learner its seat, as soon as etcd regards its members as healthy; return its id."""
-        words = ("member", "add", f"m{machine}", "--learner", "-w", "json")
-        words = (*words, f"--peer-urls={self._urls(machine)[1]}")
+        """Give a learner its seat, once etcd regards its members as healthy; return its id."""
+        words = ["member", "add", f"m{machine}", "--learner", "-w", "json"]
+        words.append(f"--peer-urls={self._urls(machine)[1]}")
         said = json.loads(await repeated("member add", lambda: self._try(*words)))
         return f"{said['member']['ID']:x}"
 

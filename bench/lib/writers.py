@@ -11,11 +11,15 @@ The kinds:
   addresses are where it begins. What it raises is counted, and its next write has a new number.
 - `resp` and `etcd`: one epoll loop without a framework, in plain RESP or for etcd's JSON gateway.
   They begin at the first three addresses. A client that gets an error, is cut off, or has no reply
-  for as long as redis-py waits, repeats the write at another address, chosen at random.
+  for a second, repeats the write at another address, chosen at random.
 
 It prints `ready` once each client has a reply, and ends after SECONDS, or at SIGTERM, with the
 replies that are still due. FILE gets the results as JSON: see :mod:`written`.
 """
+
+# redis-py is typed in parts only
+# mypy: disable-error-code="no-untyped-call"
+# pyright: reportUnknownMemberType=false
 
 import base64
 import gc
@@ -29,6 +33,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final, TypeAlias
@@ -38,9 +43,9 @@ import attrs
 VALUE: Final = b"x" * 240
 """The end of each value; a number of 16 digits precedes it."""
 
-PATIENCE_SECONDS: Final = 5.0
-"""How long a client waits for a reply: redis-py's default. Smaller: a pause counts as errors. Larger:
-one lost reply may hide a whole pause."""
+PATIENCE_SECONDS: Final = 1.0
+"""How long a client of RESP or JSON waits for a reply. If smaller, a pause counts as errors. If
+larger, a cluster that loses the requests of all clients seems to pause for as long as they wait."""
 
 RETRY_SECONDS: Final = 0.01
 """The pause before a write is repeated, as redis-py's first one. Smaller: clients that are refused
@@ -89,6 +94,23 @@ class Tally:
         self.errors[re.sub(r"\d{3,}", "N", text)[:100]] += 1
 
 
+@attrs.frozen
+class Job:
+    """What the clients are to do.
+
+    Args:
+        clients: their number.
+        until: when they end (`time.monotonic`).
+        name: their keys begin with it.
+        addresses: where they find the cluster.
+    """
+
+    clients: int
+    until: float
+    name: str
+    addresses: Sequence[Address]
+
+
 # --- redis-py -------------------------------------------------------------------------------------
 
 
@@ -105,22 +127,20 @@ class Numbers:
     open: list[int] = attrs.field(factory=list[int])
 
 
-def run_redis_py(
-    tally: Tally, clients: int, until: float, name: str, addresses: Sequence[Address]
-) -> list[Numbers]:
+def run_redis_py(tally: Tally, job: Job) -> list[Numbers]:
     """Run the clients as threads."""
     from redis.cluster import ClusterNode, RedisCluster  # noqa: PLC0415 - only this kind needs it
     from redis.exceptions import RedisError  # noqa: PLC0415
 
-    numbers = [Numbers() for _ in range(clients)]
-    ready = threading.Barrier(clients + 1)
+    numbers = [Numbers() for _ in range(job.clients)]
+    ready, name = threading.Barrier(job.clients + 1), job.name
 
     def run(client: int, mine: Numbers) -> None:
-        nodes = [ClusterNode(host, port) for host, port in addresses]
+        nodes = [ClusterNode(host, port) for host, port in job.addresses]
         redis = RedisCluster(startup_nodes=nodes)
         redis.set(f"{name}:{client}:0", b"%016d%s" % (0, VALUE))
         ready.wait()
-        while not tally.ending and time.monotonic() < until:
+        while not tally.ending and time.monotonic() < job.until:
             mine.sent += 1
             began = time.monotonic()
             try:
@@ -224,16 +244,10 @@ class Client:
 class Loop:
     """All clients of RESP or of JSON."""
 
-    def __init__(
-        self,
-        protocol: Protocol,
-        tally: Tally,
-        clients: int,
-        name: str,
-        addresses: Sequence[Address],
-    ) -> None:
+    def __init__(self, protocol: Protocol, tally: Tally, job: Job) -> None:
+        clients, addresses = job.clients, job.addresses
         self._protocol, self._tally = protocol, tally
-        self._name = name.encode()
+        self._name, self._until = job.name.encode(), job.until
         self._addresses = addresses
         self._epoll = select.epoll()
         self._by_file: dict[int, Client] = {}
@@ -241,12 +255,12 @@ class Loop:
         self._random = Random(0)
         self.clients = [Client(i, i % min(BEGIN, len(addresses))) for i in range(clients)]
 
-    def run(self, until: float) -> None:
+    def run(self) -> None:
         """Write until the end, and wait for the last replies."""
         for client in self.clients:
             self._again.append((0.0, client))
         told, tally = False, self._tally
-        while not tally.ending and time.monotonic() < until:
+        while not tally.ending and time.monotonic() < self._until:
             self._turn()
             tally.ending |= len(tally.acknowledged) >= MOST_WRITES
             if not told and all(client.sent > 1 for client in self.clients):
@@ -337,17 +351,10 @@ class Loop:
         self._again.append((time.monotonic() + RETRY_SECONDS, client))
 
 
-def run_loop(
-    protocol: Protocol,
-    tally: Tally,
-    clients: int,
-    until: float,
-    name: str,
-    addresses: Sequence[Address],
-) -> list[Numbers]:
+def run_loop(protocol: Protocol, tally: Tally, job: Job) -> list[Numbers]:
     """Run the clients in one loop."""
-    loop = Loop(protocol, tally, clients, name, addresses)
-    loop.run(until)
+    loop = Loop(protocol, tally, job)
+    loop.run()
     # A write is repeated until it is acknowledged, so only the last one may be open.
     return [Numbers(one.sent, [one.sent] * bool(one.began)) for one in loop.clients]
 
@@ -364,13 +371,13 @@ def main(words: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, end)
     gc.freeze()
     gc.disable()  # a collection would look like a pause of the cluster
-    until = time.monotonic() + float(seconds)
-    runs: dict[str, Callable[[], list[Numbers]]] = {
-        "redis-py": lambda: run_redis_py(tally, int(clients), until, name, addresses),
-        "resp": lambda: run_loop(Resp(), tally, int(clients), until, name, addresses),
-        "etcd": lambda: run_loop(Etcd(), tally, int(clients), until, name, addresses),
+    job = Job(int(clients), time.monotonic() + float(seconds), name, addresses)
+    runs: dict[str, Callable[[Tally, Job], list[Numbers]]] = {
+        "redis-py": run_redis_py,
+        "resp": partial(run_loop, Resp()),
+        "etcd": partial(run_loop, Etcd()),
     }
-    numbers = runs[kind]()
+    numbers = runs[kind](tally, job)
     found = attrs.asdict(tally) | {"clients": [attrs.astuple(one) for one in numbers]}
     Path(file).write_text(json.dumps(found), encoding="utf-8")
 

@@ -15,11 +15,11 @@ import attrs
 import trio
 
 from bench.lib.checking import LostError
-from bench.lib.writers import PATIENCE_SECONDS, READY_SECONDS, VALUE, Address
+from bench.lib.writers import READY_SECONDS, VALUE, Address
 
 Kind: TypeAlias = Literal["redis-py", "resp", "etcd"]
 
-END_SECONDS: Final = 6 * PATIENCE_SECONDS
+END_SECONDS: Final = 30.0
 """How long clients have for their last replies. If smaller, those of redis-py that still retry are
 lost. If larger, a cluster that does not answer holds up the bench."""
 
@@ -70,7 +70,7 @@ class Written:
         first, last = bisect_left(self.acknowledged, since), bisect_left(self.acknowledged, until)
         return (last - first) / (until - since)
 
-    def keys(self) -> Iterator[tuple[bytes, bytes]]:
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the keys that must be there, with their values."""
         for client, (sent, unacknowledged) in enumerate(self.clients):
             skipped = {*unacknowledged}
@@ -85,7 +85,7 @@ class Written:
         Raises:
             LostError: a key is missing, or has another value.
         """
-        wrong = [key.decode() for key, value in self.keys() if values.get(key) != value]
+        wrong = [key.decode() for key, value in self.pairs() if values.get(key) != value]
         if wrong:
             raise LostError(
                 f"{where}: {len(wrong)} of {len(self.acknowledged)} acknowledged writes are not "
@@ -144,7 +144,8 @@ async def open_writers(
     finally:
         if process.poll() is None:
             process.kill()
-        await process.stdout.aclose() if process.stdout else None
+        if process.stdout is not None:
+            await process.stdout.aclose()
     found = json.loads(file.read_text(encoding="utf-8"))
     file.unlink()
     writers.written = Written(

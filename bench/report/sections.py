@@ -104,6 +104,58 @@ def failover(results: Results) -> str:
     return table(rows, (*columns, *more, ("load before", "load_before", ".1f")))
 
 
+def members(results: Results) -> str:
+    """Members that come and go under load."""
+    parts = (
+        ("walk", "three members walk onto new machines", "walks", "replacement s, median"),
+        ("leader", "the leader is removed", "times", "removal s, median"),
+    )
+    tables: list[str] = []
+    for part, title, times, change in parts:
+        if rows := _in_ms(results, part):
+            columns: tuple[Column, ...] = ((title, part, "s"), (times, "times", "d"))
+            tables.append(table(rows, (*columns, *_SEEN, (change, "change_s", ".1f"), *_ENDS)))
+    if rows := _in_ms(results, "wrong"):
+        tables.append(table(rows, _WRONG))
+    return "\n\n".join(tables)
+
+
+_SEEN: Final[tuple[Column, ...]] = (
+    ("pause ms, median", "median_ms", ",.0f"),
+    ("longest", "longest_ms", ",.0f"),
+    ("longest before", "steady_ms", ",.0f"),
+    ("slowest write ms", "slowest_ms", ",.0f"),
+    ("errors", "errors", ",d"),
+    ("cut off", "cut", ",d"),
+    ("no reply in time", "silent", ",d"),
+)
+_ENDS: Final[tuple[Column, ...]] = (
+    ("longest", "longest_change_s", ".1f"),
+    ("exit statuses", "statuses", "s"),
+    ("writes a second before", "rate_before", ",.0f"),
+    ("during", "rate", ",.0f"),
+    ("load", "load", ".1f"),
+)
+_WRONG: Final[tuple[Column, ...]] = (
+    ("a member at a wrong address", "wrong", "s"),
+    ("times", "times", "d"),
+    ("writes a second without", "without", ",.0f"),
+    ("with it", "with", ",.0f"),
+    ("ratio", "ratio", ".2f"),
+    ("load", "load", ".1f"),
+)
+
+
+def _in_ms(results: Results, part: str) -> list[Row]:
+    """Return the rows of a part, with their pauses in ms."""
+    names = ("median", "longest", "steady", "slowest")
+    return [
+        {**row, **{f"{name}_ms": 1000 * row[f"{name}_s"] for name in names if f"{name}_s" in row}}
+        for row in results.rows
+        if part in row
+    ]
+
+
 def steady(results: Results) -> str:
     """Whether a busy machine holds elections."""
     columns = (
@@ -342,6 +394,7 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "cluster": cluster,
     "peers": peers,
     "failover": failover,
+    "members": members,
     "steady": steady,
     "growth-members": growth("members", "members"),
     "growth-values": growth("value_bytes", "bytes of a value"),

@@ -22,6 +22,7 @@ import os
 import shutil
 import statistics
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -40,7 +41,7 @@ from bench.lib.written import Kind, Written, open_writers
 from bench.report.results import Row
 
 CLIENTS: Final = 64
-STEADY_SECONDS: Final = 2.0
+STEADY_SECONDS: Final = 1.5
 """Writes before the first change and after the last one. If smaller, the rate before is a guess."""
 
 AFTER_SECONDS: Final = 2.0
@@ -205,7 +206,6 @@ async def lose_leader(case: Case, cluster: Changing, place: Path, name: str) -> 
 
 async def misdirect(case: Case, cluster: Changing, place: Path, name: str) -> tuple[float, float]:
     """Add a member at a wrong address; return the writes a second without it, and with it."""
-    without: list[float] = []
     async with open_writers(
         case.kind, place, name, cluster.addresses, clients=CLIENTS, seconds=LONGEST_SECONDS
     ) as writers:
@@ -216,8 +216,7 @@ async def misdirect(case: Case, cluster: Changing, place: Path, name: str) -> tu
         stretches.append(await _stretch())
     await cluster.check(writers.found)
     before, during, after = (writers.found.rate(*stretch) for stretch in stretches)
-    without += [before, after]
-    return statistics.mean(without), during
+    return statistics.mean([before, after]), during
 
 
 async def _stretch() -> tuple[float, float]:
@@ -300,8 +299,10 @@ async def wrongs(bench: Bench, cases: Sequence[Case], turns: int) -> None:
         pairs: list[tuple[float, float]] = []
         async with case.opener(bench.place / "wrong") as cluster:
             await cluster.leader()
-            for turn in range(turns):
-                pairs.append(await misdirect(case, cluster, bench.place, f"wrong-{turn}"))
+            pairs += [
+                await misdirect(case, cluster, bench.place, f"wrong-{turn}")
+                for turn in range(turns)
+            ]
         shutil.rmtree(bench.place / "wrong")
         without, during = zip(*pairs, strict=True)
         bench.found(
@@ -352,14 +353,14 @@ async def main(
     times
         How often the leader is removed.
     part
-        What to measure; results are written only for all parts.
+        What to measure. The results of a part are written to the directory of temporary files.
     ours_only
         Leave out etcd.
     """
     if options.quick:
         turns, times = 1, 3
     if set(part) != set(PARTS) or ours_only:
-        options = attrs.evolve(options, figures=Path(os.devnull))
+        options = attrs.evolve(options, figures=Path(tempfile.gettempdir()))
     with open_bench("members", options, members=MEMBERS, clients=CLIENTS, turns=turns) as bench:
         cases = cases_of(bench, ours_only=ours_only)
         if "walk" in part:

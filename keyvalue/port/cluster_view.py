@@ -139,13 +139,9 @@ class _View:
             # Clients try the first member first. This member parks or forwards their requests; a
             # dead leader refuses connections, and redis-py would give up during the election.
             own = self.topology.own_id
-            self.members = sorted(
-                self.members,
-                key=lambda member: (
-                    member.member_id != own,
-                    not self._connected.get(member.member_id, False),
-                ),
-            )
+            # A witness does not list itself: a member that answers comes first in its place.
+            near = {own} if not self.topology.witness else {*filter(self._connected.get, known)}
+            self.members = sorted(self.members, key=lambda member: member.member_id not in near)
         self._offsets = {member_id: peer.append_position for member_id, peer in known.items()}
         self._offsets[self.topology.own_id] = self.status.append_position
 

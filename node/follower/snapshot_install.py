@@ -84,6 +84,7 @@ class SnapshotInstall:
         self._applier = applier
         self._snapshots = snapshots
         self._voter = voter
+        self._reminded_at = float("-inf")
 
     async def install(self, leader_id: int, oldest: int) -> SnapshotHead:
         """Fetch a snapshot from which the leader's log goes on, and begin anew with it.
@@ -110,29 +111,26 @@ class SnapshotInstall:
                 # outlives this role.
                 await self._snapshots.install(head)
                 return head
-        raise TransportError(self._missing(leader_id, linked))
-
-    def _missing(self, leader_id: int, linked: list[int]) -> str:
-        """Say that no member has a snapshot for us, and what helps."""
-        words = "no member has sent a snapshot that the leader's log goes on from"
         seat = self._state.membership.seat(leader_id)
-        if seat is None or seat.role is not MemberRole.WITNESS:
-            return words
-        without = sorted({*self._state.peers} - {*linked})
-        return (
-            f"{words}. Member {leader_id}, which leads, is a witness and has none: start the "
-            f"members with tables that do not run, of members {without or 'none'}"
-        )
+        if seat is not None and seat.role is MemberRole.WITNESS:
+            self._remind(
+                f"member {self._state.member_id}: its log is too old for that of member "
+                f"{leader_id}, a witness, which has no snapshot; until another member with tables "
+                f"runs, the cluster takes no writes. Not reached: members "
+                f"{sorted({*self._state.peers} - {*linked})}"
+            )
+        raise TransportError("no member has sent a snapshot that the leader's log goes on from")
 
     async def reload(self) -> None:
         """Return once the service has a state to begin with."""
-        reminded_at = float("-inf")
         while self._applier.wanting:
             head = await self._fetch_from_any()
             if head is None:
-                if trio.current_time() - reminded_at >= REMIND_SECONDS:
-                    reminded_at = trio.current_time()
-                    self._remind()
+                self._remind(
+                    f"member {self._state.member_id}: its tables are gone, and none of its "
+                    "snapshots is intact: it waits for another member's. If the other members run "
+                    "and have none, type: quorate control snapshot --connect HOST:PORT"
+                )
                 timeouts = self._state.timeouts
                 alone = not any(map(self._links.connected, self._state.peers))
                 # Alone we wait for a link, which is soon there; else for another member to take a
@@ -149,13 +147,11 @@ class SnapshotInstall:
             else:
                 await self._snapshots.reload(head)
 
-    def _remind(self) -> None:
-        log.error(
-            "member %d: its tables are gone, and none of its snapshots is intact: it waits for "
-            "another member's. If the other members run and have none, type: quorate control "
-            "snapshot --connect HOST:PORT",
-            self._state.member_id,
-        )
+    def _remind(self, words: str) -> None:
+        """Log what we wait for, unless that was just done."""
+        if trio.current_time() - self._reminded_at >= REMIND_SECONDS:
+            self._reminded_at = trio.current_time()
+            log.error("%s", words)
 
     async def _fetch_from_any(self) -> SnapshotHead | None:
         """Fetch a snapshot from any member that has a suitable one."""

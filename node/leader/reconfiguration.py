@@ -275,8 +275,8 @@ class Reconfiguration:
             )
         after, member, done = await self._planned(order)
         if after is not None:
-            self.begun = True
             self._append(after)
+            self.begun = True
             await self._over()
         return json.dumps(
             {"version": self._state.membership.version, "member": member, "done": done}

@@ -373,7 +373,13 @@ class Requests:
     def on_forward_request(self, sender: int, message: ForwardRequest) -> None:
         """Take a request that another member forwards for one of its clients."""
         links = self._links
-        if message.kind in set(RequestKind):
+        if self._state.membership.is_removed(sender):
+            # Its link to us ends once that is applied, and an answer that is due then would be
+            # lost: its client could not know whether the command took effect.
+            ReplySender(links, sender, message.request_id, RequestKind.QUERY).send_small(
+                ForwardStatus.RETRY
+            )
+        elif message.kind in set(RequestKind):
             self.submit(ForwardedRequest(links, sender, message))
         else:
             # A kind of a newer version. `QUERY` only fills the argument: `send_small` ignores it.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 import attrs
 
 from ...errors import ConfigurationError
+from ...storage import NO_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +29,6 @@ KEY_VALUE: Final = "key-value store"
 
 OWN: Final = "service of one's own"
 """The kind of every service that does not name its kind."""
-
-WITNESS: Final = "witness, which has no state"
-"""The kind in the heads of a witness' snapshots (:mod:`.witness`); no service may have it."""
 
 MAX_KIND_BYTES: Final = 64
 """The kind is part of each link's handshake and of the store. If smaller, names get cryptic; if
@@ -46,10 +44,10 @@ def kind_of(service: Service) -> str:
         ConfigurationError: the text is empty, too long or reserved.
     """
     kind = str(getattr(service, "kind", OWN))
-    if not 1 <= len(kind.encode()) <= MAX_KIND_BYTES or kind == WITNESS:
+    if not 1 <= len(kind.encode()) <= MAX_KIND_BYTES or kind == NO_STATE:
         raise ConfigurationError(
             f"service: its kind is {kind!r}, expected 1 to {MAX_KIND_BYTES} bytes, and not "
-            f"{WITNESS!r}"
+            f"{NO_STATE!r}"
         )
     return kind
 

@@ -28,11 +28,11 @@ import attrs
 import trio
 
 from ...errors import DamagedTablesError, StorageError, StoreFullError
-from ...storage import SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
+from ...storage import NO_STATE, SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
 from ...storage.lmdb.environment import free_bytes
 from ...storage.tools.recovery_plan import candidates
 from ..protocol.signal import Signal
-from .service import WITNESS, SnapshotService
+from .service import SnapshotService
 from .witness import LEAST_KEPT
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Snapshots:
         """Remove snapshots from when this member was a witness: to load one would lose all."""
         for row in self._store.snapshots:
             head = await self._lane.read(partial(self.folder.head_in, row))
-            if head is not None and head.service == WITNESS:
+            if head is not None and head.service == NO_STATE:
                 await self._store.remove_snapshots(row)
                 await self._lane.read(partial(self.folder.remove, row))
 
@@ -244,6 +244,8 @@ class Snapshots:
                 header.end,
             )
             return
+        # If the member ends right now, our nursery may be closed already.
+        await trio.lowlevel.checkpoint_if_cancelled()
         self.writing = 0
         began = trio.current_time()
         # Waits for the cut only. A later cut would have entries that other members' snapshots do
@@ -271,7 +273,7 @@ class Snapshots:
                 term=header.term,
                 timestamp_ms=header.timestamp_ms,
                 suspended=self._store.recorded.suspended,
-                service=WITNESS if self._config.own.witness else self._store.recorded.service,
+                service=NO_STATE if self._config.own.witness else self._store.recorded.service,
                 # As of the snapshot, not the newest: the log behind it brings the later ones.
                 membership=self._configurations.payload_at(header.end),
             )
@@ -394,7 +396,7 @@ class Snapshots:
 
     async def keep_head(self, head: SnapshotHead) -> None:
         """Write the head of another member's snapshot into a file, as a witness keeps it."""
-        await self._write(attrs.evolve(head, service=WITNESS), iter(()))
+        await self._write(attrs.evolve(head, service=NO_STATE), iter(()))
 
     async def reload(self, head: SnapshotHead) -> None:
         """Load the service from a fetched snapshot that belongs to our own log."""

@@ -11,7 +11,7 @@ Snapshots
     At the positions at which members with tables take snapshots, it writes a file of a few hundred
     bytes that has only the head: position, terms and configuration. So the log is pruned, restarts
     and begins anew by the same rules as everywhere. Such a file is never sent to another member,
-    and a member with tables never loads one: its head names the kind `service.WITNESS`.
+    and a member with tables never loads one: its head names the kind `NO_STATE`.
 
 Leading
     A witness may have the longest log, so it may win an election. Then it takes no requests, brings

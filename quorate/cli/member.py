@@ -26,7 +26,7 @@ from .params import Addresses, AsJson, parse_address
 
 __all__ = ["add", "demote", "list_members", "member", "move", "promote", "remove", "replace"]
 
-Role = Literal["voter", "standby", "witness"]
+Role = Literal["voter", "standby", "spare", "witness"]
 _Id = Annotated[int, Parameter(show_default=False)]
 _Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 _Number = Annotated[int | None, Parameter(show_default=False)]
@@ -80,16 +80,16 @@ async def add(
 ) -> int:
     """Give a new member a seat, and print its node.toml. It becomes a voter by itself.
 
-    Start it with quorate run, in an empty directory. It fetches the log; then the leader makes it
-    a voter. Until then it counts for nothing, so a wrong address does no harm.
+    Start it with quorate run, in an empty directory. It fetches the log; then the leader makes it a
+    voter. Until then it counts for nothing, so a wrong address does no harm.
 
     Args:
         host: Under which members and clients reach it.
         port: Its port for members.
         client_port: Its port for clients.
         redirect_port: Its port for cluster clients; 0 for none.
-        role: voter; standby, which follows and never votes; or witness, which votes and has no
-            tables.
+        role: voter; standby, which follows and has no vote; spare, a standby that may take the
+            place of a lost voter; or witness, which votes and has no tables.
         priority: Preference for leadership.
         even: Allow that one voter becomes two. Then the loss of either stops writes.
         if_version: Only if this is still the version of the configuration.

@@ -120,6 +120,11 @@ def _refusal(left: list[Left], best: Left) -> str:
             f"{voting} of {best.founders} members are left, which is a quorum: nothing is lost. "
             "Start them, and recover the other members: quorate recover"
         )
+    if best.config.own.witness:
+        return (
+            f"Member {best.config.member_id}, which has the most, is a witness and has no tables. "
+            "Name only members with tables; what the witness alone has is lost then."
+        )
     return ""
 
 

@@ -140,6 +140,21 @@ class Machines:
         self.prepare(process)
         return process
 
+    def wipe(self, process: MemberProcess, listed: Listed) -> None:
+        """Give a member an empty disk, and a file with which its new store begins without a vote.
+
+        The old one is kept, so that one can look at it.
+        """
+        directory, member = process.config.directory, process.member_id
+        lost = directory.with_name(f"lost-{member}-{listed.version}")
+        lost.mkdir()
+        for each in sorted(directory.iterdir()):
+            if each != process.log and each.name != "pid":
+                each.rename(lost / each.name)
+        text = joiner_file(CLUSTER, listed, member, Path())
+        (directory / "node.toml").write_text(text, encoding="utf-8")
+        process.config = load_config(directory / "node.toml")
+
     def move(self, process: MemberProcess, place: Place) -> None:
         """Change where a process listens from its next start on."""
         file = process.config.directory / "node.toml"

@@ -3,8 +3,8 @@
 A strike sends one order of `quorate member` to a member chosen at random, and repeats it until it
 is answered, as an operator would. It is about a new voter, standby or witness, a promotion, a
 demotion, a removal (also of the leader), a replacement (also of a dead member), or a move to other
-ports. Or a removed member is started again, which must end at once. Or a snapshot is taken, so that
-new members install one. An order goes on while the next faults begin.
+ports. Or a voter loses its disk. Or a removed member is started again, which must end at once. Or a
+snapshot is taken, so that new members install one. An order goes on while the next faults begin.
 
 About half of the strikes are watched: when a leader has appended a joint configuration, it or
 another member is killed a moment later. That is about when the final one is appended, too.
@@ -67,6 +67,8 @@ DOWN_SECONDS: Final = (0.1, 0.5, 2.0, 5.0)
 _TICK_SECONDS: Final = 0.002
 _JOINT: Final = re.compile(rb"membership version=\d+ [^\n]*outgoing=\[\d")
 _VICTIMS: Final = {"leader": 4, "other": 3, "both": 1}
+
+LOST_DISK: Final = "lost disk"
 
 _LATER: Final = frozenset({"in-flight", "not-settled", "would-lose-quorum"})
 """Refusals that end with the faults that cause them."""
@@ -160,7 +162,9 @@ class Members:
         voters = [each for each in listed.members if each.state in {"voter", "witness"}]
         up = [each for each in voters if each.member_id not in self._keeper.held]
         # Without one more, a majority must be up: of the voters now, and of those that are left.
-        spare = len(voters) >= FEWEST_TO_LOSE and 2 * (len(up) - 1) > len(voters)
+        # A voter that has lost its disk still counts as one, and is listed as one that joins.
+        whole = not any(each.kind == LOST_DISK for each in self.picture.expected)
+        spare = whole and len(voters) >= FEWEST_TO_LOSE and 2 * (len(up) - 1) > len(voters)
         grows = len(voters) + len(joining) < self._machines.count
         kept = [
             each
@@ -175,6 +179,7 @@ class Members:
             _Way(1, self._demote, [each for each in up if spare and each not in witnesses]),
             _Way(2, self._promote, standbys),
             _Way(1, self._move, up if spare else []),
+            _Way(1, self._lose_disk, up if spare and len(up) == len(voters) else []),
             _Way(1, self._start_former, up if self._former_at_rest else []),
             _Way(1, self._snapshot, up),
         ]
@@ -280,6 +285,26 @@ class Members:
         self._keeper.on_change()
         await self._keeper.release(process)
 
+    async def _lose_disk(self, listed: Listed, old: ListedMember) -> None:
+        """Start a voter with an empty disk. No other disk is lost before it is a voter again."""
+        process = self._keeper.find(old.member_id)
+        assert process is not None
+        self._keeper.held.add(old.member_id)
+        await process.kill()
+        self._tell(f"members: member {old.member_id} loses its disk")
+        self._machines.wipe(process, listed)
+
+        def seen(listed: Listed) -> bool:
+            found = listed.member(old.member_id)
+            if found is None or listed.joint:
+                return False
+            return found.state == old.state and found.instance != old.instance
+
+        place = self._machines.of(process)
+        words = f"member {old.member_id} becomes a voter with another store"
+        self.picture.expected.append(Expected(LOST_DISK, words, seen, place, answered=True))
+        await self._keeper.release(process)
+
     async def _snapshot(self, _: Listed, __: ListedMember) -> None:
         """Take a snapshot; another one may be under way."""
         process = self._rng.choice(self.picture.running or self._keeper.cluster.members)
@@ -312,9 +337,8 @@ class Members:
                     refusal = await self._attempt(words)
                     if not refusal:
                         expected.answered = True
-                        self._tell(
-                            f"members: {kind}: yes, after {span(trio.current_time() - began)}"
-                        )
+                        after = span(trio.current_time() - began)
+                        self._tell(f"members: {kind}: answered after {after}")
                         return True
                     if refusal.partition(":")[0] not in _LATER:
                         self._tell(f"members: {kind}: refused: {refusal}")

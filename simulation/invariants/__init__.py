@@ -39,7 +39,7 @@ from .log.log_matching import LogMatching
 from .log.term_table import TermTable
 from .log.truthful_reports import TruthfulReports
 from .membership.in_force import LastInForce, ListedAsInLog
-from .membership.one_change import JointFirst, OneChange, VersionsInOrder
+from .membership.one_change import JointFirst, OneChange, OwnTermFirst, VersionsInOrder
 from .membership.shared_quorums import SharedQuorums, StoresCountOnce
 from .membership.the_dropped import NotForTheDropped, RemovedIfCommitted
 
@@ -65,6 +65,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     VersionsInOrder,
     JointFirst,
     OneChange,
+    OwnTermFirst,
     StoresCountOnce,
     SharedQuorums,
     NotForTheDropped,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ...node.protocol.membership import Membership
-from ...node.protocol.quorum import ANY_STORE, VoterId
+from ...node.protocol.quorum import ANY_STORE, Quorums, VoterId
 from .facts import (
     Batch,
     Committed,
@@ -34,7 +34,6 @@ from .facts import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ...node.protocol.quorum import Quorums
     from .facts import Fact
 
 NOTHING = b""
@@ -100,6 +99,11 @@ class Disk:
             del self.prefix_at[self.batches.pop().end]
 
 
+def quorums_of(membership: Membership) -> Quorums[VoterId]:
+    """Give the sets of voters of a configuration; by ourselves, since members may be wrong."""
+    return Quorums[VoterId].of(*filter(None, (membership.outgoing, membership.voters)))
+
+
 class Knowledge:
     """What is known of a cluster.
 
@@ -146,7 +150,7 @@ class Knowledge:
 
     def decides_by(self, member: int) -> Quorums[VoterId]:
         """Give the voters by which a member decides."""
-        return self.in_force.get(member, self.first).quorums
+        return quorums_of(self.in_force.get(member, self.first))
 
     def disks_of(self, voter: VoterId) -> list[Disk]:
         """Give the disks that are a voter's: one with its store, wherever it is now.

@@ -63,6 +63,8 @@ MAX_PART_BYTES: Final = MAX_PIECE_BYTES + (1 << 20)
 MAX_TERMS: Final = 512
 """Most terms, the newest, that a head lists."""
 COMPRESSION_LEVEL: Final = 1
+NO_STATE: Final = "witness, which has no state"
+"""The service in the head of a witness' snapshot: it has no pieces, and nothing may load it."""
 
 _MAGIC: Final = b"QRSN"
 _VERSION: Final = 2
@@ -358,8 +360,15 @@ class SnapshotReader:
         """Yield the remaining pieces, unpacked; compare the digest at the end.
 
         Raises:
-            StorageError: a piece is damaged or missing.
+            StorageError: a piece is damaged or missing, or it is of a witness.
         """
+        # Taken for a state, no pieces would be an empty one.
+        if self.head.service == NO_STATE:
+            raise StorageError(f"{self._path}: it is of a witness, which keeps no state")
+        yield from self.all_pieces()
+
+    def all_pieces(self) -> Iterator[bytes]:
+        """Do the same, and yield nothing for a witness; for checks."""
         from_start = self._number == 0  # else the digest misses the first pieces
         while True:
             part = self.next_part()
@@ -394,7 +403,7 @@ def check_snapshot(path: Path) -> Summary:
         StorageError: it is damaged, or can't be read.
     """
     with SnapshotReader(path) as reader:
-        for _ in reader.pieces():
+        for _ in reader.all_pieces():
             pass
         assert reader.summary is not None
         return reader.summary

@@ -15,6 +15,7 @@ from ...errors import StorageError
 from ..log.readonly import open_readonly
 from ..rows.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..rows.term_table import SnapshotRow  # noqa: TC001 - as above
+from ..snapshots.file import NO_STATE
 from ..snapshots.folder import SnapshotFolder
 from ..tables.disk import tables_position
 
@@ -134,4 +135,6 @@ def _look(folder: SnapshotFolder, row: SnapshotRow) -> LookedAt:
         summary = folder.check(row)
     except StorageError as error:
         return LookedAt(row, damage=str(error))
+    if summary.head.service == NO_STATE:
+        return LookedAt(row, damage="it is of a witness, which keeps no state")
     return LookedAt(row, summary.file_bytes, summary.raw_bytes, summary.digest)

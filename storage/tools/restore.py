@@ -30,7 +30,7 @@ from ..rows.identity import Identity  # noqa: TC001 - resolved at run time by se
 from ..rows.term_table import SnapshotRow  # noqa: TC001 - resolved at run time, as above
 from ..rows.vote import NodeState
 from ..rows.voting_status import VotingRight, VotingStatus
-from ..snapshots.file import SnapshotHead, SnapshotReader
+from ..snapshots.file import NO_STATE, SnapshotHead, SnapshotReader
 from ..snapshots.folder import SnapshotFolder, write_whole
 from ..tables.disk import tables_position
 from ..writing.group_commit import ThreadExecutor
@@ -123,9 +123,12 @@ def plan_restore(
             if row.position > point.position:
                 continue
             try:
-                folder.check(row)
+                summary = folder.check(row)
             except StorageError as error:
                 damaged.append(str(error))
+                continue
+            if summary.head.service == NO_STATE:
+                damaged.append(f"{row.name} is of a witness, which keeps no state")
             else:
                 return RestorePlan(
                     source, store.identity, reach.first, reach.last, point, row, tuple(damaged)

@@ -75,6 +75,23 @@ def test_a_standby_never_leads_and_somebody_must_have_a_vote(tmp_path: Path) -> 
     ]
 
 
+def test_a_witness_has_a_vote_and_is_never_half_of_a_majority(tmp_path: Path) -> None:
+    text = GOOD.to_toml()
+    last = "client_port = 7002\n"
+    read = load(tmp_path, text.replace(last, last + "witness = true\n"))
+    assert read.voters == (0, 1, 2)
+    assert read.members[2].witness
+    assert load(tmp_path, read.to_toml()).members == read.members
+    (line,) = told(tmp_path, text.replace(last, last + "witness = true\npriority = 2\n"))
+    assert "priority = 2: expected 0, since a witness only leads to hand over" in line
+    (line,) = told(tmp_path, text.replace(last, last + "witness = true\nstandby = true\n"))
+    assert "witness = true: expected false, since a standby has no vote" in line
+    first = "client_port = 7001\n"
+    two = text.replace(last, last + "witness = true\n").replace(first, first + "witness = true\n")
+    (line,) = told(tmp_path, two)
+    assert "members: 2 of 3 members with a vote are witnesses: expected at most 1, since" in line
+
+
 def test_defaults_are_left_out_of_a_written_configuration() -> None:
     text = GOOD.to_toml()
     assert "timeouts" not in text

@@ -76,7 +76,7 @@ async def typed(leader: FakeLeader, *words: str) -> tuple[int, str, str]:
 
 NEW = ("--host", "10.0.0.9", "--port", "17000", "--client-port", "7000")
 ADDRESS = "host=10.0.0.9 member_port=17000 client_port=7000"
-ALL = "--redirect-port 7060 --priority 2 --role witness --even"
+ALL = "--redirect-port 7060 --priority 2 --even"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,8 @@ ALL = "--redirect-port 7060 --priority 2 --role witness --even"
         ("move 2 --port 1 --client-port 2", "move 2 member_port=1 client_port=2"),
         ("move 2 --redirect-port 0", "move 2 redirect_port=0"),
         ("add NEW", f"add {ADDRESS}"),
-        (f"add NEW {ALL}", f"add {ADDRESS} redirect_port=7060 priority=2 role=witness even"),
+        (f"add NEW {ALL}", f"add {ADDRESS} redirect_port=7060 priority=2 even"),
+        ("add NEW --role witness", f"add {ADDRESS} role=witness"),
         ("replace 2 --host 10.0.0.9", f"add {ADDRESS} replaces=2"),
         (
             "replace 1 --host 10.0.0.9 --redirect-port 7061 --if-version 7",
@@ -184,7 +185,7 @@ async def test_a_member_that_leaves_is_not_the_one_that_is_asked() -> None:
     leader = FakeLeader()
     other = FakeLeader()
     async with asking(leader) as (leaving,), asking(other) as (stays,):
-        seats = []
+        seats: list[dict[str, object]] = []
         for member_id, connect in ((1, leaving), (2, stays)):
             host, _, port = connect.rpartition(":")
             seats.append(seat(member_id, host=host, client_port=int(port)))

@@ -138,6 +138,15 @@ def test_the_file_of_a_new_member_is_valid(tmp_path: Path) -> None:
     assert re.match("# Member 4 joins the running cluster 'orders': quorate run", text)
 
 
+@pytest.mark.parametrize("role", ["witness", "standby", "spare"])
+def test_the_file_of_a_new_member_has_its_role(tmp_path: Path, role: str) -> None:
+    new = seat(4, role=role, state="joining", priority=3, instance="0" * 16)
+    (tmp_path / "node.toml").write_text(joiner_file("orders", listed(seat(0), new), 4, Path()))
+    own = load_config(tmp_path / "node.toml").own
+    assert (own.witness, own.standby) == (role == "witness", role != "witness")
+    assert own.priority == 0
+
+
 def test_the_file_of_a_new_member_has_those_first_that_can_answer(tmp_path: Path) -> None:
     others = [seat(n, live=n != 2) for n in range(9)]
     found = listed(*others, seat(9, state="joining", replaces=2))

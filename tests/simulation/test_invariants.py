@@ -85,10 +85,14 @@ def configuration(version: int, *voters: VoterId, outgoing: tuple[VoterId, ...] 
     return Membership(seats, voters, outgoing, version, max(seat.member_id for seat in seats) + 1)
 
 
+OPEN = Batch(0, 8, 0, b"open")
+"""The entry that opens a term, before any configuration."""
+
+
 def carrying(position: int, membership: Membership) -> Batch:
     """A batch with a configuration; its place and the version make its prefix."""
     prefix = b"%d/%d" % (position, membership.version)
-    return Batch(position, position + 96, 0, prefix, membership)
+    return Batch(max(position, OPEN.end), position + 96, 0, prefix, membership)
 
 
 OLD = tuple(VoterId(i, 10 + i) for i in range(3))
@@ -109,7 +113,7 @@ def begun(*batches: Batch) -> list[Fact]:
     for i in range(4):
         made += [Started(i, 0, -1, -1, 10 + i), VotingStatus(i, i < 3)]
     made += [TermRecorded(i, 0, 0) for i in range(3)]
-    for each in batches:
+    for each in (OPEN, *batches):
         made += [*(Recorded(i, each) for i in range(3)), Committed(0, each.end)]
     return made
 
@@ -366,6 +370,11 @@ PLANTED = [
         [*begun(C1), Recorded(0, again(C1, 2))],
         Recorded(0, again(C1, 3)),
     ),
+    Planted(
+        "OwnTermFirst",
+        [*begun(C1), TermRecorded(0, 1, 96)],
+        Recorded(0, attrs.evolve(again(C1, 2), term=1)),
+    ),
     Planted("JointFirst", [*begun(C1), Recorded(0, J2)], Recorded(0, F3)),
     Planted("JointFirst", begun(C1), Recorded(0, again(F3, 2))),
     Planted("StoresCountOnce", recorded_by_three(carrying(0, TWICE)), Committed(0, 96)),
@@ -468,7 +477,7 @@ def test_a_whole_change_is_as_it_should_be() -> None:
         Appended(0, 192, M2),
         InForce(0, M2),
         TermRecorded(3, 0, 0),
-        *(Recorded(i, each) for each in (C1, J2) for i in (3,)),
+        *(Recorded(3, each) for each in (OPEN, C1, J2)),
         Listed(3, ((96, M1), (192, M2))),
         *(Recorded(i, J2) for i in range(3)),
         Committed(0, 192),

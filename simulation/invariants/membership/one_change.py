@@ -38,6 +38,33 @@ class OneChange(Invariant):
             )
 
 
+class OwnTermFirst(Invariant):
+    """A leader appends a configuration only after an entry of its own term is committed.
+
+    Without the rule nothing unsafe was found (`tests/model/change.py`): every change is joint. It
+    keeps changes simple: a leader knows by then which configuration is committed.
+    """
+
+    source = "Raft, the bug of 2015 in single-server changes; rule 1 of tests/model/change.py"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Recorded,)
+
+    def hear(self, fact: Fact) -> None:
+        """Look at a configuration that has become durable."""
+        assert isinstance(fact, Recorded)
+        if fact.batch.membership is None:
+            return
+        first = fact.batch
+        for batch in reversed(self.known.disks[fact.member].batches):
+            if batch.term != fact.batch.term:
+                break
+            first = batch
+        if first is fact.batch or not self.known.is_committed(first.end, first.prefix):
+            raise self.violated(
+                f"member {fact.member} has version {fact.batch.membership.version} of term "
+                f"{fact.batch.term} in its log, and nothing of that term is committed"
+            )
+
+
 class JointFirst(Invariant):
     """The configuration that ends a joint one is written when the joint one is committed.
 

@@ -278,3 +278,50 @@ async def test_status_is_one_json_object(world: World, client: RawClient) -> Non
     assert found["peers"][0]["connected"] is True
     assert found["topology"]["leader_id"] == 0
     assert found["topology"]["members"][2] == attrs.asdict(MEMBERS[2])
+
+
+# A witness -----------------------------------------------------------------------------------
+
+
+async def test_a_witness_redirects_reads_and_is_in_no_list(world: World, client: RawClient) -> None:
+    shown = (attrs.evolve(MEMBERS[0], witness=True), *MEMBERS[1:])
+    topology = attrs.evolve(world.member.topology, members=shown, witness=True)
+    world.member.topology = topology
+    world.member.follow(1)
+    with_data = [[0, 16383, slots_entry(1), slots_entry(2)]]
+    assert await reply_to(client, "CLUSTER", "SLOTS") == with_data
+    nodes = await reply_to(client, "CLUSTER", "NODES")
+    assert isinstance(nodes, bytes)
+    assert node_id("orders", 0).encode() not in nodes
+    moved = b"-MOVED %d 10.0.0.2:7001\r\n" % key_slot(b"a")
+    await client.ask(command("READONLY") + command("GET", "a"), OK + moved)
+    assert not world.member.stale
+    counted = await reply_to(client, "CLUSTER", "COUNTKEYSINSLOT", "1")
+    assert "this member is a witness and has no data" in str(counted)
+    info = await reply_to(client, "INFO")
+    assert isinstance(info, bytes)
+    assert b"quorate_sessions:0\r\n" in info
+    assert b"db0" not in info
+    assert not world.member.stale
+
+
+async def test_a_plain_client_of_a_witness_is_served_by_the_leader(
+    world: World, client: RawClient
+) -> None:
+    world.member.topology = attrs.evolve(world.member.topology, witness=True)
+    world.member.follow(1)
+    await client.ask(command("SET", "a", "1"), OK)
+    await client.ask(command("GET", "a"), b"$1\r\n1\r\n")
+    assert world.member.queries
+    assert not world.member.stale
+
+
+async def test_a_leader_names_no_witness_as_its_replica(world: World, client: RawClient) -> None:
+    shown = (*MEMBERS[:2], attrs.evolve(MEMBERS[2], witness=True))
+    world.member.topology = attrs.evolve(world.member.topology, members=shown)
+    role = await reply_to(client, "ROLE")
+    assert isinstance(role, list)
+    assert b"10.0.0.3" not in str(role).encode()
+    info = await reply_to(client, "INFO", "replication")
+    assert isinstance(info, bytes)
+    assert b"10.0.0.3" not in info

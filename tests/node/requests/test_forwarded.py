@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from quorate.node import State
@@ -193,3 +194,15 @@ async def test_a_leader_does_not_put_off_its_end_for_a_member_that_does_not_read
         await s.until(lambda: bool(asked))
         with trio.fail_after(1.5):
             await s.member.close()
+
+
+@scripted()
+async def test_a_member_that_loses_its_seat_is_asked_to_retry(s: Script) -> None:
+    async with leading(s) as peer:
+        asked = reply_with(s, 0)
+        state = s.member.state
+        seats = tuple(seat for seat in state.membership.seats if seat.member_id != 1)
+        state.membership = attrs.evolve(state.membership, version=1, seats=seats)
+        peer.say(ForwardRequest(1, COMMAND, 0, b"x"))
+        assert (await replies(peer, 1))[1].status == ForwardStatus.RETRY
+        assert asked == []

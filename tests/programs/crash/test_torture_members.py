@@ -153,6 +153,18 @@ def test_no_file_gets_an_address_twice(machines: Machines) -> None:
         assert chosen not in {place, machines.of(member)}
 
 
+def test_a_member_that_loses_its_disk_begins_without_a_vote(machines: Machines) -> None:
+    first, second, _ = [MemberProcess(config) for config in machines.founders(3)]
+    (first.config.directory / "log").mkdir()
+    first.log.touch()
+    seats = [seat(each.member_id, machines.of(each)) for each in (first, second)]
+    machines.wipe(first, listed_of(*seats))
+    assert {each.name for each in first.config.directory.iterdir()} == {"node.toml", "member.log"}
+    assert first.config.join
+    lost = first.config.directory.with_name("lost-0-3")
+    assert {each.name for each in lost.iterdir()} == {"node.toml", "log"}
+
+
 # Ends -------------------------------------------------------------------------------------------
 
 
