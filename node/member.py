@@ -420,7 +420,7 @@ class Member:
             self.links.judge_anew()
 
     async def _leave(self) -> Never:
-        """Wait until we are told that we were removed; then end the member.
+        """Wait until a member says that we were removed; then end ours.
 
         Raises:
             RemovedError: we were.

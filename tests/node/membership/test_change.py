@@ -364,6 +364,39 @@ async def test_a_seat_that_is_removed_before_its_member_starts(world: World[Ledg
 
 
 @settled
+async def test_a_standby_that_runs_is_removed_and_ends(world: World[Ledger]) -> None:
+    new = await add(world, "role=standby")
+    await world.until(lambda: seat(world, new).instance != 0)
+    await complete(world)
+    assert (await order(world, f"remove {new}"))["version"] == 3
+    await gone(world, new)
+    await write(world, b"one")
+
+
+@settled
+async def test_two_members_are_replaced_at_once(world: World[Ledger]) -> None:
+    leader = await world.leader()
+    out = world.others(leader)
+    new = [await add(world, f"replaces={i}") for i in out]
+    await gone(world, *out)
+    assert sorted((await complete(world)).ids) == sorted([leader, *new])
+    await write(world, b"one")
+
+
+@settled
+async def test_a_joiner_that_loses_its_disk_claims_its_seat_again(world: World[Ledger]) -> None:
+    new = await add(world, "role=standby")
+    await world.until(lambda: seat(world, new).instance != 0)
+    first = seat(world, new).instance
+    await world.kill(new)
+    world.replace_disk(new)
+    await world.start(new)
+    await world.until(lambda: seat(world, new).instance not in {0, first})
+    await order(world, f"promote {new}")
+    await world.until(lambda: new in voters(world))
+
+
+@settled
 async def test_a_cluster_that_stops_in_the_middle_of_a_change_ends_it(
     world: World[Ledger],
 ) -> None:
