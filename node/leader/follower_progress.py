@@ -115,7 +115,9 @@ class Followers(dict[int, Follower]):
             committed: the commit position.
         """
         membership, self._committed = self._state.membership, committed
-        dropped = self._dropped() if self._state.configurations.end > committed else frozenset()
+        dropped = (
+            self._dropped() if self._state.configurations.end > committed else frozenset[VoterId]()
+        )
         for member in {*self} - {*membership.ids}:
             del self[member]
         for seat in membership.seats:
