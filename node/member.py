@@ -328,8 +328,9 @@ class Member:
         # us; and a store that joins has no history yet.
         status = self.store.voting_status
         ours = hello.history == status.history if status.history else self._joins
-        # The file of a store that joins may be older than all present members.
-        first = 0 if self._joins and not in_force.version else in_force.next_id
+        # The file of a store that joins may be older than all present members, and the
+        # configuration in its log of the history from before a restore.
+        first = 0 if self._joins else in_force.next_id
         newer = ours and member >= first
         if member != own and (member in known or newer):
             return HelloStatus.ACCEPTED, ""

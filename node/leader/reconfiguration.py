@@ -42,7 +42,7 @@ from ..protocol.membership import (
     without_vote,
 )
 from ..protocol.signal import Signal
-from .member_orders import Add, Demote, ListMembers, MemberOrder, Move, Promote, Remove
+from .member_orders import Add, Demote, MemberOrder, Move, Promote, Remove
 from .promotion import Promotion
 
 if TYPE_CHECKING:
@@ -265,8 +265,6 @@ class Reconfiguration:
             UnknownOutcomeError: it was begun, and is not committed in time.
         """
         self.begun = False
-        if isinstance(order, ListMembers):
-            return json.dumps(self._listed())
         await self._settled()
         version = self._state.membership.version
         if order.if_version not in {None, version}:
@@ -340,8 +338,6 @@ class Reconfiguration:
                 self._seat(now, member)
                 words = f"member {member} is removed"
                 return await self._without_vote(now, member, MemberRole.LEAVING), member, words
-            case ListMembers():  # pragma: no cover - it plans nothing
-                raise AssertionError("it was answered")
 
     def _seat(self, now: Membership, member: int) -> Seat:
         seat = now.seat(member)
@@ -356,7 +352,7 @@ class Reconfiguration:
         for there in now.seats:
             same = (there.host, there.ports) == (seat.host, seat.ports)
             if same and there.role is seat.role:
-                return None, there.member_id, f"member {there.member_id} has a seat"
+                return self._wanted_again(now, there, seat)
             if seat.replaces is not None and seat.replaces == there.replaces:
                 word = f"{IN_FLIGHT}: member {there.member_id} is to replace member {seat.replaces}"
                 raise RefusedError(word)
@@ -367,6 +363,22 @@ class Reconfiguration:
         member = now.next_id
         words = f"member {member} has a seat, and joins when it is started"
         return with_seat(now, attrs.evolve(seat, member_id=member)), member, words
+
+    def _wanted_again(
+        self, now: Membership, there: Seat, seat: Seat
+    ) -> tuple[Membership | None, int, str]:
+        """Return what an order for a member is about that has its seat already."""
+        words = f"member {there.member_id} has a seat"
+        replaced = None if seat.replaces is None else now.seat(seat.replaces)
+        if replaced is None or there.replaces == seat.replaces:
+            return None, there.member_id, words
+        if there.name in now.voters or there.replaces is not None:
+            raise RefusedError(
+                f"address: member {there.member_id} at {there.host}:{there.member_port} has a part "
+                f"already; expected a new one to replace member {seat.replaces}"
+            )
+        after = with_seat(now, attrs.evolve(there, replaces=seat.replaces))
+        return after, there.member_id, f"{words}, and replaces member {seat.replaces}"
 
     def _promoted(self, now: Membership, order: Promote) -> tuple[Membership | None, int, str]:
         """Return the configuration in which a member is to become a voter."""
@@ -398,10 +410,10 @@ class Reconfiguration:
                 raise RefusedError(f"{NOT_SETTLED}: {words}") from error
         return after
 
-    def _listed(self) -> dict[str, Any]:
-        """Describe the configuration, and how far each member is."""
+    def listed(self) -> str:
+        """Describe the configuration, and how far each member is, as JSON."""
         now = self._state.membership
-        return {
+        description = {
             "version": now.version,
             "joint": now.joint,
             "next_id": now.next_id,
@@ -409,6 +421,7 @@ class Reconfiguration:
             "term": self._state.leadership_term,
             "members": [self._described(now, seat) for seat in now.seats],
         }
+        return json.dumps(description)
 
     def _described(self, now: Membership, seat: Seat) -> dict[str, Any]:
         own = seat.member_id == self._state.member_id

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from quorate.node.protocol.quorum import VoterId
 from quorate.simulation import Observer
 from quorate.simulation.ledger import open_ledgers
 
@@ -81,3 +82,10 @@ async def joint(world: World[Ledger], member: int, *, within: float = WITHIN) ->
     with trio.fail_after(within):
         while not host.running.state.membership.joint:  # noqa: ASYNC110 - each step is looked at
             await trio.sleep(0.0005)
+
+
+def counts(world: World[Ledger], member: int) -> bool:
+    """Say whether the store that a member has now is a voter's, and no change is under way."""
+    now = world.membership
+    store = world.hosts[member].running.store.identity.instance_id
+    return not now.joint and VoterId(member, store) in now.voters

@@ -18,6 +18,7 @@ from quorate.transport import AppendPosition, CommitPosition, RequestVote, Scout
 from quorate.transport.fields import MAX_TERM
 from quorate.transport.testing.direction import Pace
 from tests.simulation.hazards.schedules import PATIENT, begin, rest
+from tests.simulation.members import counts
 
 if TYPE_CHECKING:
     from quorate.simulation import Ledger, World
@@ -224,7 +225,7 @@ async def a_wiped_member_meets_the_one_that_lags(stage: World[Ledger]) -> None:
     await trio.sleep(PATIENCE)
     await stage.start(leader)
     await rest(stage)
-    await stage.until(lambda: stage.hosts[wiped].running.state.votes)
+    await stage.until(lambda: counts(stage, wiped))
     await stage.kill(leader)  # the remaining two are a quorum now
     await rest(stage)
 

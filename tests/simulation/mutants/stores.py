@@ -15,6 +15,7 @@ from quorate.simulation.machines.disk import carry_over_journal, rot
 from quorate.simulation.world import TIMEOUTS
 from quorate.transport import RequestVote, StaleLeader
 from tests.simulation.hazards.schedules import append_of, begin, rest
+from tests.simulation.members import counts
 
 if TYPE_CHECKING:
     from quorate.simulation import Ledger, World
@@ -56,7 +57,7 @@ async def an_old_vote_is_counted_after_an_admission(stage: World[Ledger]) -> Non
         undo = stage.messages.drop(between)
         await stage.wipe(lost)
         await stage.start(lost)
-        await stage.until(lambda: stage.hosts[lost].running.state.votes)
+        await stage.until(lambda: counts(stage, lost))
         await stage.until(lambda: append_of(stage, asked) == append_of(stage, leader))
         assert stage.hosts[asked].running.state.admission.position > 0
         alone.add(asked)  # with the candidate, whose messages do not reach it yet
