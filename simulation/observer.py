@@ -165,7 +165,7 @@ class Observer:
             self.tell(Truncating(i, position))
             await truncate(position, last_term=last_term)
             self.tell(Truncated(i, position))
-            self._seen[i].terms = ()
+            self._seen[i].terms, self._seen[i].membership = (), None
             self.look(i)
 
         setattr(store, "truncate", watched)  # noqa: B010 - of this one store
@@ -179,6 +179,7 @@ class Observer:
         async def watched(snapshot: SnapshotRow, *arguments: Any, **more: Any) -> None:
             self.tell(Installing(i, snapshot.position))
             await install(snapshot, *arguments, **more)
+            self._seen[i].membership = None
             self.look(i)
 
         setattr(member.store, "install", watched)  # noqa: B010 - of this one store
@@ -203,7 +204,7 @@ class Observer:
             end = decode_header_untrusted(batch).end
             self.tell(Appended(i, end, membership))
             append(batch, header=header, done=done)
-            seen.appending = False
+            seen.appending, seen.membership = False, None  # it is told anew, changed or not
             self.look(i)
 
         setattr(member.store, "append", watched)  # noqa: B010 - of this one store

@@ -48,6 +48,7 @@ async def add(world: World[Ledger], words: str = "", *, start: bool = True) -> i
     i = world.membership.next_id
     answer = await order(world, f"add host=h{i} member_port=7000 client_port=6000 {words}")
     assert answer["member"] == i
+    await world.until(lambda: world.membership.seat(i) is not None, within=WITHIN)
     world.create(i)
     if start:
         await world.start(i)

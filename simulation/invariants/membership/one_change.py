@@ -41,8 +41,8 @@ class OneChange(Invariant):
 class OwnTermFirst(Invariant):
     """A leader appends a configuration only after an entry of its own term is committed.
 
-    Without the rule nothing unsafe was found (`tests/model/change.py`): every change is joint. It
-    keeps changes simple: a leader knows by then which configuration is committed.
+    Without the rule nothing unsafe was found (`tests/model/change.py`), since each change is
+    joint. It keeps changes simple: a leader knows by then which configuration is committed.
     """
 
     source = "Raft, the bug of 2015 in single-server changes; rule 1 of tests/model/change.py"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....node.protocol.membership import NOBODY
 from ...watching.facts import Committed
+from ...watching.knowledge import quorums_of
 from ..base import Invariant
 
 if TYPE_CHECKING:
@@ -53,15 +54,15 @@ class SharedQuorums(_OfCommitted):
     def look(self, before: Membership, after: Membership) -> None:
         """Look for a common set."""
         if before.version:
-            if not {*before.quorums.sets} & {*after.quorums.sets}:
-                raise self.violated(f"{after.quorums.sets} follows {before.quorums.sets}")
+            if not {*quorums_of(before).sets} & {*quorums_of(after).sets}:
+                raise self.violated(f"{quorums_of(after).sets} follows {quorums_of(before).sets}")
             return
-        ids = {frozenset(v.member_id for v in each) for each in before.quorums.sets}
-        named = {frozenset(v.member_id for v in each) for each in after.quorums.sets}
+        ids = {frozenset(v.member_id for v in each) for each in quorums_of(before).sets}
+        named = {frozenset(v.member_id for v in each) for each in quorums_of(after).sets}
         if not ids & named:
-            raise self.violated(f"{after.quorums.sets} follows members {ids}")
+            raise self.violated(f"{quorums_of(after).sets} follows members {ids}")
         known = self.known
-        for member, instance in after.quorums.voters:
+        for member, instance in quorums_of(after).voters:
             disks = [*([known.disks[member]] if member in known.disks else [])]
             disks += known.lost.get(member, [])
             stores = {disk.instance for disk in disks if disk.votes}
@@ -83,7 +84,7 @@ class StoresCountOnce(_OfCommitted):
 
     def look(self, before: Membership, after: Membership) -> None:
         """Look at the voters and seats."""
-        for voters in after.quorums.sets:
+        for voters in quorums_of(after).sets:
             named = [v.instance_id for v in voters if v.instance_id != NOBODY]
             if len({v.member_id for v in voters}) < len(voters) or len({*named}) < len(named):
                 raise self.violated(f"version {after.version} counts {sorted(voters)}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....node.protocol.quorum import VoterId
 from ...watching.facts import Dismissed, Recorded
+from ...watching.knowledge import quorums_of
 from ..base import Invariant
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class NotForTheDropped(Invariant):
             return before.has_vote(member) and not after.has_vote(member)
         # A store that replaces a lost one is no voter yet, and nobody needs its vote.
         names = {VoterId(member), VoterId(member, disk.instance)}
-        return bool(names & before.quorums.voters) and not names & after.quorums.voters
+        return bool(names & quorums_of(before).voters) and not names & quorums_of(after).voters
 
 
 class RemovedIfCommitted(Invariant):

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from tests.simulation.hazards import mutations, schedules
-from tests.simulation.mutants import recording, serving, standing, voting
+from tests.simulation.mutants import members, recording, serving, standing, voting
+from tests.simulation.mutants.member_schedules import (
+    a_change_is_undone,
+    a_leader_changes_before_its_term_is_open,
+    a_leader_with_a_lease_changes_the_voters,
+    a_new_store_has_the_only_copy,
+    a_removed_leader_is_alone_with_one,
+    a_snapshot_is_taken_before_a_change,
+    members_come_and_go,
+    only_a_stranger_can_lead,
+    two_get_a_vote_at_once,
+)
 from tests.simulation.mutants.returning import (
     an_old_leader_returns,
     an_old_leader_returns_where_the_log_is_pruned,
@@ -153,6 +164,25 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(serving.forget_the_sessions_at_a_start, 5, cheap=True),
     Mutant(serving.leave_the_sessions_out_of_a_snapshot, 20),
     Mutant(recording.delete_what_no_row_names, 5, cheap=True),
+    Mutant(
+        members.change_before_the_term_is_open, 0, schedule=a_leader_changes_before_its_term_is_open
+    ),
+    Mutant(members.decide_by_what_is_committed, 0, schedule=members_come_and_go),
+    Mutant(members.count_over_the_union, 0, schedule=two_get_a_vote_at_once),
+    Mutant(members.keep_the_configuration_that_is_truncated, 0, schedule=a_change_is_undone),
+    Mutant(members.forget_the_configuration_at_a_start, 0, schedule=members_come_and_go),
+    Mutant(members.vote_for_members_only, 0, schedule=only_a_stranger_can_lead),
+    Mutant(members.end_the_change_at_once, 0, schedule=members_come_and_go),
+    Mutant(
+        members.count_oneself_in_any_case,
+        0,
+        schedule=a_removed_leader_is_alone_with_one,
+        members=4,
+    ),
+    Mutant(members.count_by_member, 0, schedule=a_new_store_has_the_only_copy),
+    Mutant(members.hold_the_lease_of_one_set, 0, schedule=a_leader_with_a_lease_changes_the_voters),
+    Mutant(members.save_the_latest_configuration, 0, schedule=a_snapshot_is_taken_before_a_change),
+    Mutant(members.send_the_final_one_to_the_dropped, 0, schedule=members_come_and_go),
 )
 """There is no fix F5; F3 covers F6 alone (see `hazards`); F10 is the mutant
 `adopt_without_a_promise`."""

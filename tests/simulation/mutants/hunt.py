@@ -65,7 +65,12 @@ async def _play(schedule: Schedule, directory: Path, members: int) -> list[str]:
     observer = Observer([*range(members)], fatal=False)
     async with open_ledgers(directory, members, observer=observer, contain=True) as stage:
         try:
-            await schedule(stage)
+            with trio.CancelScope() as scope:
+                # What follows the first violation says nothing more, and may take long.
+                stage.after_every_event(lambda _: scope.cancel() if observer.violations else None)
+                await schedule(stage)
+            if scope.cancelled_caught:
+                return observer.violations
             (leader,) = stage.leaders()
             end = stage.hosts[leader].running.status().applied_position
             observer.tell(Settled(leader, end))
