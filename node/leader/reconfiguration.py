@@ -4,7 +4,8 @@ The log says what is to be (the roles of the seats), and this part works towards
 earlier leader has begun, any later one goes on with. One step at a time:
 
 1. An entry of our own term is committed, and so is the configuration in force.
-2. In a joint configuration, the final one is appended. A leader that is not in it hands over first.
+2. In a joint configuration, the final one is appended. A leader that is not in it hands over first;
+   the next one gives it a heartbeat timeout to send its clients on.
 3. Otherwise, joiners that are caught up become voters, by a joint configuration
    (:mod:`.promotion`); a leader that one of them replaces hands over first.
 4. A witness hands over to a member with tables.
@@ -96,6 +97,7 @@ class Reconfiguration:
         self._base = base
         self._state = state
         self._store = store
+        self._links = links
         self._applier = applier
         self._followers = followers
         self._replication = replication
@@ -109,6 +111,7 @@ class Reconfiguration:
         )
         self._changed = Signal()
         self.begun = False
+        self._began = trio.current_time()
 
     # --- what is under way ------------------------------------------------------------------------
 
@@ -211,7 +214,8 @@ class Reconfiguration:
             # Without a successor we lead on: that serves clients better than nobody.
             await self._handover.to_best(drain=True)
         elif now.joint:
-            self._append(completed(now))
+            if self._may_part(now):
+                self._append(completed(now))
         elif due := self._promotion.due():
             replaced = self._state.member_id in {seat.replaces for seat in due}
             # Without a successor we begin the change: then the one that replaces us may lead.
@@ -229,6 +233,18 @@ class Reconfiguration:
         if (lost := self._promotion.lost_voter(patience)) is not None:
             log.warning("member %d takes the place of member %d", spare.member_id, lost)
             self._append(with_seat(now, attrs.evolve(spare, role=MemberRole.VOTER, replaces=lost)))
+
+    def _may_part(self, now: Membership) -> bool:
+        """Whether the voters that leave have had time to send their clients on.
+
+        The last leader is one of them if it has handed over to leave. Cluster clients are all at
+        this member. While it follows us, it answers them with our address. Without that answer
+        redis-py only finds us if a member is left that it knows from before.
+        """
+        if trio.current_time() >= self._began + self._state.timeouts.leader_heartbeat_timeout:
+            return True
+        leaving = {voter.member_id for voter in {*now.outgoing} - {*now.voters}}
+        return not any(self._links.connected(member) for member in leaving)
 
     def claim(self, follower: Follower, message: AdmissionRequest) -> None:
         """Note with which store a member has its seat; it is a vote only after a joint change."""
