@@ -179,7 +179,7 @@ class Members:
             _Way(1, self._demote, [each for each in up if spare and each not in witnesses]),
             _Way(2, self._promote, standbys),
             _Way(1, self._move, up if spare else []),
-            _Way(1, self._lose_disk, up if spare and len(up) == len(voters) else []),
+            _Way(2, self._lose_disk, up if spare and len(up) == len(voters) else []),
             _Way(1, self._start_former, up if self._former_at_rest else []),
             _Way(1, self._snapshot, up),
         ]
