@@ -79,9 +79,20 @@ class Configurations:
         for row in reversed(rows):
             if LogEnd(row.term, row.position) <= floor:
                 return None
-            if _decoded(row.payload) is not None:
+            value = _decoded(row.payload)
+            if value is not None and self._is_ours(value):
                 return row
         return None
+
+    def _is_ours(self, value: Membership) -> bool:
+        """Say whether a configuration is of the history of our store, as far as that knows its own.
+
+        A snapshot may bring one to a position above the floor: that of a member that had no vote
+        when it took the snapshot, and so did not know yet which history it belongs to.
+        """
+        status = self._store.voting_status
+        known = status.kind is VotingRight.VOTER
+        return not known or (value.founders, value.floor) == (status.founders, status.floor)
 
     def _value(self, row: MembershipRow | None) -> Membership:
         value = None if row is None else _decoded(row.payload)
@@ -98,7 +109,10 @@ class Configurations:
         filed = {
             peer.member_id: Address(peer.host, peer.member_port) for peer in self._config.peers
         }
-        newer = {member for member in filed if not membership.is_removed(member)}
+        # Without a vote, our store does not know its history yet: the configuration in its log may
+        # be of the one before.
+        votes = self._store.voting_status.kind is VotingRight.VOTER
+        newer = {each for each in filed if not (votes and membership.is_removed(each))}
         return {
             member: tuple(dict.fromkeys(a for a in (known.get(member), filed.get(member)) if a))
             for member in sorted({*known, *newer} - {self._config.member_id})

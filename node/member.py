@@ -23,10 +23,9 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Never
 
-import attrs
 import trio
 
-from ..errors import RefusedError, RemovedError, check_interpreter
+from ..errors import RefusedError, check_interpreter
 from ..storage import ThreadExecutor, VotingRight
 from ..storage.lmdb.environment import free_bytes
 from ..storage.writing.executor import nothing
@@ -54,6 +53,7 @@ from .leader.leadership import Leadership
 from .member_status import Status
 from .membership.admission import take_vote
 from .membership.founding import Founders
+from .membership.removal import Removal
 from .one_error import one_error
 from .protocol.membership import MemberRole
 from .protocol.states import State
@@ -70,8 +70,7 @@ from .state_machine.applier import Applier
 from .state_machine.service import kind_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
-from .state_machine.witness import WitnessService, check_role
-from .store_opening import check_arguments, check_service, open_store
+from .store_opening import check_arguments, check_service, open_store, service_of
 from .upkeep.disk_space import DiskSpaceWatch
 from .upkeep.repair import Repair
 from .voter import Voter
@@ -121,15 +120,13 @@ class Member:
         self.store = store
         self.incarnation = rng.getrandbits(64)
         state = self.state = MemberState(config, store)
-        check_role(config, state.configurations)
         links = self.links = self._links(network, rng, kind_of(service))
         self.clocks = Clocks(clock_ms, state)
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
         lane = executor(_write_nothing, delivered=nothing)  # not the log's thread: see H17
-        configurations = state.configurations
         self.snapshots = Snapshots(
-            config, store, self.applier, lane, configurations=configurations, free=free
+            config, store, self.applier, lane, configurations=state.configurations, free=free
         )
         self.actions = Actions(store, self.snapshots, self._on_applied_membership)
         self.voter = Voter(state, store, links, self.clocks)
@@ -143,14 +140,12 @@ class Member:
         self._ask = Calls(self.submit).ask
         self._disk_space = DiskSpaceWatch(state, store, free)
         self._install = self._snapshot_install()
-        pace = SharedRate(config.limits.reader_bytes_per_second)
-        self._server = Server(state, store, self.applier, self.snapshots, self.repair, pace)
+        self._server = self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
-        self._removed = trio.Event()
-        self._removed_by = ""
+        self.removal = Removal(store)
         # Last, because they call the parts made above.
         store.on_durable = self._on_durable
         store.on_membership = self._on_membership
@@ -175,6 +170,11 @@ class Member:
             history=self.store.voting_status.history,
             service=service,
         )
+
+    def _make_server(self) -> Server:
+        """Make what serves our log and our snapshots to others."""
+        pace = SharedRate(self.config.limits.reader_bytes_per_second)
+        return Server(self.state, self.store, self.applier, self.snapshots, self.repair, pace)
 
     def _snapshot_install(self) -> SnapshotInstall:
         """Make what fetches snapshots from other members."""
@@ -266,7 +266,7 @@ class Member:
                 consensus.start_soon(self.applier.run, self.actions.act)
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
-                consensus.start_soon(self._leave)
+                consensus.start_soon(self.removal.run)
                 consensus.start_soon(self._part)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
@@ -328,8 +328,9 @@ class Member:
         # us; and a store that joins has no history yet.
         status = self.store.voting_status
         ours = hello.history == status.history if status.history else self._joins
-        # The file of a store that joins may be older than all present members.
-        first = 0 if self._joins and not in_force.version else in_force.next_id
+        # The file of a store that joins may be older than all present members, and the
+        # configuration in its log of the history from before a restore.
+        first = 0 if self._joins else in_force.next_id
         newer = ours and member >= first
         if member != own and (member in known or newer):
             return HelloStatus.ACCEPTED, ""
@@ -346,8 +347,7 @@ class Member:
 
     def on_removed(self, member: int, reason: str) -> None:
         """Note that a member says that we were removed from the cluster."""
-        self._removed_by = f"member {member} says: {reason}"
-        self._removed.set()
+        self.removal.heard(member, reason)
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
@@ -417,23 +417,12 @@ class Member:
             # An order that came through such a member is answered first, over these links. And the
             # configuration counts as applied only when this action is over.
             await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
+            # So is what it had forwarded before: on a slow disk that takes longer, and what is not
+            # answered then has an unknown outcome. Bounded: a quorum may be gone.
+            with trio.move_on_after(self.state.timeouts.leader_heartbeat_timeout):
+                await self.applier.applied(self.store.submitted_position)
+                await self.links.flush()
             self.links.judge_anew()
-
-    async def _leave(self) -> Never:
-        """Wait until we are told that we were removed; then end the member.
-
-        Raises:
-            RemovedError: we were.
-        """
-        await self._removed.wait()
-        # Durable, so that it is not tried again after a restart. Based on what was submitted: our
-        # store may be getting its vote in this moment.
-        status = self.store.submitted.voting_status
-        await self.store.save_voting_status(attrs.evolve(status, kind=VotingRight.REMOVED))
-        raise RemovedError(
-            f"member {self.config.member_id} is no part of cluster {self.config.cluster!r} any "
-            f"more: {self._removed_by}"
-        )
 
     def _on_durable(self, position: int) -> None:
         # First: it reports or commits, for which clients wait.
@@ -603,25 +592,22 @@ async def open_member(
         clock_ms: milliseconds since the epoch; the log's time follows it while this member leads.
         network: TCP unless given.
         executor: writes to disk on a thread unless given.
-        free: returns the bytes that are free on the disk of a directory; asks the system unless
-            given.
+        free: returns the bytes that are free on the disk of a directory; the system's by default.
 
     Raises:
         ConfigurationError: `config` is no NodeConfig, or `service` has not all methods of one.
         StorageError: the store is another member's, is in use, or is damaged.
+        RemovedError: the member was removed from its cluster.
         OSError: its address can't be bound.
     """
-    check_interpreter()
     check_arguments(config, service)
     store = open_store(config, rng, executor)
     # Closed last: the member's tasks write to it until they have ended.
     with closing(store):
-        if config.own.witness:
-            service = WitnessService.in_place_of(service, store)
         member = Member(
             config,
             store=store,
-            service=service,
+            service=service_of(config, store, service),
             network=network or TcpNetwork(),
             rng=rng,
             clock_ms=clock_ms,

@@ -18,11 +18,14 @@ from ..errors import (
     RemovedError,
     StorageError,
     StoreMismatchError,
+    check_interpreter,
 )
 from ..storage import EMPTY_LOG, Identity, Store, VotingRight, VotingStatus, make_store
 from ..storage.lmdb.file_check import DATA_FILE
 from .config.config import NodeConfig
+from .configurations import Configurations
 from .state_machine.service import KEY_VALUE, Service, kind_of
+from .state_machine.witness import WitnessService, check_role
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -107,11 +110,14 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
 
 
 def check_arguments(config: object, service: object) -> None:
-    """Refuse arguments that are no configuration or no service; None is the key-value service.
+    """Refuse arguments that are no configuration or no service, and Python without assertions.
+
+    None is the key-value service.
 
     Raises:
         ConfigurationError: it names what is missing.
     """
+    check_interpreter()
     if not isinstance(config, NodeConfig):
         raise ConfigurationError(f"config = {config!r:.80}: expected a NodeConfig; see load_config")
     needed = [name for name in vars(Service) if not name.startswith("_")]
@@ -119,6 +125,18 @@ def check_arguments(config: object, service: object) -> None:
     if service is not None and (missing or isinstance(service, type)):
         what = f"it has no {', '.join(missing)}" if missing else "this is the class"
         raise ConfigurationError(f"service = {service!r:.80}: expected a Service, but {what}")
+
+
+def service_of(config: NodeConfig, store: Store, service: Service) -> Service:
+    """Return the state machine that a member runs: the given one, unless it is a witness.
+
+    Raises:
+        ConfigurationError: it is a witness by its file, and not by its log.
+    """
+    if not config.own.witness:
+        return service
+    check_role(config, Configurations(config, store))
+    return WitnessService.in_place_of(service, store)
 
 
 def check_service(config: NodeConfig, store: Store, service: Service) -> None:

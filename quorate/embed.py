@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from .errors import ConfigurationError, check_interpreter
+from .errors import ConfigurationError
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
@@ -292,21 +292,15 @@ async def open_node(
         StorageError: the store is in use, is damaged, or belongs to another member.
         OSError: a host name cannot be resolved, or an address cannot be bound.
         SafetyViolationError: the member stopped, rather than lose data.
+        RemovedError: it was removed from its cluster.
     """
-    check_interpreter()
     check_arguments(config, service)
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     if service is not None:
         async with open_member(config, service, rng=rng, clock_ms=_wall_clock_ms) as member:
             yield Node(member, member.state.terminated)
         return
-    store = (
-        WitnessService(KeyValueService.kind)
-        if config.own.witness
-        else KeyValueService.open(
-            config.directory / "tables", cluster=config.cluster, member_id=config.member_id
-        )
-    )
+    store = _key_value_service(config)
     try:
         async with (
             open_member(config, store, rng=rng, clock_ms=_wall_clock_ms) as member,
@@ -324,6 +318,14 @@ async def open_node(
     finally:
         if isinstance(store, KeyValueService):
             store.close()
+
+
+def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
+    if config.own.witness:
+        return WitnessService(KeyValueService.kind)
+    return KeyValueService.open(
+        config.directory / "tables", cluster=config.cluster, member_id=config.member_id
+    )
 
 
 def _client_port(member: Member, config: NodeConfig) -> ClientPort:

@@ -35,6 +35,7 @@ class Scenario:
     wipes: float = 0.0
     snapshots: float = 0.0
     standbys: int = 0
+    witnesses: int = 0
 
     def setting(self, seed: int, members: int, rng: Random, seconds: float) -> Setting:
         """Draw the settings of a world, for a run of at least this many seconds."""
@@ -49,6 +50,7 @@ class Scenario:
         return Setting(
             members=members + self.standbys,
             standbys=self.standbys,
+            witnesses=self.witnesses,
             seed=seed,
             timeouts=timeouts,
             latency=unit * rng.choice((0.002, 0.02, 0.08)),
@@ -166,6 +168,13 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         wipes=0.2,
         snapshots=0.3,
         standbys=1,
+    ),
+    "witness": Scenario(
+        "every fault there is, and one of the voters has no tables",
+        USUAL | _STRIKES,
+        clocks=True,
+        wipes=0.2,
+        witnesses=1,
     ),
     "members": Scenario(
         "members are added, replaced, moved and removed, among every fault there is",

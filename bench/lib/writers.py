@@ -7,8 +7,9 @@ So after a change of the members each acknowledged write can be looked up by its
 
 The kinds:
 
-- `redis-py`: each client is a `RedisCluster` of redis-py with its defaults, in its own thread. The
-  addresses are where it begins. What it raises is counted, and its next write has a new number.
+- `redis-py`: each client is a `RedisCluster` of redis-py with its defaults, in its own thread. It
+  begins at the first three addresses, and finds members to come by itself. What it raises is
+  counted, and its next write has a new number.
 - `resp` and `etcd`: one epoll loop without a framework, in plain RESP or for etcd's JSON gateway.
   They begin at the first three addresses. A client that gets an error, is cut off, or has no reply
   for a second, repeats the write at another address, chosen at random.
@@ -130,14 +131,17 @@ class Numbers:
 def run_redis_py(tally: Tally, job: Job) -> list[Numbers]:
     """Run the clients as threads."""
     from redis.cluster import ClusterNode, RedisCluster  # noqa: PLC0415 - only this kind needs it
-    from redis.exceptions import RedisError  # noqa: PLC0415
+    from redis.exceptions import RedisClusterException, RedisError  # noqa: PLC0415
 
     numbers = [Numbers() for _ in range(job.clients)]
-    ready, name = threading.Barrier(job.clients + 1), job.name
+    ready, name, ended = threading.Barrier(job.clients + 1), job.name, list[int]()
+
+    def connect(addresses: Sequence[Address]) -> RedisCluster:
+        nodes = [ClusterNode(host, port) for host, port in addresses]
+        return RedisCluster(startup_nodes=nodes)
 
     def run(client: int, mine: Numbers) -> None:
-        nodes = [ClusterNode(host, port) for host, port in job.addresses]
-        redis = RedisCluster(startup_nodes=nodes)
+        redis = connect(job.addresses[:BEGIN])
         redis.set(f"{name}:{client}:0", b"%016d%s" % (0, VALUE))
         ready.wait()
         while not tally.ending and time.monotonic() < job.until:
@@ -145,14 +149,18 @@ def run_redis_py(tally: Tally, job: Job) -> list[Numbers]:
             began = time.monotonic()
             try:
                 redis.set(f"{name}:{client}:{mine.sent}", b"%016d%s" % (mine.sent, VALUE))
-            except (RedisError, OSError) as error:
+            except (RedisError, RedisClusterException, OSError) as error:
                 mine.open.append(mine.sent)
                 tally.failed(f"{type(error).__name__}: {error}")
+                if isinstance(error, RedisClusterException):
+                    # It knows no address any more: begin again with all, as a restart would.
+                    redis = connect(job.addresses)
             else:
                 tally.done(began)
             if len(tally.acknowledged) >= MOST_WRITES:
                 tally.ending = True
         redis.close()
+        ended.append(client)
 
     threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(numbers)]
     for thread in threads:
@@ -161,6 +169,8 @@ def run_redis_py(tally: Tally, job: Job) -> list[Numbers]:
     print("ready", flush=True)
     for thread in threads:
         thread.join()
+    if len(ended) < job.clients:
+        sys.exit("a client ended with an error")
     return numbers
 
 

@@ -173,8 +173,6 @@ async def walk(case: Case, place: Path, name: str) -> Change:
     async with case.opener(place / name) as cluster:
         old = cluster.members
         addresses = [*cluster.addresses, *cluster.next_addresses(MEMBERS)]
-        if case.kind == "redis-py":
-            addresses = cluster.addresses  # it finds the new ones by itself
         async with open_writers(
             case.kind, place, name, addresses, clients=CLIENTS, seconds=LONGEST_SECONDS
         ) as writers:

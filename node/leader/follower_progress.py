@@ -73,6 +73,11 @@ class Follower:
         return self.ready and self.live
 
     @property
+    def fine(self) -> bool:
+        """Whether its last report had no flag but READY."""
+        return self.ready and self.votes and self.has_room
+
+    @property
     def may_take_over(self) -> bool:
         """Whether it follows the live log, and could lead."""
         return self.follows and self.votes and self.heir
@@ -110,7 +115,9 @@ class Followers(dict[int, Follower]):
             committed: the commit position.
         """
         membership, self._committed = self._state.membership, committed
-        dropped = self._dropped() if self._state.configurations.end > committed else frozenset()
+        dropped = (
+            self._dropped() if self._state.configurations.end > committed else frozenset[VoterId]()
+        )
         for member in {*self} - {*membership.ids}:
             del self[member]
         for seat in membership.seats:

@@ -338,7 +338,7 @@ class Leadership(Role):
         self._clocks.heard(follower.member_id, message.timestamp)
         self.reads.echoed(follower, message.confirm_id)
         # Testing single flags is slow, and nearly always they say nothing new.
-        if message.flags != AppendFlags.READY or not (follower.ready and follower.votes):
+        if message.flags != AppendFlags.READY or not follower.fine:
             self._on_flags(follower, message.flags)
         self._advance()
         # After the commit: clients wait for that.

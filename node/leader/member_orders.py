@@ -40,8 +40,6 @@ _ADD: Final = {*_ADDRESS, "priority", "role", "replaces", "even", "if_version"}
 class ListMembers:
     """Report the configuration, and how far each member is."""
 
-    if_version: int | None = None
-
 
 @attrs.frozen
 class Add:
@@ -89,10 +87,10 @@ class Move:
         return checked(attrs.evolve(seat, **self.address))  # type: ignore[arg-type] # checked below
 
 
-MemberOrder: TypeAlias = ListMembers | Add | Promote | Demote | Remove | Move
+MemberOrder: TypeAlias = Add | Promote | Demote | Remove | Move
 
 
-def parse_member_order_untrusted(words: list[str]) -> MemberOrder:
+def parse_member_order_untrusted(words: list[str]) -> MemberOrder | ListMembers:
     """Parse the words behind ``member``.
 
     Raises:

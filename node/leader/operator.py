@@ -93,7 +93,7 @@ class Wait:
     seconds: float
 
 
-Order: TypeAlias = Verb | Transfer | Wait | MemberOrder
+Order: TypeAlias = Verb | Transfer | Wait | ListMembers | MemberOrder
 """A request of an operator, parsed."""
 
 _VERBS: Final = ("transfer", "wait", "member", *(verb.value for verb in Verb))
@@ -176,7 +176,7 @@ def _may_be_repeated(order: Order, *, begun: bool) -> bool:
     # An order about members says what is to be. One that names a version would find another one, if
     # it was begun.
     match order:
-        case ListMembers() | Add() | Promote() | Demote() | Remove() | Move():
+        case Add() | Promote() | Demote() | Remove() | Move():
             return order.if_version is None or not begun
         case _:
             return False
@@ -240,6 +240,9 @@ class Operator:
         # It may wait for minutes, and requests behind it would wait as long.
         if isinstance(order, Wait):
             self._waits.submit(request, order.count, order.seconds)
+        elif isinstance(order, ListMembers):
+            # At once: it is how an operator sees how far the order under way is.
+            request.done(self._reconfiguration.listed().encode())
         elif len(self._waiting) >= MAX_WAITING:
             request.done(RefusedError(f"{MAX_WAITING} control requests wait already"))
         else:
@@ -314,10 +317,10 @@ class Operator:
                 return f"{snapshot}; {await self._termination.run()}"
             case Verb.ABORT:
                 return await self._termination.run()
-            case ListMembers() | Add() | Promote() | Demote() | Remove() | Move():
+            case Add() | Promote() | Demote() | Remove() | Move():
                 return await self._reconfiguration.do(order)
-            case Wait():  # pragma: no cover - `submit` has given it to those that wait
-                raise AssertionError("WAIT is not done in turn")
+            case Wait() | ListMembers():  # pragma: no cover - `submit` has handled them
+                raise AssertionError(f"{order} is not done in turn")
             case _:
                 assert_never(order)
 

@@ -69,6 +69,7 @@ class Promotion:
         self._followers = followers
         self._replication = replication
         self._began = trio.current_time()
+        self._heard_at: dict[int, float] = {}
         self._since: dict[VoterId, float] = {}
         self._commit = applier.commit_position
 
@@ -80,6 +81,9 @@ class Promotion:
             if self._state_of(seat) == "" and self._followers[seat.member_id].match >= self._commit
         ]
         now = trio.current_time()
+        for member, follower in self._followers.items():
+            # Kept here, since a member that comes back with another store is known anew.
+            self._heard_at[member] = max(self._heard_at.get(member, self._began), follower.heard_at)
         self._since = {name: self._since.get(name, now) for name in fine}
         # Used at the next look: on a busy leader nobody has what was committed just now.
         self._commit = self._applier.commit_position
@@ -143,8 +147,7 @@ class Promotion:
         """Return a voter that was not heard for that many seconds; None without one."""
         now, own = trio.current_time(), self._state.member_id
         for voter in self._state.membership.voters:
-            follower = self._followers.get(voter.member_id)
-            heard_at = self._began if follower is None else max(follower.heard_at, self._began)
+            heard_at = self._heard_at.get(voter.member_id, self._began)
             if voter.member_id != own and now - heard_at > patience:
                 return voter.member_id
         return None

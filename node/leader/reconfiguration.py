@@ -4,7 +4,8 @@ The log says what is to be (the roles of the seats), and this part works towards
 earlier leader has begun, any later one goes on with. One step at a time:
 
 1. An entry of our own term is committed, and so is the configuration in force.
-2. In a joint configuration, the final one is appended. A leader that is not in it hands over first.
+2. In a joint configuration, the final one is appended. A leader that is not in it hands over first;
+   the next one gives it a heartbeat timeout to send its clients on.
 3. Otherwise, joiners that are caught up become voters, by a joint configuration
    (:mod:`.promotion`); a leader that one of them replaces hands over first.
 4. A witness hands over to a member with tables.
@@ -42,7 +43,7 @@ from ..protocol.membership import (
     without_vote,
 )
 from ..protocol.signal import Signal
-from .member_orders import Add, Demote, ListMembers, MemberOrder, Move, Promote, Remove
+from .member_orders import Add, Demote, MemberOrder, Move, Promote, Remove
 from .promotion import Promotion
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Reconfiguration:
         handover: hands the leadership over.
 
     Attributes:
-        begun: the order that is done now has a configuration in the log.
+        begun: the order under way is in the log.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Reconfiguration:
         self._base = base
         self._state = state
         self._store = store
+        self._links = links
         self._applier = applier
         self._followers = followers
         self._replication = replication
@@ -109,6 +111,7 @@ class Reconfiguration:
         )
         self._changed = Signal()
         self.begun = False
+        self._began = trio.current_time()
 
     # --- what is under way ------------------------------------------------------------------------
 
@@ -211,7 +214,8 @@ class Reconfiguration:
             # Without a successor we lead on: that serves clients better than nobody.
             await self._handover.to_best(drain=True)
         elif now.joint:
-            self._append(completed(now))
+            if self._may_part(now):
+                self._append(completed(now))
         elif due := self._promotion.due():
             replaced = self._state.member_id in {seat.replaces for seat in due}
             # Without a successor we begin the change: then the one that replaces us may lead.
@@ -229,6 +233,18 @@ class Reconfiguration:
         if (lost := self._promotion.lost_voter(patience)) is not None:
             log.warning("member %d takes the place of member %d", spare.member_id, lost)
             self._append(with_seat(now, attrs.evolve(spare, role=MemberRole.VOTER, replaces=lost)))
+
+    def _may_part(self, now: Membership) -> bool:
+        """Whether the voters that leave have had time to send their clients on.
+
+        The last leader is one of them if it has handed over to leave. Cluster clients are all at
+        this member. While it follows us, it answers them with our address. Without that answer
+        redis-py only finds us if a member is left that it knows from before.
+        """
+        if trio.current_time() >= self._began + self._state.timeouts.leader_heartbeat_timeout:
+            return True
+        leaving = {voter.member_id for voter in {*now.outgoing} - {*now.voters}}
+        return not any(self._links.connected(member) for member in leaving)
 
     def claim(self, follower: Follower, message: AdmissionRequest) -> None:
         """Note with which store a member has its seat; it is a vote only after a joint change."""
@@ -265,8 +281,6 @@ class Reconfiguration:
             UnknownOutcomeError: it was begun, and is not committed in time.
         """
         self.begun = False
-        if isinstance(order, ListMembers):
-            return json.dumps(self._listed())
         await self._settled()
         version = self._state.membership.version
         if order.if_version not in {None, version}:
@@ -340,8 +354,6 @@ class Reconfiguration:
                 self._seat(now, member)
                 words = f"member {member} is removed"
                 return await self._without_vote(now, member, MemberRole.LEAVING), member, words
-            case ListMembers():  # pragma: no cover - it plans nothing
-                raise AssertionError("it was answered")
 
     def _seat(self, now: Membership, member: int) -> Seat:
         seat = now.seat(member)
@@ -354,8 +366,9 @@ class Reconfiguration:
     def _added(self, now: Membership, seat: Seat) -> tuple[Membership | None, int, str]:
         """Return the configuration with one more seat."""
         for there in now.seats:
-            if _place(there) == _place(seat) and there.role is seat.role:
-                return None, there.member_id, f"member {there.member_id} has a seat"
+            same = (there.host, there.ports) == (seat.host, seat.ports)
+            if same and there.role is seat.role:
+                return self._wanted_again(now, there, seat)
             if seat.replaces is not None and seat.replaces == there.replaces:
                 word = f"{IN_FLIGHT}: member {there.member_id} is to replace member {seat.replaces}"
                 raise RefusedError(word)
@@ -366,6 +379,22 @@ class Reconfiguration:
         member = now.next_id
         words = f"member {member} has a seat, and joins when it is started"
         return with_seat(now, attrs.evolve(seat, member_id=member)), member, words
+
+    def _wanted_again(
+        self, now: Membership, there: Seat, seat: Seat
+    ) -> tuple[Membership | None, int, str]:
+        """Return what an order for a member is about that has its seat already."""
+        words = f"member {there.member_id} has a seat"
+        replaced = None if seat.replaces is None else now.seat(seat.replaces)
+        if replaced is None or there.replaces == seat.replaces:
+            return None, there.member_id, words
+        if there.name in now.voters or there.replaces is not None:
+            raise RefusedError(
+                f"address: member {there.member_id} at {there.host}:{there.member_port} has a part "
+                f"already; expected a new one to replace member {seat.replaces}"
+            )
+        after = with_seat(now, attrs.evolve(there, replaces=seat.replaces))
+        return after, there.member_id, f"{words}, and replaces member {seat.replaces}"
 
     def _promoted(self, now: Membership, order: Promote) -> tuple[Membership | None, int, str]:
         """Return the configuration in which a member is to become a voter."""
@@ -397,10 +426,10 @@ class Reconfiguration:
                 raise RefusedError(f"{NOT_SETTLED}: {words}") from error
         return after
 
-    def _listed(self) -> dict[str, Any]:
-        """Describe the configuration, and how far each member is."""
+    def listed(self) -> str:
+        """Describe the configuration, and how far each member is, as JSON."""
         now = self._state.membership
-        return {
+        description = {
             "version": now.version,
             "joint": now.joint,
             "next_id": now.next_id,
@@ -408,6 +437,7 @@ class Reconfiguration:
             "term": self._state.leadership_term,
             "members": [self._described(now, seat) for seat in now.seats],
         }
+        return json.dumps(description)
 
     def _described(self, now: Membership, seat: Seat) -> dict[str, Any]:
         own = seat.member_id == self._state.member_id
@@ -442,10 +472,6 @@ _OBSTACLES: Final = {
     IN_FLIGHT: "another change of the members is under way",
     NOT_SETTLED: "this leader has just been elected, or hands over",
 }
-
-
-def _place(seat: Seat) -> tuple[str, int, int, int]:
-    return seat.host, seat.member_port, seat.client_port, seat.redirect_port
 
 
 def _state_word(now: Membership, seat: Seat) -> str:

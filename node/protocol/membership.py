@@ -108,8 +108,12 @@ class Seat:
     @property
     def addresses(self) -> set[tuple[str, int]]:
         """Where it listens."""
-        ports = (self.member_port, self.client_port, self.redirect_port)
-        return {(self.host, port) for port in ports if port}
+        return {(self.host, port) for port in self.ports if port}
+
+    @property
+    def ports(self) -> tuple[int, int, int]:
+        """Its ports for members, for clients, and for cluster clients (or 0)."""
+        return self.member_port, self.client_port, self.redirect_port
 
 
 @attrs.frozen
@@ -294,6 +298,9 @@ def check(after: Membership) -> None:
     _check_witnesses(after)
     taken: dict[tuple[str, int], int] = {}
     for seat in after.seats:
+        if len(seat.addresses) < len([port for port in seat.ports if port]):
+            where = f"address: member {seat.member_id}: ports {seat.ports} of {seat.host}"
+            raise RefusedError(f"{where}: expected one for each purpose")
         for host, port in sorted(seat.addresses):
             other = taken.setdefault((host, port), seat.member_id)
             if other != seat.member_id:

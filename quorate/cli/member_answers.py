@@ -62,7 +62,10 @@ def _advice(answered: Answered, connect: Addresses) -> tuple[str, ...]:
         return answered.words, meaning_of(answered.words)
     # `ask_one_of` has printed the words of the others.
     if answered.unknown:
-        return (f"It may be done or not. To see which: {command('list', connect)}",)
+        return (
+            "It may be done or not. The command may be repeated: what is so already is a success.",
+            f"To see what there is: {command('list', connect)}",
+        )
     if answered.code == _NO_LEADER:
         return answered.words, "Too few voters run, or can't reach each other: quorate status."
     return ()

@@ -6,6 +6,7 @@ Everything else is a violation.
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -35,7 +36,6 @@ class Keeper:
         violations: takes one line for each end that should not be.
 
     Attributes:
-        held: ids of members that a fault keeps down.
         full: members whose disk was full, each with the time when it had room again.
         leaving: ids of members that somebody has asked the cluster to remove.
         former: processes of members that were removed, and have ended.
@@ -45,37 +45,63 @@ class Keeper:
     cluster: LocalCluster
     tell: Callable[[str], None]
     violations: list[str]
-    held: set[int] = attrs.field(factory=set[int])
     full: dict[int, float] = attrs.field(factory=dict[int, float])
     leaving: set[int] = attrs.field(factory=set[int])
     former: list[MemberProcess] = attrs.field(factory=list[MemberProcess])
     on_change: Callable[[], None] = lambda: None
+    _holds: Counter[int] = attrs.field(factory=Counter[int])
     _starting: trio.Lock = attrs.field(factory=trio.Lock)
 
     def find(self, member_id: int) -> MemberProcess | None:
         """Return the process of a member; None if it has none, or was removed and has ended."""
         return next((each for each in self.cluster.members if each.member_id == member_id), None)
 
+    def is_held(self, member_id: int) -> bool:
+        """Say whether a fault keeps a member down."""
+        return self._holds[member_id] > 0
+
+    def hold(self, process: MemberProcess) -> None:
+        """Keep a member down until `release`, which has to be called as often as this."""
+        # Counted: a member that is killed in a change may be the one that then is dead for good.
+        self._holds[process.member_id] += 1
+
+    async def release(self, process: MemberProcess, *, for_all: bool = False) -> None:
+        """Start a member, unless another fault keeps it down, too.
+
+        Args:
+            process: of the member.
+            for_all: start it in any case; what others call later has no effect.
+        """
+        member = process.member_id
+        async with self._starting:
+            # Held until it runs: otherwise `look_after` would take its end for its own.
+            if for_all or self._holds[member] <= 1:
+                await self._run(process)
+            self._holds[member] = 0 if for_all else max(self._holds[member] - 1, 0)
+        await self._end_if_held(process)
+
     async def start(self, process: MemberProcess) -> None:
         """Start a member, unless it runs, is kept down, or was removed and has ended."""
-        # Several tasks may find the same member dead; two processes must not share a store.
         async with self._starting:
-            kept = process.member_id in self.held or process in self.former
-            if process.pid is None and not kept:
-                await process.start()
+            if not self.is_held(process.member_id):
+                await self._run(process)
+        await self._end_if_held(process)
 
-    async def release(self, process: MemberProcess) -> None:
-        """Start a member that was kept down."""
-        async with self._starting:
-            # The id is held until it runs: otherwise `look_after` would take its end for its own.
-            if process.pid is None and process not in self.former:
-                await process.start()
-            self.held.discard(process.member_id)
+    async def _run(self, process: MemberProcess) -> None:
+        # Under a lock: several tasks may find the same member dead, and two processes must not
+        # share a store.
+        if process.pid is None and process not in self.former:
+            await process.start()
+
+    async def _end_if_held(self, process: MemberProcess) -> None:
+        """Kill a member that another fault has begun to keep down while it was being started."""
+        if self.is_held(process.member_id):
+            await process.kill()
 
     async def look_after(self) -> None:
         """Start each member again that has ended by itself, and judge why it has."""
         for process in list(self.cluster.members):
-            if process.pid is None and process.member_id not in self.held:
+            if process.pid is None and not self.is_held(process.member_id):
                 self._judge(process)
                 await self.start(process)
 

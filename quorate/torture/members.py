@@ -160,7 +160,7 @@ class Members:
         standbys = [each for each in listed.members if each.state == "standby"]
         witnesses = [each for each in listed.members if each.role is MemberRole.WITNESS]
         voters = [each for each in listed.members if each.state in {"voter", "witness"}]
-        up = [each for each in voters if each.member_id not in self._keeper.held]
+        up = [each for each in voters if not self._keeper.is_held(each.member_id)]
         # Without one more, a majority must be up: of the voters now, and of those that are left.
         # A voter that has lost its disk still counts as one, and is listed as one that joins.
         whole = not any(each.kind == LOST_DISK for each in self.picture.expected)
@@ -179,7 +179,7 @@ class Members:
             _Way(1, self._demote, [each for each in up if spare and each not in witnesses]),
             _Way(2, self._promote, standbys),
             _Way(1, self._move, up if spare else []),
-            _Way(1, self._lose_disk, up if spare and len(up) == len(voters) else []),
+            _Way(2, self._lose_disk, up if spare and len(up) == len(voters) else []),
             _Way(1, self._start_former, up if self._former_at_rest else []),
             _Way(1, self._snapshot, up),
         ]
@@ -213,7 +213,7 @@ class Members:
         member = old.member_id
         process = self._keeper.find(member)
         assert process is not None
-        self._keeper.held.add(member)
+        self._keeper.hold(process)
         self._keeper.leaving.add(member)
         await process.kill()
         self._tell(f"members: member {member} is dead for good")
@@ -248,6 +248,10 @@ class Members:
         # It need not become what it was to become.
         self.picture.withdraw(self._machines.find(old.host, old.client_port))
         await self._order(kind, ("remove", str(member)), seen)
+        # Nobody replaces the dead member any more: it comes back.
+        dead = None if old.replaces is None else self._keeper.find(old.replaces)
+        if dead is not None and self._keeper.is_held(dead.member_id):
+            await self._keeper.release(dead)
 
     async def _demote(self, _: Listed, old: ListedMember) -> None:
         await self._order("demote", ("demote", str(old.member_id)), self._is(old, "standby"))
@@ -275,7 +279,7 @@ class Members:
             found = listed.member(old.member_id)
             return found is not None and found.client_port == place.client_port
 
-        self._keeper.held.add(old.member_id)
+        self._keeper.hold(process)
         await process.stop()
         before = self._machines.of(process)
         self._machines.move(process, place)
@@ -289,7 +293,7 @@ class Members:
         """Start a voter with an empty disk. No other disk is lost before it is a voter again."""
         process = self._keeper.find(old.member_id)
         assert process is not None
-        self._keeper.held.add(old.member_id)
+        self._keeper.hold(process)
         await process.kill()
         self._tell(f"members: member {old.member_id} loses its disk")
         self._machines.wipe(process, listed)
@@ -380,13 +384,13 @@ class Members:
         (which,) = self._rng.choices(list(_VICTIMS), list(_VICTIMS.values()))
         victims = {"leader": [leader], "other": [other], "both": [leader, other]}[which]
         # Members that another fault keeps down are not ours to start again.
-        victims = [each for each in victims if each.member_id not in self._keeper.held]
+        victims = [each for each in victims if not self._keeper.is_held(each.member_id)]
         if not victims:
             return
         names = ", ".join(str(each.member_id) for each in victims)
         self._tell(f"members: kill in a change: member {names} ({which})")
-        self._keeper.held.update(each.member_id for each in victims)
         for each in victims:
+            self._keeper.hold(each)
             self.killed += each.pid is not None
             each.send_signal(signal.SIGKILL)
         await trio.sleep(self._rng.choice(DOWN_SECONDS))
@@ -456,7 +460,7 @@ class Members:
             while self._busy or self._watching:  # noqa: ASYNC110 - both end by themselves
                 await trio.sleep(PAUSE_SECONDS)
             for process in list(self._keeper.cluster.members):
-                await self._keeper.release(process)
+                await self._keeper.release(process, for_all=True)
             while waits:
                 # Removed members may end, and all others must run.
                 await self._keeper.look_after()

@@ -132,7 +132,7 @@ class Picture:
             if self.keeper.find(seat.member_id) is None:
                 process = self.machines.join(listed, seat.member_id)
                 # Held until it runs: it has not ended by itself.
-                self.keeper.held.add(seat.member_id)
+                self.keeper.hold(process)
                 self.keeper.cluster.members.append(process)
                 self.keeper.on_change()
                 await self.keeper.release(process)
@@ -149,7 +149,7 @@ class Picture:
                 words = f"member {member} has lost its seat, and nobody asked for that"
                 self.keeper.violations.append(words)
             if process.returncode != EX_REMOVED:
-                await self.keeper.release(process)
+                await self.keeper.release(process, for_all=True)
 
     def _note_done(self, listed: Listed) -> None:
         for each in [each for each in self.expected if each.seen(listed)]:

@@ -199,7 +199,8 @@ async def test_a_member_that_leaves_is_not_the_one_that_is_asked() -> None:
 async def test_an_unknown_outcome_and_a_missing_leader_have_their_own_status() -> None:
     status, _, err = await typed(FakeLeader(change="UNKNOWN may be done"), "remove", "1")
     assert status == 2
-    assert "may be done\nIt may be done or not. To see which: quorate member list" in err
+    assert "may be done\nIt may be done or not. The command may be repeated" in err
+    assert "\nTo see what there is: quorate member list --connect " in err
     leader = FakeLeader(change="CLUSTERDOWN no leader was found in time; nothing was done")
     status, _, err = await typed(leader, "remove", "1")
     assert status == 2

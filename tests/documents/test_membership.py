@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ import redis
 from quorate.cli.app import EX_NOPERM
 from quorate.local.member_list import MEANINGS
 from quorate.node.config.config import MemberConfig, NodeConfig, load_config
-from tests.support.real import PATIENCE_SECONDS, QUORATE
+from tests.support.real import PATIENCE_SECONDS, QUORATE, quorate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "membership.md").read_text()
 NETWORK: Final = "127.0.40."
@@ -122,14 +122,8 @@ class Machines:
 
     def call(self, words: list[str]) -> str:
         """Run a command, which must do what it says."""
-        done = subprocess.run(
-            [*QUORATE, *words],
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=2 * PATIENCE_SECONDS,
-        )
+        with chdir(self.root):
+            done = quorate(*words)
         assert done.returncode == 0, (words, done.stderr, done.stdout)
         return done.stdout
 
@@ -137,8 +131,7 @@ class Machines:
         """What the leader says about the members; nobody leads without one."""
         live = [host for host, process in self.processes.items() if process.poll() is None]
         asking = [word for host in live for word in ("--connect", f"{host}:{self.port}")]
-        command = [*QUORATE, "member", "list", "--json", *asking]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = quorate("member", "list", "--json", *asking)
         found: dict[str, Any] = json.loads(done.stdout)
         return found if done.returncode == 0 else {"leader": -1, "members": []}
 
@@ -224,5 +217,6 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
                 machines.has_ended(int(words[2]))
         states = {each["member_id"]: each["state"] for each in machines.listed()["members"]}
         assert states == {1: "standby", 6: "voter", 7: "voter", 8: "voter"}
+        assert not (machines.file(machines.hosts[9]).parent / "tables").exists()
         with redis.Redis(host=machines.hosts[8], port=machines.port) as client:
             assert client.mget("key:0", "key:999") == [b"0", b"999"]

@@ -10,11 +10,12 @@ import trio
 
 from quorate.errors import RefusedError, RequestError
 from quorate.node.config.config import SnapshotPolicy
+from quorate.node.leader.leadership import Leadership
 from quorate.node.protocol.membership import MemberRole
 from quorate.simulation.ledger import Ledger, equal, open_ledgers
 from quorate.storage import verify
 from quorate.storage.log.founding import force
-from quorate.transport import AppendPosition
+from quorate.transport import AppendPosition, TimeoutNow
 from tests.support.changing import add, complete, gone, grow, is_standby, order, seat, voters, waits
 from tests.support.founding import new_cluster
 from tests.support.settled import settled
@@ -363,6 +364,39 @@ async def test_a_seat_that_is_removed_before_its_member_starts(world: World[Ledg
 
 
 @settled
+async def test_a_standby_that_runs_is_removed_and_ends(world: World[Ledger]) -> None:
+    new = await add(world, "role=standby")
+    await world.until(lambda: seat(world, new).instance != 0)
+    await complete(world)
+    assert (await order(world, f"remove {new}"))["version"] == 3
+    await gone(world, new)
+    await write(world, b"one")
+
+
+@settled
+async def test_two_members_are_replaced_at_once(world: World[Ledger]) -> None:
+    leader = await world.leader()
+    out = world.others(leader)
+    new = [await add(world, f"replaces={i}") for i in out]
+    await gone(world, *out)
+    assert sorted((await complete(world)).ids) == sorted([leader, *new])
+    await write(world, b"one")
+
+
+@settled
+async def test_a_joiner_that_loses_its_disk_claims_its_seat_again(world: World[Ledger]) -> None:
+    new = await add(world, "role=standby")
+    await world.until(lambda: seat(world, new).instance != 0)
+    first = seat(world, new).instance
+    await world.kill(new)
+    world.replace_disk(new)
+    await world.start(new)
+    await world.until(lambda: seat(world, new).instance not in {0, first})
+    await order(world, f"promote {new}")
+    await world.until(lambda: new in voters(world))
+
+
+@settled
 async def test_a_cluster_that_stops_in_the_middle_of_a_change_ends_it(
     world: World[Ledger],
 ) -> None:
@@ -392,6 +426,43 @@ async def test_a_cluster_that_stops_in_the_middle_of_a_change_ends_it(
     assert voters(world) == [i for i in (0, 1, 2) if i != out]
     await gone(world, out)
     await write(world, b"one")
+
+
+# --- members that join and lead -------------------------------------------------------------------
+
+
+@settled
+async def test_a_member_that_joins_may_stand(world: World[Ledger]) -> None:
+    new = await add(world, "role=standby")
+    await world.until(lambda: seat(world, new).instance != 0)
+    await complete(world)
+    member = world.hosts[new].running
+    assert not member.election.may_stand
+    await order(world, f"promote {new}")
+    await world.until(lambda: member.configuration.seat(new) in member.configuration.joining)
+    assert new not in voters(world)
+    assert member.election.may_stand
+
+
+@settled
+async def test_a_member_that_joins_and_leads_hands_over(world: World[Ledger]) -> None:
+    leader = await world.leader()
+    new = await add(world, "role=standby")
+    await world.until(lambda: seat(world, new).instance != 0)
+    await complete(world)
+    await order(world, f"promote {new}")
+    await world.until(lambda: world.hosts[new].running.state.membership == world.membership)
+    role = world.hosts[leader].running.state.role
+    assert isinstance(role, Leadership)
+    # A leader asks only voters. But in an election a joiner may be the one with the newest log.
+    role.handover.successor = new
+    mandate = TimeoutNow(role.term, leader, new, even_if_behind=False, by_operator=True)
+    world.hosts[new].running.on_message(leader, mandate)
+    await world.until(lambda: world.leaders() == [new])
+    await order(world, "list")
+    await world.until(lambda: new in voters(world))
+    await write(world, b"one")
+    await equal(world, [b"one"])
 
 
 # --- another history ------------------------------------------------------------------------------

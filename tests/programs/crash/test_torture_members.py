@@ -196,14 +196,27 @@ async def test_no_other_member_may_end(keeper: Keeper, status: int) -> None:
 async def test_a_member_that_a_fault_keeps_down_is_not_started(keeper: Keeper) -> None:
     process = keeper.cluster.members[1]
     assert isinstance(process, FakeProcess)
-    keeper.held.add(1)
+    keeper.hold(process)
     process.status = -9
     await keeper.look_after()
     await keeper.start(process)
     assert process.starts == 0
     await keeper.release(process)
     await keeper.look_after()
-    assert (process.starts, keeper.violations, keeper.held) == (1, [], set())
+    assert (process.starts, keeper.violations, keeper.is_held(1)) == (1, [], False)
+
+
+async def test_a_member_that_two_faults_keep_down_waits_for_both(keeper: Keeper) -> None:
+    process = keeper.cluster.members[1]
+    assert isinstance(process, FakeProcess)
+    keeper.hold(process)
+    keeper.hold(process)
+    process.status = -9
+    await keeper.release(process)
+    await keeper.look_after()
+    assert (process.starts, keeper.violations) == (0, [])
+    await keeper.release(process)
+    assert process.starts == 1
 
 
 async def test_a_full_disk_may_end_a_member(keeper: Keeper) -> None:
@@ -250,9 +263,9 @@ def seats_of(picture: Picture, *members: int) -> list[dict[str, object]]:
 async def test_a_removed_member_that_is_dead_is_started_to_hear_it(picture: FakePicture) -> None:
     picture.listed = listed_of(*seats_of(picture, 0, 1))
     picture.keeper.leaving.add(2)
-    picture.keeper.held.add(2)
     process = picture.keeper.find(2)
     assert isinstance(process, FakeProcess)
+    picture.keeper.hold(process)
     process.status = -9
     listed = await picture.look()
     assert (process.starts, picture.keeper.violations) == (1, [])

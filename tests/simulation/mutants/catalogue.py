@@ -35,6 +35,7 @@ from tests.simulation.mutants.schedules import (
     a_request_for_a_vote_comes_late,
     a_term_is_forged,
     a_wiped_member_meets_the_one_that_lags,
+    a_witness_has_the_longest_log,
     a_write_outlives_its_leader,
     echoes_of_a_lease_are_slow,
     only_a_wiped_member_hears_the_leader,
@@ -142,6 +143,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(recording.let_the_commit_position_go_back, 5, cheap=True),
     Mutant(recording.leave_the_last_commit_untold, 5, cheap=True),
     Mutant(serving.read_without_a_quorum, 0, schedule=a_leader_wakes_up),
+    Mutant(serving.serve_on_a_witness, 0, schedule=a_witness_has_the_longest_log, members=2),
     Mutant(serving.hold_a_lease_too_long, 0, schedule=a_leader_with_a_lease_is_alone),
     Mutant(serving.count_a_promise_from_its_echo, 0, schedule=echoes_of_a_lease_are_slow),
     Mutant(

@@ -50,6 +50,34 @@ async def a_leader_wakes_up(stage: World[Ledger]) -> None:
     await rest(stage)
 
 
+async def a_witness_has_the_longest_log(stage: World[Ledger]) -> None:
+    """A witness is elected, and a client asks it while it leads.
+
+    Raises:
+        AssertionError: the answer misses acknowledged commands.
+    """
+    old = await begin(stage)
+    (behind,) = stage.others(old)
+    order = "member add host=w member_port=7000 client_port=6000 role=witness"
+    await stage.hosts[old].running.control(order)
+    witness = stage.create(2).member_id
+    await stage.start(witness)
+    await stage.until(lambda: len(stage.membership.voters) == len(stage.hosts))
+    await stage.kill(behind)
+    assert await stage.attempt(old, b"x")
+    await stage.kill(old)
+    await stage.start(behind)
+
+    def leads() -> bool:
+        status = stage.hosts[witness].running.status()
+        return (status.role, status.state) == ("leader", "CLOSED")
+
+    await stage.until(leads)
+    await _ask(stage, witness)
+    await stage.start(old)
+    await rest(stage)
+
+
 async def _ask(stage: World[Ledger], member: int) -> None:
     """Send a query to a member, which may refuse it.
 

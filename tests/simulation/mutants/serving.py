@@ -13,6 +13,7 @@ from quorate.keyvalue.service import KeyValueService
 from quorate.keyvalue.state.sessions import Sessions
 from quorate.node import Member
 from quorate.node.clocks import Clocks
+from quorate.node.election import leader_states
 from quorate.node.follower.following import Following
 from quorate.node.leader import lease
 from quorate.node.leader.leadership import Leadership
@@ -21,11 +22,13 @@ from quorate.node.leader.replication import Replication
 from quorate.node.requests.request import Request, RequestKind
 from quorate.node.requests.router import Requests
 from quorate.node.state_machine.applier import Applier
+from quorate.node.state_machine.witness import WitnessService
 from quorate.storage.tables.view import TablesView
 
 if TYPE_CHECKING:
     import pytest
 
+    from quorate.node.election.context import ElectionContext
     from quorate.node.leader.follower_progress import Follower
     from quorate.node.state_machine.service import Command
 
@@ -56,6 +59,18 @@ def read_before_the_term_is_open(patch: pytest.MonkeyPatch) -> None:
 
     original = Leadership.flush
     patch.setattr(Leadership, "flush", flush)
+
+
+def serve_on_a_witness(patch: pytest.MonkeyPatch) -> None:
+    """Let a witness that leads take requests."""
+
+    async def begin(ctx: ElectionContext, role: Leadership) -> None:
+        await original(ctx, role)
+        ctx.requests.lead(role)
+
+    original = leader_states._begin_term  # pyright: ignore[reportPrivateUsage]
+    patch.setattr(leader_states, "_begin_term", begin)
+    patch.setattr(WitnessService, "query", lambda *_: b"0")
 
 
 def hold_a_lease_too_long(patch: pytest.MonkeyPatch) -> None:

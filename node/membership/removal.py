@@ -1,0 +1,51 @@
+"""How a member learns that it was removed, and ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Never
+
+import attrs
+import trio
+
+from ...errors import RemovedError
+from ...storage import VotingRight
+
+if TYPE_CHECKING:
+    from ...storage import Store
+
+
+class Removal:
+    """Ends a member once another one has refused its call as that of a removed member.
+
+    Members refuse it so only if the configuration that they have *applied* has no seat for it, so
+    no new leader can take that back.
+
+    Args:
+        store: notes durably that the member was removed.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._heard = trio.Event()
+        self._words = ""
+
+    def heard(self, member: int, reason: str) -> None:
+        """Note that another member says so; its words may come again and again."""
+        self._words = f"member {member} says: {reason}"
+        self._heard.set()
+
+    async def run(self) -> Never:
+        """Wait until the member was removed.
+
+        Raises:
+            RemovedError: it was.
+        """
+        await self._heard.wait()
+        # Durable, so that it is not tried again after a restart. Based on what was submitted: our
+        # store may be getting its vote in this moment.
+        status = attrs.evolve(self._store.submitted.voting_status, kind=VotingRight.REMOVED)
+        await self._store.save_voting_status(status)
+        own = self._store.identity
+        raise RemovedError(
+            f"member {own.member_id} is no part of cluster {own.cluster!r} any more: {self._words}"
+        )
