@@ -174,6 +174,8 @@ class Storm:
                 world.isolate(i)
         else:
             self._hang(others)
+        if "members" in self.scenario.faults:
+            quorum = await self._enough(quorum, intact)
         await self._serves(quorum)
         await self._within(self._settled, f"a change of the members ends at {quorum}")
         self._hanging = False
@@ -207,30 +209,46 @@ class Storm:
         if there is none.
         """
         known = self.observer.known
-        opened = known.open_configurations()
-        if [each.version for each in opened] == [0]:
+        if [each.version for each in known.open_configurations()] == [0]:
             voting = [i for i in intact if known.is_there(VoterId(i))]
             size = quorum_size(len(known.first.voters))
             return self.rng.sample(voting, size) if len(voting) >= size else intact
-
-        def can_decide(members: list[int]) -> bool:
-            return all(
-                each.quorums.agree(
-                    {
-                        voter
-                        for voter in each.quorums.voters
-                        if voter.member_id in members and known.is_there(voter)
-                    }
-                )
-                for each in opened
-            )
-
         found = [*intact]
-        if can_decide(found):
+        if self._can_decide(found):
             for i in self.rng.sample(intact, len(intact)):
                 fewer = [each for each in found if each != i]
-                found = fewer if can_decide(fewer) else found
+                found = fewer if self._can_decide(fewer) else found
         return found
+
+    def _can_decide(self, members: list[int]) -> bool:
+        """Whether members are enough by every configuration that may count from now on."""
+        known = self.observer.known
+        return all(
+            each.quorums.agree(
+                {
+                    voter
+                    for voter in each.quorums.voters
+                    if voter.member_id in members and known.is_there(voter)
+                }
+            )
+            for each in known.open_configurations()
+        )
+
+    async def _enough(self, quorum: list[int], intact: list[int]) -> list[int]:
+        """Return a quorum also by a change that was begun just before the other members were lost.
+
+        A leader looks whether the voters that it hears are enough. Those that are lost within a
+        heartbeat timeout from then are missed by that change: it waits until they come back.
+        """
+        await trio.sleep(2 * self._unit)
+        if self._can_decide(quorum):
+            return quorum
+        self._hanging = False
+        self._hang_in_a_ballot.clear()
+        self.world.mend()
+        for i in intact:
+            self.world.hosts[i].disk.mend()
+        return intact
 
     def _settled(self) -> bool:
         """Whether no change of the voters is under way, by what is committed."""

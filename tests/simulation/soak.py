@@ -1,5 +1,7 @@
 """`make soak`: storms over clusters of three and of five, seed after seed, for as long as told.
 
+In one storm of three, operators change the members, too.
+
 What does not hold is told with the command that repeats it, and the soak goes on. At the end it
 tells how much was done, and how fast.
 """
@@ -19,6 +21,8 @@ from quorate.simulation import Outcome, Plan, simulate
 HOURS = 0.1
 SIZES = (3, 3, 5)
 """One seed after the other has so many members."""
+KINDS = ("storm", "storm", "members")
+"""After each round of sizes comes the next scenario."""
 
 
 @attrs.define
@@ -71,7 +75,8 @@ def main() -> int:
     violated: list[str] = []
     end, seed = time.monotonic() + (asked.seconds or 3600 * asked.hours), asked.first
     while time.monotonic() < end:
-        plan = Plan(seed, SIZES[seed % len(SIZES)], HOURS)
+        kind = KINDS[seed // len(SIZES) % len(KINDS)]
+        plan = Plan(seed, SIZES[seed % len(SIZES)], HOURS, kind)
         began = time.process_time()
         outcome = simulate(plan)
         sums[plan.members].add(outcome, time.process_time() - began)

@@ -28,7 +28,10 @@ HERE = "tests.simulation.test_simulate"
 # A storm has every fault of the other scenarios; those look longer at each, in make test-all.
 @pytest.mark.parametrize(
     "scenario",
-    [pytest.param(name, marks=() if name == "storm" else pytest.mark.slow) for name in SCENARIOS],
+    [
+        pytest.param(name, marks=() if name in {"storm", "members"} else pytest.mark.slow)
+        for name in SCENARIOS
+    ],
 )
 def test_a_scenario_passes(scenario: str) -> None:
     outcome = simulate(Plan(1, 3, SHORT, scenario))
