@@ -20,7 +20,7 @@ from .protocol.membership import MemberRole, Membership, Seat, decode_membership
 from .protocol.quorum import VoterId
 
 if TYPE_CHECKING:
-    from ..storage import MembershipRow, Store
+    from ..storage import MembershipRow, ReadOnlyStore, Store
     from .config.config import MemberConfig, NodeConfig
 
 
@@ -35,7 +35,7 @@ class Configurations:
         first: the configuration before any in the log; version 0.
     """
 
-    def __init__(self, config: NodeConfig, store: Store) -> None:
+    def __init__(self, config: NodeConfig, store: Store | ReadOnlyStore) -> None:
         self.first = _first(config)
         self._config = config
         self._store = store
