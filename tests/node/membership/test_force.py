@@ -9,10 +9,12 @@ import pytest
 import trio
 
 from quorate.errors import LostStoreError, StorageError, StoreBusyError, leaves
+from quorate.local.force_quorum import look_at, why_refused
 from quorate.node import State
 from quorate.simulation.ledger import Ledger, equal
 from quorate.storage import VotingRight, decode_entries_untrusted, describe, verify
 from quorate.storage.log.founding import force
+from tests.support.changing import complete, grow, order
 from tests.support.founding import begun_cluster, new_cluster
 
 if TYPE_CHECKING:
@@ -120,3 +122,36 @@ async def test_a_store_without_a_vote_or_of_a_running_member_is_not_forced(
         with pytest.raises(StorageError, match="no vote"):
             force(store, instance_id=NEW_STORE, timestamp_ms=5)
         assert describe(store).forced == ()
+
+
+async def refusal(world: World[Ledger], *left: int) -> str:
+    """Return why the quorum can't be forced with what these members have."""
+    return why_refused([look_at(world.hosts[i].config) for i in left])
+
+
+async def test_a_cluster_that_has_grown_is_judged_by_the_voters_of_its_log(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        await world.start()
+        await grow(world, 2)
+        await complete(world)
+        await equal(world, [])
+        await world.kill(*world.running())
+        assert await refusal(world, 0, 4) == ""
+        assert "3, 4 of 5 voters (configuration" in await refusal(world, 0, 3, 4)
+
+
+async def test_a_cluster_that_has_shrunk_is_judged_by_the_voters_of_its_log(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path, members=5) as world:
+        await world.start()
+        for gone in (3, 4):
+            await order(world, f"remove {gone}")
+        await complete(world)
+        await equal(world, [])
+        await world.kill(*world.running())
+        assert "Members 0, 1 of 3 voters" in await refusal(world, 0, 1)
+        # They have a vote by their stores, and are no voters any more.
+        assert await refusal(world, 0, 3, 4) == ""
