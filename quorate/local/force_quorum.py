@@ -180,8 +180,8 @@ def _quorum_left(left: list[Left], best: Left) -> str:
 
 async def _running(best: Left) -> str:
     """Return which members still run with the old history, in words."""
-    entries = (*best.membership.seats, *best.config.members)
-    addresses = {(each.host, each.client_port): each.member_id for each in entries}
+    addresses = {(seat.host, seat.client_port): seat.member_id for seat in best.membership.seats}
+    addresses |= {(each.host, each.client_port): each.member_id for each in best.config.members}
     seen = await survey(
         [MemberAddress(member, host, port) for (host, port), member in addresses.items()]
     )
