@@ -151,7 +151,7 @@ class Observer:
         term, voted_for = promised.candidate_term, promised.voted_for
         instance = store.identity.instance_id
         self.tell(Started(i, state.append_position, term, voted_for, instance))
-        self.tell(VotingStatus(i, member.state.votes))
+        self.tell(VotingStatus(i, member.state.votes, state.voting_status.floor.position))
         self._seen[i] = _Seen(member, state, promised=promised)
         self._look_for_snapshot(i, member)
         self._read_terms(i, state.terms)
@@ -281,8 +281,10 @@ class Observer:
         if state.node_state is not seen.promised:
             seen.promised = state.node_state
             self.tell(Promised(i, seen.promised.candidate_term, seen.promised.voted_for))
-        if member.state.votes != self.known.disks[i].votes:
-            self.tell(VotingStatus(i, member.state.votes))
+        disk, floor = self.known.disks[i], state.voting_status.floor.position
+        if (member.state.votes, floor) != (disk.votes, disk.floor):
+            self.tell(VotingStatus(i, member.state.votes, floor))
+            seen.membership = None
         self._look_for_snapshot(i, member)
         if state.terms is not seen.terms:
             self._read_terms(i, state.terms)

@@ -83,8 +83,11 @@ async def rot_disk(n: FaultContext) -> None:
     bad = n.without_good_stores()
     full = bad and not any(n.may_spoil(i) for i in n.ids if i not in bad)
     member = n.rng.choice(bad) if full else n.anyone()
-    if member not in bad and not n.may_spoil(member):
-        return
+    if member not in bad and (n.orders or not n.may_spoil(member)):
+        return  # also while an order may take a vote from another member
+    latest = n.observer.known.latest
+    if latest.version and not latest.has_vote(member):
+        return  # it may get a vote, since nobody sees the damage
     batches = n.observer.known.disks[member].batches
     host = n.world.hosts[member]
     if not batches or (host.member is None and host.starts == 0):

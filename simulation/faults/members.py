@@ -202,7 +202,8 @@ def _wanted(membership: Membership) -> int:
 
 
 def _may_shrink(n: FaultContext) -> bool:
-    return len(n.observer.known.latest.voters) > FEWEST_VOTERS
+    # A leader does not see damage that nobody has read yet: too few good stores might be left.
+    return not n.rotten and len(n.observer.known.latest.voters) > FEWEST_VOTERS
 
 
 def _someone(n: FaultContext) -> int:

@@ -108,10 +108,17 @@ class CutOff:
 
 @attrs.frozen
 class VotingStatus:
-    """A member's store has a vote, or none yet."""
+    """A member's store has a vote, or none yet.
+
+    Args:
+        member: which.
+        votes: whether it has one.
+        floor: up to there its log is of a history before; configurations in it mean nothing.
+    """
 
     member: int
     votes: bool
+    floor: int = 0
 
 
 @attrs.frozen

@@ -54,6 +54,7 @@ class Disk:
         commit: what the running member takes for committed.
         votes: its store has a vote.
         instance: of its store, 0 before the first start.
+        floor: up to there the log is of a history before a restore.
         cut_off: what `prefix_at` was for the end of the log that was damaged, and is cut off.
     """
 
@@ -66,6 +67,7 @@ class Disk:
     commit: int = 0
     votes: bool = True
     instance: int = 0
+    floor: int = 0
     cut_off: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
 
     @property
@@ -75,7 +77,12 @@ class Disk:
 
     @property
     def configurations(self) -> list[tuple[int, Membership]]:
-        """The configurations in the log, each with the end of its batch, in order."""
+        """The configurations in the log that mean something, each with the end of its batch."""
+        return [row for row in self.entries if row[0] > self.floor]
+
+    @property
+    def entries(self) -> list[tuple[int, Membership]]:
+        """All entries of membership in the log, each with the end of its batch, in order."""
         return [
             (batch.end, batch.membership) for batch in self.batches if batch.membership is not None
         ]
@@ -233,8 +240,10 @@ class Knowledge:
     def _disk_changed(self, fact: VotingStatus | Promised | TermRecorded) -> None:
         disk = self.disks[fact.member]
         match fact:
-            case VotingStatus(_, votes):
-                disk.votes = votes
+            case VotingStatus(_, votes, floor):
+                disk.votes, disk.floor = votes, floor
+                if floor:  # a new history begins, with the members of their files
+                    self.configurations = [row for row in self.configurations if row[0] > floor]
             case Promised(_, term, voted_for):
                 disk.promise(term, voted_for)
             case TermRecorded(_, term, base):

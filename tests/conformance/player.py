@@ -394,11 +394,17 @@ async def transcribe(
         trio.open_nursery() as nursery,
     ):
         player = Player(world, nursery, messages="without messages" not in events)
-        for line in kept:
-            done.append(line)
-            event = line[1:].strip()
-            if line.startswith(">") and event not in {events[0], *HEADS}:
-                await player.play(event)
-                done += player.take()
+        unexpected: UnexpectedError | None = None
+        try:
+            for line in kept:
+                done.append(line)
+                event = line[1:].strip()
+                if line.startswith(">") and event not in {events[0], *HEADS}:
+                    await player.play(event)
+                    done += player.take()
+        except UnexpectedError as error:
+            unexpected = error  # raised below, outside of the nursery, which would wrap it
         nursery.cancel_scope.cancel()
+    if unexpected is not None:
+        raise unexpected
     return "\n".join(done) + "\n"

@@ -14,6 +14,7 @@ from ...watching.facts import (
     Started,
     Truncated,
     Truncating,
+    VotingStatus,
     Wiped,
 )
 from ..base import Invariant
@@ -41,6 +42,7 @@ class LastInForce(Invariant):
         Installed,
         Truncated,
         Truncating,
+        VotingStatus,
         Wiped,
     )
 
@@ -53,10 +55,13 @@ class LastInForce(Invariant):
         """Follow a member's log, and compare what it decides by."""
         match fact:
             case Appended(member, end, membership):
-                self._submitted.setdefault(member, []).append((end, membership))
+                self._note(member, end, membership)
             case Started(member) | Installed(member) | Wiped(member):
                 self._cutting.discard(member)
                 self._submitted[member] = [*self.known.disks[member].configurations]
+            case VotingStatus(member, _, floor):
+                rows = self._submitted.get(member, [])
+                self._submitted[member] = [row for row in rows if row[0] > floor]
             case Installing(member):
                 self._cutting.add(member)
             case Truncating(member, position):
@@ -77,9 +82,9 @@ class LastInForce(Invariant):
         self._submitted[member] = [row for row in rows if row[0] <= position]
 
     def _note(self, member: int, end: int, membership: Membership) -> None:
-        """Note an entry that was read at a start, or that came another way than by an append."""
+        """Note an entry, which may be read at a start, or come another way than by an append."""
         rows = self._submitted.setdefault(member, [])
-        if (end, membership) not in rows:
+        if (end, membership) not in rows and end > self.known.disks[member].floor:
             rows.append((end, membership))
 
     def _compare(self, member: int, found: Membership) -> None:
@@ -116,7 +121,7 @@ class ListedAsInLog(Invariant):
     def hear(self, fact: Fact) -> None:
         """Compare a table with the log."""
         assert isinstance(fact, Listed)
-        log, listed = self.known.disks[fact.member].configurations, [*fact.rows]
+        log, listed = self.known.disks[fact.member].entries, [*fact.rows]
         end = log[max(len(log) - len(listed), 0) :]
         first = [value for _, value in listed[:1]] == [value for _, value in end[:1]]
         if not first or listed[1:] != end[1:] or (log and not listed):

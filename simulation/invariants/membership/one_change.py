@@ -23,7 +23,7 @@ class OneChange(Invariant):
     def hear(self, fact: Fact) -> None:
         """Look at a configuration that has become durable."""
         assert isinstance(fact, Recorded)
-        if fact.batch.membership is None:
+        if fact.batch.membership is None or fact.batch.end <= self.known.disks[fact.member].floor:
             return
         batches = self.known.disks[fact.member].batches
         open_ones = [
@@ -51,7 +51,7 @@ class OwnTermFirst(Invariant):
     def hear(self, fact: Fact) -> None:
         """Look at a configuration that has become durable."""
         assert isinstance(fact, Recorded)
-        if fact.batch.membership is None:
+        if fact.batch.membership is None or fact.batch.end <= self.known.disks[fact.member].floor:
             return
         first = fact.batch
         for batch in reversed(self.known.disks[fact.member].batches):
@@ -97,9 +97,9 @@ class JointFirst(Invariant):
             )
 
     def _before(self, member: int, batch: Batch) -> Batch | None:
-        batches = self.known.disks[member].batches
-        earlier = (b for b in reversed(batches) if b.membership is not None and b.end < batch.end)
-        return next(earlier, None)
+        disk = self.known.disks[member]
+        earlier = (b for b in reversed(disk.batches) if disk.floor < b.end < batch.end)
+        return next((b for b in earlier if b.membership is not None), None)
 
 
 class VersionsInOrder(Invariant):
@@ -112,7 +112,7 @@ class VersionsInOrder(Invariant):
         """Compare a configuration with the one before it in the same log."""
         assert isinstance(fact, Recorded)
         after = fact.batch.membership
-        if after is None:
+        if after is None or fact.batch.end <= self.known.disks[fact.member].floor:
             return
         rows = self.known.disks[fact.member].configurations
         before = rows[-2][1] if len(rows) > 1 else self.known.first

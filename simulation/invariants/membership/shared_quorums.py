@@ -29,6 +29,8 @@ class _OfCommitted(Invariant):
         """Look at what was committed since the last time."""
         del fact
         found = self.known.configurations
+        if self._looked > len(found):  # a new history has begun
+            self._looked = 0
         while self._looked < len(found):
             at, self._looked = self._looked, self._looked + 1
             self.look(found[at - 1][1] if at else self.known.first, found[at][1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,6 +12,8 @@ import trio
 from quorate.errors import RequestError
 from quorate.node.config.config import SnapshotPolicy
 from quorate.simulation.world import TIMEOUTS
+from quorate.storage import VotingRight
+from quorate.storage.log.founding import force
 from quorate.transport import AppendPosition, LogBatch, Scout
 from tests.simulation.hazards.schedules import PATIENT, begin, rest
 from tests.simulation.members import add, decided_by, joint, order, removed
@@ -212,3 +215,26 @@ async def a_snapshot_is_taken_before_a_change(stage: World[Ledger]) -> None:
     await stage.until(lambda: stage.hosts[leader].running.store.start_position > 0)
     await stage.start(late)
     await rest(stage)
+
+
+async def a_quorum_is_forced(stage: World[Ledger]) -> None:
+    """A cluster begins anew with the log of one member, which has configurations of lost stores.
+
+    It has the members of their files. Those of the log would need the lost stores for a quorum.
+    """
+    kept = await begin(stage)
+    lost = stage.others(kept)
+    joiner = await add(stage)
+    await decided_by(stage, kept, *lost, joiner)
+    await rest(stage)
+    await stage.kill(kept, *lost, joiner)
+    del stage.hosts[joiner]
+    force(stage.hosts[kept].config.directory / "log", instance_id=99, timestamp_ms=0)
+    for i in lost:
+        stage.replace_disk(i)
+        shutil.rmtree(stage.hosts[i].config.directory)
+        stage.hosts[i].make_store(100 + i, VotingRight.NEW)
+    await stage.start()
+    await rest(stage)
+    await order(stage, f"demote {lost[0]}")
+    await decided_by(stage, kept, lost[1])
