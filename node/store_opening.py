@@ -92,12 +92,29 @@ def advising_recovery(config: NodeConfig) -> Generator[None]:
         raise LostStoreError(f"{error}. {way_out(config)}") from error
 
 
+def why_no_founder(config: NodeConfig) -> str:
+    """Return why a file can't be that of a member that founds a cluster; nothing if it can.
+
+    A cluster is founded by a new store, a restored one, and one with which a quorum was forced.
+    """
+    if not config.join:
+        return ""
+    # A joiner's file has the members of the time when it joined. So each such file has another
+    # list, and founders with different lists are sets of voters that need not intersect.
+    return (
+        f"{config.directory}/node.toml: join = true: expected a file without it, since this member "
+        "is to found a cluster. Write the same list of [[members]], the members of the new "
+        "cluster, into the node.toml of each of them, and delete the line join = true in all"
+    )
+
+
 def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]) -> Store:
     """Open the store of a member.
 
     Raises:
         StorageError: it is another member's, is in use, or is damaged beyond repair.
         RemovedError: its member was removed from the cluster.
+        ConfigurationError: it is to found a cluster, and its file is that of a joiner.
     """
     others = has_others(config)
     with advising_recovery(config):
@@ -120,6 +137,13 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
             raise RemovedError(
                 f"member {config.member_id} was removed from cluster {config.cluster!r}; its data "
                 f"in {config.directory} is not needed there any more"
+            )
+        why_not = why_no_founder(config)
+        if store.voting_status.kind is VotingRight.NEW and why_not:
+            store.close()
+            raise ConfigurationError(
+                f"{why_not}. If it is to join a cluster that runs, empty its directory instead, "
+                "except for node.toml"
             )
         lost = store.recorded.lost
         if lost == EMPTY_LOG or others:

@@ -24,8 +24,10 @@ from ..node.configurations import Configurations
 from ..node.protocol.membership import Membership
 from ..node.protocol.quorum import VoterId, quorum
 from ..node.requests.status import MemberAddress
+from ..node.store_opening import why_no_founder
 from ..storage import VotingRight, open_readonly
 from ..storage.log.founding import force
+from ..transport import Address
 from .survey import VOTING, survey
 from .words import counted, utc
 
@@ -138,6 +140,8 @@ def _best(left: list[Left]) -> Left:
 def why_refused(left: list[Left]) -> str:
     """Return why it is impossible, or unnecessary; nothing if it may go on."""
     best = _best(left)
+    if words := "\n".join(filter(None, (why_no_founder(each.config) for each in left))):
+        return words
     if len({each.config.cluster for each in left}) > 1:
         return "These are members of several clusters."
     if len({each.config.member_id for each in left}) < len(left):
@@ -202,6 +206,7 @@ def _tell(left: list[Left], best: Left, console: Console) -> None:
     members = counted(len(best.config.members), "member", "members")
     console.print(
         f"\nMember {own} has the most. A cluster of {members} is founded with its log:\n"
+        f"{_founders(best.config)}\n"
         f"- Everything in its log up to {end:,} is kept, also what was not acknowledged.\n"
         f"- Everything behind {end:,} that only lost members had is LOST for good, even if it was "
         "acknowledged to clients. No one can tell how much that is.\n"
@@ -209,9 +214,28 @@ def _tell(left: list[Left], best: Left, console: Console) -> None:
         "refused.\n",
         style="bold",
     )
+    removed = [m for m in best.config.members if best.membership.is_removed(m.member_id)]
+    if removed:
+        numbers = ", ".join(str(each.member_id) for each in removed)
+        console.print(
+            f"WARNING: members {numbers} of this list were removed from the cluster before, by its "
+            f"configuration {best.membership.version}. The first election needs all members of the "
+            "list. If their machines are gone, answer nothing now, and correct node.toml first.",
+            style="red",
+        )
     others = [str(each.config.member_id) for each in left if each is not best]
     if others:
         console.print(f"What else member {', '.join(others)} has is not used.")
+
+
+def _founders(config: NodeConfig) -> str:
+    """Return the members of the new cluster, one in a line, as the file has them."""
+    lines = [f"Its members, as {config.directory}/node.toml lists them:"]
+    for each in config.members:
+        role = ", a standby" if each.standby else ", a witness" if each.witness else ""
+        address = Address(each.host, each.member_port)
+        lines.append(f"    member {each.member_id} at {address}{role}")
+    return "\n".join(lines)
 
 
 def _confirmed(cluster: str, console: Console) -> bool:
