@@ -14,13 +14,13 @@ import functools
 from typing import TYPE_CHECKING
 
 from ..errors import StorageError, WireError
-from ..storage import LogEnd, VotingRight
+from ..storage import LogEnd, Store, VotingRight
 from ..transport import Address
 from .protocol.membership import MemberRole, Membership, Seat, decode_membership_untrusted
 from .protocol.quorum import VoterId
 
 if TYPE_CHECKING:
-    from ..storage import MembershipRow, Store
+    from ..storage import MembershipRow, ReadOnlyStore
     from .config.config import MemberConfig, NodeConfig
 
 
@@ -35,7 +35,7 @@ class Configurations:
         first: the configuration before any in the log; version 0.
     """
 
-    def __init__(self, config: NodeConfig, store: Store) -> None:
+    def __init__(self, config: NodeConfig, store: Store | ReadOnlyStore) -> None:
         self.first = _first(config)
         self._config = config
         self._store = store
@@ -43,17 +43,22 @@ class Configurations:
     @property
     def in_force(self) -> Membership:
         """The configuration by which this member decides."""
-        return self._value(self._last(self._store.submitted.memberships))
+        return self._value(self._last(self._submitted))
+
+    @property
+    def _submitted(self) -> tuple[MembershipRow, ...]:
+        store = self._store
+        return (store.submitted if isinstance(store, Store) else store.recorded).memberships
 
     @property
     def before(self) -> Membership:
         """The configuration before the one in force."""
-        return self._value(self._last(self._store.submitted.memberships[:-1]))
+        return self._value(self._last(self._submitted[:-1]))
 
     @property
     def end(self) -> int:
         """Where the entry of the configuration in force ends; 0 for the first one."""
-        row = self._last(self._store.submitted.memberships)
+        row = self._last(self._submitted)
         return 0 if row is None else row.position
 
     def at(self, position: int) -> Membership:

@@ -20,7 +20,15 @@ from ..errors import (
     StoreMismatchError,
     check_interpreter,
 )
-from ..storage import EMPTY_LOG, Identity, Store, VotingRight, VotingStatus, make_store
+from ..storage import (
+    EMPTY_LOG,
+    Identity,
+    Store,
+    VotingRight,
+    VotingStatus,
+    make_store,
+    open_readonly,
+)
 from ..storage.lmdb.file_check import DATA_FILE
 from .config.config import NodeConfig
 from .configurations import Configurations
@@ -34,10 +42,26 @@ if TYPE_CHECKING:
     from ..storage import ExecutorFactory, Write
 
 
+def has_others(config: NodeConfig) -> bool:
+    """Say whether another member has what this one has committed: another voter, or all of them."""
+    by_file = config.own.standby or config.join or len(config.voters) > 1
+    log = config.directory / "log"
+    if not (log / DATA_FILE).exists():
+        return by_file
+    try:
+        with open_readonly(log) as store:
+            if store.voting_status.kind is VotingRight.RECOVERING:
+                return True
+            voters = Configurations(config, store).at(store.append_position).quorums.voters
+    except StorageError:
+        return by_file  # opening it will say what is wrong
+    return {voter.member_id for voter in voters} != {config.member_id}
+
+
 def way_out(config: NodeConfig) -> str:
     """Return what an operator can do about a store that is damaged beyond repair."""
     where = config.directory
-    if not config.own.standby and len(config.voters) == 1:
+    if not has_others(config):
         return (
             "No other member has it. From a backup, or from what is intact and committed in "
             f"{where}: quorate restore --from {where} --to DIRECTORY --new-cluster NAME"
@@ -68,14 +92,31 @@ def advising_recovery(config: NodeConfig) -> Generator[None]:
         raise LostStoreError(f"{error}. {way_out(config)}") from error
 
 
+def why_no_founder(config: NodeConfig) -> str:
+    """Return why a file can't be that of a member that founds a cluster; nothing if it can.
+
+    A cluster is founded by a new store, a restored one, and one with which a quorum was forced.
+    """
+    if not config.join:
+        return ""
+    # A joiner's file has the members of the time when it joined. So each such file has another
+    # list, and founders with different lists are sets of voters that need not intersect.
+    return (
+        f"{config.directory}/node.toml: join = true: expected a file without it, since this member "
+        "is to found a cluster. Write the same list of [[members]], the members of the new "
+        "cluster, into the node.toml of each of them, and delete the line join = true in all"
+    )
+
+
 def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]) -> Store:
     """Open the store of a member.
 
     Raises:
         StorageError: it is another member's, is in use, or is damaged beyond repair.
         RemovedError: its member was removed from the cluster.
+        ConfigurationError: it is to found a cluster, and its file is that of a joiner.
     """
-    others = config.own.standby or config.join or len(config.voters) > 1
+    others = has_others(config)
     with advising_recovery(config):
         if config.join and not (config.directory / "log" / DATA_FILE).exists():
             # It comes to a cluster that runs, so it is no founder.
@@ -96,6 +137,13 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
             raise RemovedError(
                 f"member {config.member_id} was removed from cluster {config.cluster!r}; its data "
                 f"in {config.directory} is not needed there any more"
+            )
+        why_not = why_no_founder(config)
+        if store.voting_status.kind is VotingRight.NEW and why_not:
+            store.close()
+            raise ConfigurationError(
+                f"{why_not}. If it is to join a cluster that runs, empty its directory instead, "
+                "except for node.toml"
             )
         lost = store.recorded.lost
         if lost == EMPTY_LOG or others:

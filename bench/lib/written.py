@@ -122,11 +122,10 @@ async def open_writers(
         RuntimeError: the clients ended before the block did, or failed.
     """
     file = place / f"{name}.json"
-    places = [f"{host}:{port}" for host, port in addresses]
-    words = [kind, str(clients), str(seconds), name, str(file), *places]
-    process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "bench.lib.writers", *words], stdout=subprocess.PIPE
-    )
+    words = [kind, str(clients), str(seconds), name, str(file)]
+    words += [f"{host}:{port}" for host, port in addresses]
+    command = [sys.executable, "-m", "bench.lib.writers", *words]
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
     writers = Writers()
     try:
         assert process.stdout is not None

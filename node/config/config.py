@@ -328,7 +328,7 @@ class NodeConfig:
             see :data:`Redirect`.
         join: whether it is added to a cluster that runs (default false). Then its store begins
             without a vote, and `members` has members of that time and itself. It makes no
-            difference once the store exists.
+            difference once the member has joined. A store that founds a cluster is refused with it.
 
     Raises:
         ConfigurationError: with the key, the value and what was expected.

@@ -28,6 +28,7 @@ from ...transport import (
 )
 from ..protocol import log_matching
 from ..protocol.promise import MAX_LEASE_MS
+from ..protocol.quorum import ANY_STORE, VoterId
 from ..protocol.role import Ended
 from ..protocol.states import BALLOT_STATES, EDGES, State
 from .inbox import Inbox
@@ -268,6 +269,18 @@ class ElectionContext:
         """Members that nobody needs to wait for: they closed, or their port refuses."""
         refused = self.links.refused
         return [peer for peer in self.state.peers if peer == self.gone or refused(peer)]
+
+    @property
+    def absent_voters(self) -> frozenset[VoterId]:
+        """Voters that nobody needs to wait for: their member is absent, or has another store."""
+        absent = self.absent
+
+        def is_absent(member: int, instance: int) -> bool:
+            speaks = self.state.speaks_with(member)
+            other = ANY_STORE not in {speaks, instance} and speaks != instance
+            return other or member in absent
+
+        return frozenset(each for each in self.state.quorums.voters if is_absent(*each))
 
     @property
     def canvass_deadline(self) -> float:

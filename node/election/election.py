@@ -148,7 +148,7 @@ async def init(ctx: ElectionContext) -> Next:
     # a state to begin with; see `Member._elections`.
     for holds in ctx.preconditions:
         await holds()
-    if state.alone and state.votes:
+    if state.alone and ctx.may_stand:
         # There is nobody to ask, but the term rises durably as in any other election.
         term = ctx.next_term
         await ctx.voter.promise(NodeState(term, state.member_id))
@@ -179,7 +179,7 @@ async def canvass(ctx: ElectionContext) -> Next:
         if may_stand and not ctx.voter.lease_promise.binds:
             own, end, quorums = state.own, state.log_end, state.quorums
             heard = {state.names[each]: ctx.log_ends.get(each) for each in state.voters}
-            absent = [state.names[each] for each in ctx.absent]
+            absent = ctx.absent_voters
             if ballots.is_unanimous_candidate(end, own, heard, quorums, absent):
                 return Next(State.NOMINATE, "unanimous candidate")
             # A quorum is enough only after a while: a member that starts later than the others may
@@ -261,7 +261,8 @@ def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next 
     if candidacy.mandate is not None and ballots.has_quorum(votes, own, quorums):
         # The leader chose us: no better candidate is waited for.
         return Next(won, "quorum leader", candidacy)
-    not_waited_for = [state.names[each] for each in (*ctx.absent, *candidacy.not_waited_for)]
+    refused = (state.names[each] for each in candidacy.not_waited_for)
+    not_waited_for = ctx.absent_voters.union(refused)
     if ballots.is_unanimous_leader(votes, own, quorums, not_waited_for):
         return Next(won, "unanimous leader", candidacy)
     if not over:

@@ -173,7 +173,7 @@ class Questions:
         # Not the names of the silent members: a voter may be a store with which no member speaks.
         absent = state.quorums.voters
         if wait:
-            absent = frozenset(state.names[each] for each in self._ctx.absent)
+            absent = self._ctx.absent_voters
         return ballots.is_supported(answers, state.own, state.quorums, absent)
 
     def ask(self) -> None:

@@ -58,6 +58,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("quorate.node")
 
+MAX_DOUBLINGS: Final = 6
+"""Limit of the doubling of the pause after a handover that failed. If smaller, a leader that is to
+go holds up requests more often. If larger, it goes on longer once a successor is there."""
+
 IN_FLIGHT: Final = "in-flight"
 NOT_SETTLED: Final = "not-settled"
 _TOO_FEW: Final = (
@@ -172,6 +176,7 @@ class Reconfiguration:
 
     async def run(self) -> Never:
         """Go on with what is to be, step by step; until cancelled."""
+        failures = 0
         while True:
             if self._idle:
                 await self._changed.wait()
@@ -182,9 +187,13 @@ class Reconfiguration:
             self._promotion.look()
             try:
                 await self._go_on()
+                failures = 0
             except RefusedError as error:
                 log.info("member %d: members stay as they are: %s", self._state.member_id, error)
-                await trio.sleep(self._state.timeouts.leader_heartbeat_timeout)
+                # Longer each time: a handover that fails has held up requests.
+                pause = self._state.timeouts.leader_heartbeat_timeout * (1 << failures)
+                failures = min(failures + 1, MAX_DOUBLINGS)
+                await trio.sleep(pause)
 
     @property
     def _idle(self) -> bool:

@@ -184,14 +184,17 @@ class Founders:
 
     def on_message(self, sender: int, message: Founding) -> None:
         """Note another member's list; send ours if our cluster is founded already."""
-        # A standby is no founder, and nobody speaks in another member's name.
-        if message.member_id != sender or sender not in self._state.voters:
+        # Nobody speaks in another member's name.
+        if message.member_id != sender:
             return
         status = self._store.voting_status
         if status.kind is VotingRight.NEW:
-            self._heard[sender] = message
-            self._changed.notify()
-        # Only to one that asks: two founded members would answer each other without end.
+            # A standby is no founder.
+            if sender in self._state.voters:
+                self._heard[sender] = message
+                self._changed.notify()
+        # Only to one that asks: two founded members would answer each other without end. Also to a
+        # member that is no voter: it learns that its store is in the wrong place.
         elif status.kind is VotingRight.VOTER and not message.founded:
             floor = LogEnd(*status.floor)
             self._links.send(sender, self._founding(status.founders, floor, founded=True))

@@ -42,9 +42,11 @@ class Removal:
         """
         await self._heard.wait()
         # Durable, so that it is not tried again after a restart. Based on what was submitted: our
-        # store may be getting its vote in this moment.
-        status = attrs.evolve(self._store.submitted.voting_status, kind=VotingRight.REMOVED)
-        await self._store.save_voting_status(status)
+        # store may be getting its vote in this moment. Without a vote, our histories were not
+        # compared: a member of another history may listen at that address.
+        status = self._store.submitted.voting_status
+        if status.kind is VotingRight.VOTER:
+            await self._store.save_voting_status(attrs.evolve(status, kind=VotingRight.REMOVED))
         own = self._store.identity
         raise RemovedError(
             f"member {own.member_id} is no part of cluster {own.cluster!r} any more: {self._words}"

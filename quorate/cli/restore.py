@@ -16,6 +16,7 @@ from ..local.restored import start_once
 from ..local.stores import store_of, whose
 from ..local.words import counted
 from ..node.config.config import NodeConfig, load_config
+from ..node.store_opening import why_no_founder
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.tools.restore import RestorePlan, moment, plan_restore
 from ..storage.tools.restore import restore as restore_store
@@ -70,6 +71,8 @@ async def restore(
     configs = _configs(to, members, client_port, new_cluster)
     # A node.toml with another cluster name founds a new cluster, too.
     recovering = new_cluster is None and configs[0].cluster == plan.identity.cluster
+    if not recovering and (why_not := why_no_founder(configs[0])):
+        raise ConfigurationError(why_not)
     tell: Callable[[str], None] = (lambda _words: None) if as_json else print
     _tell(plan, position, tell)
     await _restore_all(plan, configs, tell, recovering=recovering)

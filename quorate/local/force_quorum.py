@@ -20,29 +20,52 @@ from rich.console import Console
 
 from ..errors import ConfigurationError
 from ..node.config.config import NodeConfig, load_config
-from ..node.protocol.quorum import quorum
+from ..node.configurations import Configurations
+from ..node.protocol.membership import Membership
+from ..node.protocol.quorum import VoterId, quorum
 from ..node.requests.status import MemberAddress
+from ..node.store_opening import why_no_founder
 from ..storage import VotingRight, open_readonly
 from ..storage.log.founding import force
+from ..transport import Address
 from .survey import VOTING, survey
 from .words import counted, utc
 
-__all__ = ["force_a_quorum"]
+__all__ = ["Left", "force_a_quorum", "look_at", "why_refused"]
 
 REFUSED: Final = 1
 
 
 @attrs.frozen
 class Left:
-    """What the store of a remaining member holds. Positions are bytes of the log."""
+    """What the store of a remaining member holds. Positions are bytes of the log.
+
+    Args:
+        config: of the member.
+        instance: of the store.
+        term: of its last entry.
+        append_position: where its log ends.
+        commit_position: known to be committed.
+        timestamp_ms: of its last entry.
+        founders: how many members have founded the cluster.
+        votes: whether the store has a vote.
+        membership: the newest configuration of its log, committed or not.
+    """
 
     config: NodeConfig
+    instance: int
     term: int
     append_position: int
     commit_position: int
     timestamp_ms: int
     founders: int
     votes: bool
+    membership: Membership
+
+    @property
+    def name(self) -> VoterId:
+        """The voter that it is, if it is one."""
+        return VoterId(self.config.member_id, self.instance)
 
     @property
     def rank(self) -> tuple[bool, int, int]:
@@ -62,9 +85,9 @@ async def force_a_quorum(files: Sequence[Path], *, as_json: bool) -> int:
         StorageError: a store is missing or damaged, or its member runs.
     """
     console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)
-    left = [_look(load_config(file)) for file in files]
-    best = max(left, key=lambda each: each.rank)
-    refusal = _refusal(left, best) or await _running(best.config)
+    left = [look_at(load_config(file)) for file in files]
+    best = _best(left)
+    refusal = why_refused(left) or await _running(best)
     if refusal:
         console.print(refusal, style="red")
         return REFUSED
@@ -83,7 +106,13 @@ async def force_a_quorum(files: Sequence[Path], *, as_json: bool) -> int:
     return 0
 
 
-def _look(config: NodeConfig) -> Left:
+def look_at(config: NodeConfig) -> Left:
+    """Read what a member that is stopped has.
+
+    Raises:
+        ConfigurationError: the configuration does not belong to the directory.
+        StorageError: the store is missing or damaged.
+    """
     with open_readonly(config.directory / "log") as store:
         found = store.identity
         if (found.cluster, found.member_id) != (config.cluster, config.member_id):
@@ -93,17 +122,26 @@ def _look(config: NodeConfig) -> Left:
             )
         return Left(
             config,
+            found.instance_id,
             store.log_term,
             store.append_position,
             store.last_commit_position,
             store.last_timestamp_ms,
             len(store.voting_status.founders),
             store.voting_status.kind is VotingRight.VOTER,
+            Configurations(config, store).in_force,
         )
 
 
-def _refusal(left: list[Left], best: Left) -> str:
+def _best(left: list[Left]) -> Left:
+    return max(left, key=lambda each: each.rank)
+
+
+def why_refused(left: list[Left]) -> str:
     """Return why it is impossible, or unnecessary; nothing if it may go on."""
+    best = _best(left)
+    if words := "\n".join(filter(None, (why_no_founder(each.config) for each in left))):
+        return words
     if len({each.config.cluster for each in left}) > 1:
         return "These are members of several clusters."
     if len({each.config.member_id for each in left}) < len(left):
@@ -114,10 +152,9 @@ def _refusal(left: list[Left], best: Left) -> str:
             "member is left, name it. Else make a new cluster from a backup, or from the directory "
             "of a standby: quorate restore"
         )
-    voting, needed = sum(each.votes for each in left), quorum(best.founders)
-    if voting >= needed:
+    if words := _quorum_left(left, best):
         return (
-            f"{voting} of {best.founders} members are left, which is a quorum: nothing is lost. "
+            f"{words} are left, which is a quorum: nothing is lost. "
             "Start them, and recover the other members: quorate recover"
         )
     if best.config.own.witness:
@@ -128,10 +165,29 @@ def _refusal(left: list[Left], best: Left) -> str:
     return ""
 
 
-async def _running(config: NodeConfig) -> str:
+def _quorum_left(left: list[Left], best: Left) -> str:
+    """Return which voters are left, in words, if they are a quorum; else nothing."""
+    now = best.membership
+    if not now.version:
+        # No change was ever made. So the founders are the voters, with whichever store has a vote.
+        voting = sum(each.votes for each in left)
+        words = f"{voting} of {best.founders} members"
+        return words if voting >= quorum(best.founders) else ""
+    # A store that has a vote need not be counted: it may be that of a standby, of a member that
+    # joins, or of one that was removed while it was down.
+    names = {each.name for each in left if each.votes}
+    if not now.quorums.agree(names):
+        return ""
+    numbers = ", ".join(str(name.member_id) for name in sorted(names & now.quorums.voters))
+    return f"Members {numbers} of {len(now.quorums.voters)} voters (configuration {now.version})"
+
+
+async def _running(best: Left) -> str:
     """Return which members still run with the old history, in words."""
+    addresses = {(seat.host, seat.client_port): seat.member_id for seat in best.membership.seats}
+    addresses |= {(each.host, each.client_port): each.member_id for each in best.config.members}
     seen = await survey(
-        [MemberAddress(each.member_id, each.host, each.client_port) for each in config.members]
+        [MemberAddress(member, host, port) for (host, port), member in addresses.items()]
     )
     running = [status.member_id for status in seen.said if status.standing == VOTING]
     names = ", ".join(map(str, sorted(running)))
@@ -150,6 +206,7 @@ def _tell(left: list[Left], best: Left, console: Console) -> None:
     members = counted(len(best.config.members), "member", "members")
     console.print(
         f"\nMember {own} has the most. A cluster of {members} is founded with its log:\n"
+        f"{_founders(best.config)}\n"
         f"- Everything in its log up to {end:,} is kept, also what was not acknowledged.\n"
         f"- Everything behind {end:,} that only lost members had is LOST for good, even if it was "
         "acknowledged to clients. No one can tell how much that is.\n"
@@ -157,9 +214,28 @@ def _tell(left: list[Left], best: Left, console: Console) -> None:
         "refused.\n",
         style="bold",
     )
+    removed = [m for m in best.config.members if best.membership.is_removed(m.member_id)]
+    if removed:
+        numbers = ", ".join(str(each.member_id) for each in removed)
+        console.print(
+            f"WARNING: members {numbers} of this list were removed from the cluster before, by its "
+            f"configuration {best.membership.version}. The first election needs all members of the "
+            "list. If their machines are gone, answer nothing now, and correct node.toml first.",
+            style="red",
+        )
     others = [str(each.config.member_id) for each in left if each is not best]
     if others:
         console.print(f"What else member {', '.join(others)} has is not used.")
+
+
+def _founders(config: NodeConfig) -> str:
+    """Return the members of the new cluster, one in a line, as the file has them."""
+    lines = [f"Its members, as {config.directory}/node.toml lists them:"]
+    for each in config.members:
+        role = ", a standby" if each.standby else ", a witness" if each.witness else ""
+        address = Address(each.host, each.member_port)
+        lines.append(f"    member {each.member_id} at {address}{role}")
+    return "\n".join(lines)
 
 
 def _confirmed(cluster: str, console: Console) -> bool:

@@ -48,6 +48,11 @@ class ReadOnlyStore(StateView):
         self._reader = LogReader(environment, dbs, identity.member_id, lambda: self.tail)
         super().__init__(self._load())
 
+    @property
+    def submitted(self) -> Recorded:
+        """As `recorded`: this process writes nothing, so nothing is under way."""
+        return self.recorded
+
     def refresh(self) -> None:
         """Read again what is durable now.
 

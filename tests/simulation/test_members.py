@@ -40,6 +40,20 @@ async def test_a_removed_leader_hands_over_and_ends(tmp_path: Path, autojump_clo
         await world.until(lambda: world.hosts[old].stopped)
 
 
+async def test_a_leader_that_leaves_has_time_to_send_its_clients_on(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with cluster(tmp_path) as world:
+        old = await world.leader()
+        patience = world.hosts[old].running.state.timeouts.leader_heartbeat_timeout
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(order, world, f"remove {old}")
+            await world.until(lambda: world.leaders() not in ([], [old]))
+            since = trio.current_time()
+            await removed(world, old)
+        assert trio.current_time() >= since + patience
+
+
 async def test_all_members_are_replaced_at_once(tmp_path: Path, autojump_clock: object) -> None:
     """A leader that is to be replaced hands over, but not to one that would do the same."""
     async with cluster(tmp_path) as world:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import attrs
@@ -239,7 +240,7 @@ async def test_members_are_listed_while_a_change_is_under_way(world: World[Ledge
     def look(i: int) -> None:
         state = world.hosts[i].running.state if world.hosts[i].member else None
         if i == leader and state is not None and state.membership.joint:
-            listed = getattr(reconfiguration, "_listed")()  # noqa: B009
+            listed = json.loads(getattr(reconfiguration, "listed")())  # noqa: B009
             late.append(listed["members"][-1]["waits"])
 
     world.after_every_event(look)

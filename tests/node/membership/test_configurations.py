@@ -38,7 +38,7 @@ async def test_a_restored_log_has_none_that_counts_until_the_cluster_changes_its
         end = LogEnd(0, len(batch))
         await store.save_voting_status(VotingStatus(VotingRight.VOTER, ((1, 1),), end))
         assert (found.in_force.version, found.end) == (0, 0)
-        first = attrs.evolve(VALUE, version=1, floor=end)
+        first = attrs.evolve(VALUE, version=1, founders=((1, 1),), floor=end)
         above = Entry(EntryKind.MEMBERSHIP, encode_membership(first))
         position = len(batch)
         later = encode_batch(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 
-from quorate.errors import LostStoreError, StorageError, StoreBusyError, leaves
+from quorate.errors import ConfigurationError, LostStoreError, StorageError, StoreBusyError, leaves
+from quorate.local.force_quorum import look_at, why_refused
 from quorate.node import State
+from quorate.node.store_opening import open_store
 from quorate.simulation.ledger import Ledger, equal
-from quorate.storage import VotingRight, decode_entries_untrusted, describe, verify
+from quorate.storage import ThreadExecutor, VotingRight, decode_entries_untrusted, describe, verify
 from quorate.storage.log.founding import force
+from tests.support.changing import complete, grow, order
 from tests.support.founding import begun_cluster, new_cluster
 
 if TYPE_CHECKING:
@@ -120,3 +125,53 @@ async def test_a_store_without_a_vote_or_of_a_running_member_is_not_forced(
         with pytest.raises(StorageError, match="no vote"):
             force(store, instance_id=NEW_STORE, timestamp_ms=5)
         assert describe(store).forced == ()
+
+
+def refusal(world: World[Ledger], *left: int) -> str:
+    """Return why the quorum can't be forced with what these members have, with files for that."""
+    configs = [attrs.evolve(world.hosts[i].config, join=False) for i in left]
+    return why_refused([look_at(config) for config in configs])
+
+
+async def test_a_cluster_that_has_grown_is_judged_by_the_voters_of_its_log(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        await world.start()
+        await grow(world, 2)
+        await complete(world)
+        await equal(world, [])
+        await world.kill(*world.running())
+        assert refusal(world, 0, 4) == ""
+        assert "3, 4 of 5 voters (configuration" in refusal(world, 0, 3, 4)
+
+
+async def test_a_cluster_that_has_shrunk_is_judged_by_the_voters_of_its_log(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path, members=5) as world:
+        await world.start()
+        for gone in (3, 4):
+            await order(world, f"remove {gone}")
+        await complete(world)
+        await equal(world, [])
+        await world.kill(*world.running())
+        assert "Members 0, 1 of 3 voters" in refusal(world, 0, 1)
+        # They have a vote by their stores, and are no voters any more.
+        assert refusal(world, 0, 3, 4) == ""
+
+
+async def test_the_file_of_a_joiner_founds_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        await world.start()
+        (new,) = await grow(world, 1)
+        await equal(world, [])
+        await world.kill(*world.running())
+        config = world.hosts[new].config
+        assert "delete the line join = true in all" in why_refused([look_at(config)])
+        force(config.directory / "log", instance_id=NEW_STORE, timestamp_ms=5)
+        with pytest.raises(ConfigurationError, match="the same list of"):
+            open_store(config, random.Random(1), ThreadExecutor)
+        open_store(attrs.evolve(config, join=False), random.Random(1), ThreadExecutor).close()

@@ -319,7 +319,7 @@ async def test_a_leader_without_room_is_not_asked_by_all_again_and_again(s: Scri
         first = [await leader.hears(ForwardRequest) for _ in range(count)]
         for request in first:
             leader.say(ForwardReply(request.request_id, ForwardStatus.RETRY, b""))
-        await trio.sleep(0.05)  # one look
+        await s.until(lambda: len(leader.messages(ForwardRequest)) > count)  # one look
         again = leader.messages(ForwardRequest)[count:]
         longest = [request.payload for request in first[: router.SENT_PER_LOOK]]
         assert [request.payload for request in again] == longest

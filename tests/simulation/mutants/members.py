@@ -152,7 +152,7 @@ def save_the_latest_configuration(patch: pytest.MonkeyPatch) -> None:
 
     def payload_at(self: Configurations, position: int) -> str:
         del position
-        rows = self._store.submitted.memberships  # pyright: ignore[reportPrivateUsage]
+        rows = self._submitted  # pyright: ignore[reportPrivateUsage]
         return rows[-1].payload.decode() if rows else ""
 
     patch.setattr(Configurations, "payload_at", payload_at)

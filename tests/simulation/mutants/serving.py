@@ -68,9 +68,12 @@ def serve_on_a_witness(patch: pytest.MonkeyPatch) -> None:
         await original(ctx, role)
         ctx.requests.lead(role)
 
+    def query(_self: WitnessService, _payload: bytes, _flags: int) -> bytes:
+        return b"0"
+
     original = leader_states._begin_term  # pyright: ignore[reportPrivateUsage]
     patch.setattr(leader_states, "_begin_term", begin)
-    patch.setattr(WitnessService, "query", lambda *_: b"0")
+    patch.setattr(WitnessService, "query", query)
 
 
 def hold_a_lease_too_long(patch: pytest.MonkeyPatch) -> None:
