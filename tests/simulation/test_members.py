@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 
 from quorate.errors import UnknownOutcomeError
+from quorate.node.leader.reconfiguration import Reconfiguration
 from quorate.node.membership.admission import take_vote
 from quorate.node.protocol.membership import Membership, Seat
-from quorate.simulation.ledger import equal
+from quorate.simulation import Observer
+from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import Identity, VotingRight, VotingStatus, make_store
 from quorate.transport import AppendPosition
-from tests.simulation.members import add, cluster, decided_by, order, removed
+from tests.simulation.hazards.schedules import begin
+from tests.simulation.members import add, cluster, decided_by, joint, order, removed
+from tests.simulation.mutants.member_schedules import PRUNING
 from tests.support.storage_world import open_store, running
 
 if TYPE_CHECKING:
@@ -125,3 +130,32 @@ async def test_a_leader_without_a_successor_is_replaced(
         await decided_by(world, witness, successor)
         await removed(world, 0)
         assert await world.leader() == successor
+
+
+async def test_a_snapshot_that_was_taken_in_a_change_is_installed_by_a_joiner(
+    tmp_path: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, held = Reconfiguration._append, [True]  # pyright: ignore[reportPrivateUsage]
+
+    def late(self: Reconfiguration, after: Membership) -> None:
+        if after.joint or not (held and self._state.membership.joint):  # pyright: ignore[reportPrivateUsage]
+            append(self, after)
+
+    monkeypatch.setattr(Reconfiguration, "_append", late)
+    observer = Observer([0, 1, 2])
+    async with open_ledgers(tmp_path, observer=observer) as world:
+        for host in world.hosts.values():
+            host.config = attrs.evolve(host.config, snapshot=PRUNING)
+        leader = await begin(world)
+        late_one = await add(world, "role=standby", start=False)
+        await add(world)
+        await joint(world, leader)
+        assert await world.attempt(leader, b"." * 8192)
+        await world.hosts[leader].running.control("snapshot")
+        await world.until(lambda: world.hosts[leader].running.store.start_position > 0)
+        await world.start(late_one)
+        await world.until(lambda: world.hosts[late_one].running.store.start_position > 0)
+        assert world.hosts[late_one].running.state.membership.joint
+        held.clear()
+        await decided_by(world, 0, 1, 2, 4)
+        await equal(world)
