@@ -32,8 +32,9 @@ from quorate.node.config.config import load_config
 
 EXIT_STATUSES = Path(__file__).parents[2] / "docs" / "reference" / "exit-statuses.md"
 REPORTING = [["status"], ["is-leader"], ["transfer"], ["backup"], ["restore"], ["recover"]]
-SILENT = [["run"], ["cluster"], ["demo"], ["log"], ["control"], ["member"], ["simulate"]]
-SILENT += [["torture"]]
+SILENT = [
+    [verb] for verb in ("run", "cluster", "demo", "log", "control", "member", "simulate", "torture")
+]
 VERBS = SILENT + REPORTING
 LOG_VERBS = [["log", verb] for verb in ("describe", "verify", "dump", "recovery-plan")]
 CONTROL_VERBS = [

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from quorate.node import Member
     from quorate.node.readers.pace import SharedRate
+    from quorate.simulation import World
     from quorate.simulation.ledger import Ledger
     from quorate.simulation.machines.host import Host
     from quorate.storage import BatchHeader, Entry
