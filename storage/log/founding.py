@@ -15,6 +15,7 @@ from ...errors import StorageError
 from ..lmdb.environment import Environment
 from ..rows.databases import MAX_DBS, Databases
 from ..rows.identity import IDENTITY_KEY, Identity, check_identity, encode_identity
+from ..rows.log_end import LogEnd
 from ..rows.meta_rows import LOST_KEY, load_identity, load_voting_status
 from ..rows.term_table import ForcedRow, encode_forced
 from ..rows.voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
@@ -105,7 +106,9 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
             key, value = encode_forced(row)
             txn.put(key, value, db=dbs.meta)
             txn.put(IDENTITY_KEY, encode_identity(anew), db=dbs.meta)
-            txn.put(VOTING_STATUS_KEY, encode_voting_status(VotingStatus()), db=dbs.meta)
+            # The configurations in the log are of the history before.
+            status = VotingStatus(floor=LogEnd(term, recorded.append_position))
+            txn.put(VOTING_STATUS_KEY, encode_voting_status(status), db=dbs.meta)
             # Nobody can send again what was cut off: the new history is without it.
             txn.delete(LOST_KEY, db=dbs.meta)
 

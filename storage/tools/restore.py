@@ -27,6 +27,7 @@ from ..log.journal import JOURNAL_FILE
 from ..log.readonly import ReadOnlyStore, open_readonly
 from ..log.store import Store
 from ..rows.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
+from ..rows.log_end import LogEnd
 from ..rows.term_table import SnapshotRow  # noqa: TC001 - resolved at run time, as above
 from ..rows.vote import NodeState
 from ..rows.voting_status import VotingRight, VotingStatus
@@ -246,6 +247,10 @@ async def restore(
                 await store.save_node_state(NodeState(store.log_term))
             if recovering:
                 await store.save_voting_status(VotingStatus(VotingRight.RECOVERING))
+            else:
+                # The configurations in it are of the cluster before; the new one begins behind.
+                floor = LogEnd(store.log_term, store.append_position)
+                await store.save_voting_status(VotingStatus(floor=floor))
             nursery.cancel_scope.cancel()
     return _finish(target).batches
 
