@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from typing import TYPE_CHECKING, Any, Final, Never
 
 import attrs
@@ -451,7 +452,9 @@ class Reconfiguration:
     def _described(self, now: Membership, seat: Seat) -> dict[str, Any]:
         own = seat.member_id == self._state.member_id
         follower = None if own else self._followers.get(seat.member_id)
-        match = self._replication.end if follower is None else follower.match
+        # A member that was not heard yet may have all of the log, or nothing.
+        heard = follower is not None and follower.heard_at > -math.inf
+        match = self._replication.end if own else follower.match if follower and heard else None
         joins = seat in now.joining and now.version > 0
         return {
             "member_id": seat.member_id,
@@ -464,9 +467,9 @@ class Reconfiguration:
             "redirect_port": seat.redirect_port,
             "priority": seat.priority,
             "replaces": seat.replaces,
-            "live": follower is None or follower.follows,
+            "live": own or (follower is not None and follower.follows),
             "match": match,
-            "behind": self._replication.end - match,
+            "behind": None if match is None else self._replication.end - match,
             "waits": self._waits(seat) if joins else "",
         }
 

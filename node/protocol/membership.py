@@ -228,7 +228,7 @@ def with_seat(now: Membership, seat: Seat) -> Membership:
 def without_seat(now: Membership, member_id: int) -> Membership:
     """Return the next configuration, without the seat of a member that is no voter."""
     assert not now.has_vote(member_id), f"member {member_id} votes in {now}"
-    return _next(now, seats=tuple(each for each in now.seats if each.member_id != member_id))
+    return _next(now, seats=_without(now.seats, {member_id}))
 
 
 def promoted(now: Membership, members: Collection[int]) -> Membership:
@@ -266,8 +266,17 @@ def without_vote(now: Membership, member_id: int, *, role: MemberRole) -> Member
 def completed(now: Membership) -> Membership:
     """Return the configuration that ends a joint one; members that leave have no seat in it."""
     assert now.joint, f"{now} is not joint"
-    seats = tuple(seat for seat in now.seats if seat.role is not MemberRole.LEAVING)
-    return _next(now, seats=seats, outgoing=())
+    leave = {seat.member_id for seat in now.seats if seat.role is MemberRole.LEAVING}
+    return _next(now, seats=_without(now.seats, leave), outgoing=())
+
+
+def _without(seats: tuple[Seat, ...], gone: Collection[int]) -> tuple[Seat, ...]:
+    """Return the seats without those of some members, and without what was to replace them."""
+    return tuple(
+        attrs.evolve(seat, replaces=None) if seat.replaces in gone else seat
+        for seat in seats
+        if seat.member_id not in gone
+    )
 
 
 def _joint(now: Membership, seats: tuple[Seat, ...], voters: Iterable[VoterId]) -> Membership:

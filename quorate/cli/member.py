@@ -11,9 +11,10 @@ from typing import Annotated, Final, Literal
 
 import attrs
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from ..errors import ConfigurationError, UsageError
-from ..local.member_list import STANDBYS, Listed, ListedMember, joiner_file
+from ..local.member_list import STANDBYS, Listed, joiner_file
 from ..local.show import make_console
 from ..local.survey import ask, at
 from ..node.config.config import MemberConfig, load_config
@@ -27,9 +28,10 @@ from .params import Addresses, AsJson, parse_address
 __all__ = ["add", "demote", "list_members", "member", "move", "promote", "remove", "replace"]
 
 Role = Literal["voter", "standby", "spare", "witness"]
-_Id = Annotated[int, Parameter(show_default=False)]
+_Id = Annotated[int, Parameter(validator=Number(gte=0, lt=1 << 31), show_default=False)]
 _Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 _Number = Annotated[int | None, Parameter(show_default=False)]
+_Version = Annotated[int | None, Parameter(validator=Number(gte=0, lt=1 << 62), show_default=False)]
 _Text = Annotated[str | None, Parameter(show_default=False)]
 _File = Annotated[Path | None, Parameter(show_default=False)]
 _Port = Annotated[int, Parameter(show_default=False)]
@@ -72,7 +74,7 @@ async def add(
     role: Role = "voter",
     priority: int = 0,
     even: _Flag = False,
-    if_version: _Number = None,
+    if_version: _Version = None,
     out: _File = None,
     wait: _Flag = False,
     connect: Addresses = _HERE,
@@ -114,7 +116,7 @@ async def replace(
     port: _Number = None,
     client_port: _Number = None,
     redirect_port: _Number = None,
-    if_version: _Number = None,
+    if_version: _Version = None,
     out: _File = None,
     wait: _Flag = False,
     connect: Addresses = _HERE,
@@ -140,16 +142,20 @@ async def replace(
         as_json: Print the leader's answer, for programs. The file is printed only with --out.
     """
     answered, listed = await ask_for_list(connect)
+    answered = attrs.evolve(answered, request=f"member replace {member_id}")
     if listed is None:
         return tell(answered, connect, as_json=as_json)
     old = listed.member(member_id)
-    if (why_not := _why_not_replaced(member_id, old, port, client_port)) is not None:
+    if (why_not := _why_not_replaced(listed, member_id, port, client_port)) is not None:
         refused = attrs.evolve(answered, status=REFUSED, words=why_not)
         return tell(refused, connect, as_json=as_json)
     known = (old.member_port, old.client_port, old.redirect_port) if old else (0, 0, 0)
     given = (port, client_port, redirect_port)
     ports = [usual if one is None else one for one, usual in zip(given, known, strict=True)]
     entry = _entry(host, *ports, priority=old.priority if old else 0)
+    if old is not None and _listens(entry) == (old.host.lower(), *known):
+        same = f"address: member {member_id} itself is at this host and these ports"
+        return tell(attrs.evolve(answered, status=REFUSED, words=same), connect, as_json=as_json)
     role = old.role if old and old.role is MemberRole.WITNESS else MemberRole.VOTER
     words = _words(entry, role.value, member_id, even=False, if_version=if_version)
     return await _give_seat(
@@ -163,7 +169,7 @@ async def promote(
     /,
     *,
     even: _Flag = False,
-    if_version: _Number = None,
+    if_version: _Version = None,
     wait: _Flag = False,
     connect: Addresses = _HERE,
     as_json: AsJson = False,
@@ -192,7 +198,7 @@ async def demote(
     member_id: _Id,
     /,
     *,
-    if_version: _Number = None,
+    if_version: _Version = None,
     connect: Addresses = _HERE,
     as_json: AsJson = False,
 ) -> int:
@@ -214,7 +220,7 @@ async def remove(
     member_id: _Id,
     /,
     *,
-    if_version: _Number = None,
+    if_version: _Version = None,
     connect: Addresses = _HERE,
     as_json: AsJson = False,
 ) -> int:
@@ -229,7 +235,8 @@ async def remove(
     """
     answered, listed = await ask_for_list(connect)
     if listed is None:
-        return tell(answered, connect, as_json=as_json)
+        failed = attrs.evolve(answered, request=f"member remove {member_id}")
+        return tell(failed, connect, as_json=as_json)
     words = ("remove", str(member_id), *_if(if_version))
     answered, _ = await ask_for_change(_without(listed, member_id, connect), *words)
     return tell(answered, connect, as_json=as_json)
@@ -244,7 +251,7 @@ async def move(
     port: _Number = None,
     client_port: _Number = None,
     redirect_port: _Number = None,
-    if_version: _Number = None,
+    if_version: _Version = None,
     connect: Addresses = _HERE,
     as_json: AsJson = False,
 ) -> int:
@@ -333,11 +340,14 @@ def _if(version: int | None) -> list[str]:
 
 
 def _why_not_replaced(
-    member_id: int, old: ListedMember | None, port: int | None, client_port: int | None
+    listed: Listed, member_id: int, port: int | None, client_port: int | None
 ) -> str | None:
     """Return why a member can't be replaced, None if it can."""
+    old = listed.member(member_id)
     # If it is gone already, the leader says whether the new one has its seat.
     if old is None and (port is None or client_port is None):
+        if listed.version and member_id < listed.next_id:
+            return f"removed: member {member_id} was removed"
         return f"unknown-member: there is no member {member_id}"
     if old is not None and old.role in STANDBYS:
         return (

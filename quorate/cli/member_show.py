@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..local.member_list import MEANINGS, Listed, ListedMember
+from ..local.member_list import Listed, ListedMember, why_waiting
 from ..local.show import print_table
 from ..local.survey import at
 from ..local.words import counted, size
@@ -41,7 +41,7 @@ def _row(listed: Listed, each: ListedMember) -> tuple[str, ...]:
     changing = each.state in {"joining", "leaving"}
     state = each.state if changing else each.role.value
     state = f"joining as {each.role.value}" if each.state == "joining" else state
-    waits = each.waits
+    waits = _waits(listed, each)
     if each.replaces is not None:
         waits = f"{waits}, replaces {each.replaces}".removeprefix(", ")
     return (
@@ -53,6 +53,13 @@ def _row(listed: Listed, each: ListedMember) -> tuple[str, ...]:
         size(each.behind) if each.behind else "-",
         waits or "-",
     )
+
+
+def _waits(listed: Listed, each: ListedMember) -> str:
+    """Return the word for what a member waits for, also for a standby that was never started."""
+    # In version 0 no seat is claimed, and all members serve.
+    absent = listed.version > 0 and each.state == "standby" and not (each.live or each.is_claimed)
+    return "not-claimed" if absent else each.waits
 
 
 def _style(listed: Listed, each: ListedMember) -> str:
@@ -83,8 +90,8 @@ _STATES: Final = {
 def advice(listed: Listed, connect: Addresses) -> Iterator[str]:
     """Yield why members wait, and the command that replaces a member that is gone."""
     for each in listed.members:
-        if each.waits:
-            yield f"Member {each.member_id} waits: {each.waits}. {MEANINGS.get(each.waits, '')}"
+        if word := _waits(listed, each):
+            yield f"Member {each.member_id} waits: {word}. {why_waiting(word, each.member_id)}"
         elif not each.live and (each.votes or each.state == "standby"):
             yield from _of_gone(listed, each, connect)
 

@@ -10,7 +10,13 @@ import trio
 
 from ..client.resp import RespError
 from ..local import survey
-from ..local.member_list import MEANINGS, STANDBYS, Listed, ListedMember, decode_list_untrusted
+from ..local.member_list import (
+    STANDBYS,
+    Listed,
+    ListedMember,
+    decode_list_untrusted,
+    why_waiting,
+)
 from ..local.words import age, size, span
 from ..node.requests.status import MemberAddress
 from .control import DONE, REFUSED, ask
@@ -88,7 +94,8 @@ def _done(listed: Listed, seen: ListedMember, replaced: int | None) -> str | Non
     """Return in words that a member is what it is to be; None if it is not yet."""
     name = f"Member {seen.member_id}"
     if seen.role in STANDBYS:
-        follows = seen.live and seen.is_claimed and seen.behind <= _LONG_STANDBY
+        near = seen.behind is not None and seen.behind <= _LONG_STANDBY
+        follows = seen.live and seen.is_claimed and near
         return f"{name} follows as a {seen.role.value}" if follows else None
     if not seen.votes or listed.joint:
         return None
@@ -125,7 +132,11 @@ class _Progress:
 
     def stands_still(self, seen: ListedMember) -> bool:
         """Say whether nothing has arrived at a member since the last look."""
-        return bool(self._samples) and seen.behind > 0 and self._samples[-1].match == seen.match
+        return (
+            bool(self._samples)
+            and bool(seen.behind)
+            and self._samples[-1].match == (seen.match or 0)
+        )
 
     def show(self, listed: Listed, seen: ListedMember, snapshot: str = "") -> None:
         """Print why a member is no voter yet, and how far it is.
@@ -137,10 +148,9 @@ class _Progress:
         """
         now = trio.current_time()
         word = seen.waits or ("joint" if listed.joint else "soon")
-        self._explain(
-            word, f"{self._name} waits: {word}. {MEANINGS[word]}" if word in MEANINGS else ""
-        )
-        self._samples.append(_Sample(now, seen.match, seen.behind))
+        meaning = why_waiting(word, seen.member_id)
+        self._explain(word, f"{self._name} waits: {word}. {meaning}" if meaning else "")
+        self._samples.append(_Sample(now, seen.match or 0, seen.behind or 0))
         text = f"{self._name}: {word}" + (f", {snapshot}" if snapshot else self._distance())
         if self._changing:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

@@ -29,6 +29,7 @@ __all__ = [
     "decode_list_untrusted",
     "joiner_file",
     "meaning_of",
+    "why_waiting",
 ]
 
 MEANINGS: Final = {
@@ -139,8 +140,8 @@ class ListedMember:
         priority: preference for leadership.
         replaces: the member that leaves when this one becomes a voter.
         live: whether the leader hears it.
-        match: bytes of the leader's log that it has.
-        behind: bytes of the leader's log that it has not.
+        match: bytes of the leader's log that it has; None if this leader has not heard it yet.
+        behind: bytes of the leader's log that it has not; None likewise.
         waits: a word for why it is no voter yet, empty if it does not wait.
     """
 
@@ -152,8 +153,8 @@ class ListedMember:
     member_port: int
     client_port: int
     live: bool
-    match: int
-    behind: int
+    match: int | None
+    behind: int | None
     redirect_port: int = 0
     priority: int = 0
     replaces: int | None = None
@@ -257,6 +258,11 @@ def _decode_untrusted(answer: Reply | str, kind: type[_T]) -> _T:
 def meaning_of(words: str) -> str:
     """Return what a word means with which a refusal begins; empty if none is known."""
     return MEANINGS.get(words.partition(":")[0].strip(), "")
+
+
+def why_waiting(word: str, member_id: int) -> str:
+    """Return what a word means for which a member waits; empty if it is not known."""
+    return MEANINGS.get(word, "").replace("promote ID", f"promote {member_id}")
 
 
 def joiner_file(cluster: str, listed: Listed, member_id: int, directory: Path) -> str:

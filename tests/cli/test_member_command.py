@@ -179,6 +179,10 @@ async def test_a_member_is_replaced_only_if_that_makes_sense() -> None:
     assert status == 1
     assert "unknown-member: there is no member 8" in err
     assert MEANINGS["unknown-member"] in err
+    status, _, err = await typed(leader, "replace", "3", "--host", "h")
+    assert (status, "removed: member 3 was removed" in err) == (1, True)
+    status, _, err = await typed(leader, "replace", "0", "--host", "10.0.0.1")
+    assert (status, "member 0 itself is at this host and these ports" in err) == (1, True)
 
 
 async def test_a_member_that_leaves_is_not_the_one_that_is_asked() -> None:
@@ -269,6 +273,11 @@ def test_a_member_that_is_gone_has_the_command_that_replaces_it() -> None:
         "    quorate member remove 2 --connect db1:7000",
         f"    quorate member add --connect db1:7000 --role standby --host HOST {ports}",
     )
+    unused = seat(2, live=False, role="spare", state="standby", instance="0" * 16)
+    (words,) = advice(listed(seat(1), unused), ())
+    assert words == f"Member 2 waits: not-claimed. {MEANINGS['not-claimed']}"
+    (words,) = advice(listed(seat(1), seat(2, state="joining", waits="even")), ())
+    assert words.endswith("allow it: `quorate member promote 2 --even`.")
     replaced = listed(seat(1), seat(2, live=False), seat(4, state="joining", replaces=2))
     assert tuple(advice(replaced, ())) == ("Member 2 is not live; member 4 is to replace it.",)
 

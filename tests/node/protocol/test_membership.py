@@ -207,6 +207,15 @@ def test_the_member_to_be_replaced_may_be_gone() -> None:
     assert [voter.member_id for voter in final.voters] == [0, 1, 3]
 
 
+def test_a_member_that_is_gone_is_not_to_be_replaced_any_more() -> None:
+    now = joined(cluster(3), replaces=2)
+    after = completed(without_vote(now, 2, role=MemberRole.LEAVING))
+    assert [seat.replaces for seat in after.seats] == [None] * 3
+    standby = with_seat(now, seat_of(4, role=MemberRole.STANDBY))
+    other = with_seat(standby, attrs.evolve(seat_of(5), replaces=4))
+    assert [seat.replaces for seat in without_seat(other, 4).seats] == [None, None, None, 2, None]
+
+
 def test_the_member_to_be_replaced_may_be_a_standby_by_now() -> None:
     now = joined(cluster(3), replaces=2)
     now = completed(without_vote(now, 2, role=MemberRole.STANDBY))
