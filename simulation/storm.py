@@ -5,10 +5,9 @@ Each round is a storm of faults under load, and then:
 1. The faults stop. A random quorum of intact voters is healed. All other members are dead, cut off,
    or connected with hanging disks. The quorum must elect a leader and serve. (A cluster that was
    not founded yet needs all members.)
-2. All intact members are healed. They must follow one leader, serve, and have equal states. A
-  reader
-   with only one of their directories must be able to find what is committed.
-   Members without a seat must find that out, and end.
+2. All intact members are healed. An operator has the cluster know where a member has moved to. They
+   must follow one leader, serve, and have equal states. A reader with only one of their directories
+   must be able to find what is committed. Members without a seat must find that out, and end.
 3. Members with damaged recordings get empty disks, and sometimes an intact member does, too. Each
    one must catch up before the next step (see :mod:`.faults.disks`).
 4. The clients' history of the round is checked from outside.
@@ -32,6 +31,7 @@ from ..node.protocol.quorum import quorum as quorum_size
 from ..node.state_machine.applier import CUT_SECONDS
 from ..storage import EntryKind, decode_entries_untrusted
 from .door import Door, Serials
+from .faults.members import finish_move
 from .invariants import ViolationError
 from .nemesis import Nemesis
 from .watching.facts import Settled
@@ -183,6 +183,7 @@ class Storm:
         for i in others:
             world.hosts[i].disk.mend()
         world.mend()
+        await self._finish_move()
         self._make_machines()
         intact = [i for i in self._members() if i not in self.nemesis.context.rotten]
         await self._serves(intact)
@@ -253,6 +254,16 @@ class Storm:
     def _settled(self) -> bool:
         """Whether no change of the voters is under way, by what is committed."""
         return not self.observer.known.latest.joint
+
+    async def _finish_move(self) -> None:
+        """Have the operator whom the end of the storm has interrupted finish the move of a member.
+
+        A member with an empty disk may not be found before that.
+        """
+        with trio.move_on_after(self.patience) as scope:
+            await finish_move(self.nemesis.context)
+        if scope.cancelled_caught:
+            self._complain("the new address of a member is acknowledged")
 
     def _make_machines(self) -> None:
         """Make the machines of new members that nobody has made yet."""
