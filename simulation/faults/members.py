@@ -90,7 +90,7 @@ async def _come_up(n: FaultContext, name: str) -> None:
     await trio.sleep(n.rng.choice((0.0, n.a_while())))
     if seat.member_id not in n.world.hosts and n.observer.known.latest.seat(seat.member_id):
         n.world.create(seat.member_id, n.observer.known.latest)
-        n.count("a new member")
+        n.count(f"a new {seat.role.value}")
         await n.world.start(seat.member_id)
 
 
