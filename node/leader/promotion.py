@@ -164,6 +164,10 @@ class Promotion:
         live = {
             VoterId(member, state.speaks_with(member))
             for member, follower in self._followers.items()
-            if follower.follows and follower.votes and is_active(follower.heard_at, now, timeout)
+            if follower.follows
+            and follower.votes
+            and is_active(follower.heard_at, now, timeout)
+            # The end of a process is seen at once, and its silence only after a timeout.
+            and self._links.connected(member)
         }
         return after.quorums.agree({state.own_store, *live})

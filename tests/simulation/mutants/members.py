@@ -8,6 +8,7 @@ from quorate.node.configurations import Configurations
 from quorate.node.election.context import ElectionContext
 from quorate.node.leader.follower_progress import Followers
 from quorate.node.leader.lease import Lease
+from quorate.node.leader.promotion import Promotion
 from quorate.node.leader.reconfiguration import Reconfiguration
 from quorate.node.protocol.membership import Membership, encode_membership
 from quorate.node.protocol.membership import without_vote as plan_without_vote
@@ -135,6 +136,15 @@ def obey_what_is_below_the_floor(patch: pytest.MonkeyPatch) -> None:
         return rows[-1] if rows else None
 
     patch.setattr(Configurations, "_last", last)
+
+
+def name_stores_that_nobody_knows(patch: pytest.MonkeyPatch) -> None:
+    """Append configurations without looking whether the voters that answer are enough."""
+
+    def keeps_quorum(_self: Promotion, _after: Membership) -> bool:
+        return True
+
+    patch.setattr(Promotion, "keeps_quorum", keeps_quorum)
 
 
 def hold_the_lease_of_one_set(patch: pytest.MonkeyPatch) -> None:
