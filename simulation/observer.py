@@ -176,7 +176,8 @@ class Observer:
 
     def _watch_save(self, i: int, member: Member) -> None:
         """Look at each snapshot, of its own or of another member, that the member writes."""
-        write = member.snapshots._write  # noqa: SLF001 - both ways to a file go through it
+        # Both ways to a file go through it.
+        write = member.snapshots._write  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
         async def watched(head: SnapshotHead, pieces: Iterator[bytes]) -> int:
             # Without a vote, a store does not know yet which configurations are of its history.
