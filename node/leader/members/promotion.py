@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ...protocol.membership import MemberRole, promoted
+from ....errors import RefusedError
+from ...protocol.membership import MemberRole, check, promoted
 from ...protocol.quorum import VoterId, is_active
 from ..follower_progress import Steady
 
@@ -123,6 +124,11 @@ class Promotion:
         # The loss of either would stop both. Two joiners can be made voters at once.
         if even_of_one and not any(seat.even for seat in seats):
             return EVEN
+        try:
+            # The joiners that are ready may all be witnesses: too many, until others join as well.
+            check(after)
+        except RefusedError as error:
+            return str(error).partition(":")[0]
         return "" if self._followers.keep_quorum(after) else WOULD_LOSE_QUORUM
 
     def due(self) -> list[Seat]:
@@ -130,11 +136,23 @@ class Promotion:
         seats = [seat for seat in self._state.membership.joining if not self.waits_for(seat)]
         # One that replaces us comes last, since we have to hand over before. If all voters are to
         # be replaced, the next leader would hand over in its turn, and so on without end.
-        first = [seat for seat in seats if seat.replaces != self._state.member_id]
-        for some in (first, seats):
+        own = self._state.member_id
+        seats.sort(key=lambda seat: seat.replaces == own)
+        first = [seat for seat in seats if seat.replaces != own]
+        # One at a time last: a witness that has to wait must not keep another joiner waiting.
+        for some in (first, seats, *([seat] for seat in seats)):
             if some and not self.verdict(some):
                 return some
         return []
+
+    @property
+    def has_steady_heir(self) -> bool:
+        """Whether a follower that could lead has been caught up for a while."""
+        return any(
+            follower.may_take_over and self._is_steady(seat)
+            for seat in self._state.membership.seats
+            if (follower := self._followers.get(seat.member_id)) is not None
+        )
 
     def lost_voter(self, patience: float) -> int | None:
         """Return a voter that was not heard for that many seconds; None without one."""
