@@ -72,7 +72,10 @@ class Configurations:
 
     def _row_at(self, position: int) -> MembershipRow | None:
         rows = self._store.recorded.memberships
-        return self._last(tuple(row for row in rows if row.position <= position))
+        # Nearly always all rows count. This is asked with each command of some clients.
+        if rows and rows[-1].position > position:
+            rows = tuple(row for row in rows if row.position <= position)
+        return self._last(rows)
 
     def _last(self, rows: tuple[MembershipRow, ...]) -> MembershipRow | None:
         status = self._store.voting_status

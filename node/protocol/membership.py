@@ -389,13 +389,20 @@ def decode_membership_untrusted(payload: bytes) -> Membership | None:
 
 
 def _check_shape(value: Membership) -> None:
-    if (
-        not value.version
-        or not value.voters
-        or len(value.seats) > MAX_SEATS
-        or [*value.ids] != sorted({*value.ids})
-    ):
-        raise ValueError(f"seats {value.ids}, voters {value.voters}")
+    """Refuse what no step makes; votes would be counted wrongly by it.
+
+    Raises:
+        ValueError: it is such a value.
+    """
+    if not value.version or len(value.seats) > MAX_SEATS or [*value.ids] != sorted({*value.ids}):
+        raise ValueError(f"version {value.version}, seats {value.ids}")
+    if not value.voters or {*value.voters} == {*value.outgoing}:
+        raise ValueError(f"voters {value.voters}, before the change {value.outgoing}")
+    for voters in (value.voters, value.outgoing):
+        members = [voter.member_id for voter in voters]
+        # With two stores a member would have two votes, and without a seat nobody could reach it.
+        if len({*members}) < len(members) or not {*members} <= {*value.ids}:
+            raise ValueError(f"voters {voters}: expected each once, of the seats {value.ids}")
 
 
 def _hex(instance: int) -> str:

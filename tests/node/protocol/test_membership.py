@@ -147,6 +147,11 @@ def decoded(payload: bytes) -> None:
         assert found.version
         assert found.quorums.voters
         assert all(voter.instance_id for voter in found.quorums.voters)
+        assert {*found.voters} != {*found.outgoing}
+        for voters in (found.voters, found.outgoing):
+            members = [voter.member_id for voter in voters]
+            assert len({*members}) == len(members)
+            assert {*members} <= {*found.ids}
         assert decode_membership_untrusted(encode_membership(found)) == found
 
 
@@ -154,6 +159,22 @@ def decoded(payload: bytes) -> None:
 @given(st.binary(max_size=64) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_configuration_or_a_wire_error(payload: bytes) -> None:
     decoded(payload)
+
+
+IDS = st.integers(0, 4)
+PAIRS = st.lists(
+    st.tuples(IDS, st.sampled_from(["00000000000000aa", "00000000000000bb"])), max_size=5
+)
+
+
+@given(PAIRS, PAIRS, st.sets(IDS, max_size=4))
+def test_any_sets_of_voters_count_each_member_once(
+    voters: list[tuple[int, str]], outgoing: list[tuple[int, str]], seats: set[int]
+) -> None:
+    body = json.loads(encode_membership(joined(cluster(5))))
+    seated = [seat for seat in body["seats"] if seat["member_id"] in seats]
+    sets = {"voters": voters, "outgoing": outgoing, "seats": seated}
+    decoded(json.dumps(body | sets).encode())
 
 
 @given(st.sampled_from(FIELDS), JSON)
