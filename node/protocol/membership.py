@@ -169,7 +169,7 @@ class Membership:
         )
 
     @property
-    def meant(self) -> set[int]:
+    def voters_to_be(self) -> set[int]:
         """The members that will have a vote once all that join have taken their places."""
         to_vote = [seat for seat in self.seats if seat.is_to_vote]
         return {seat.member_id for seat in to_vote} - {seat.replaces for seat in to_vote}
@@ -300,7 +300,7 @@ def check(after: Membership) -> None:
     voters = {voter.member_id for voter in after.voters}
     if not voters:
         raise RefusedError("last-voter: a cluster needs at least one member with a vote")
-    if len(after.meant) > MAX_VOTERS:
+    if len(after.voters_to_be) > MAX_VOTERS:
         raise RefusedError(f"too-many: expected at most {MAX_VOTERS} members with a vote")
     if len(after.seats) > MAX_SEATS:
         raise RefusedError(f"too-many: expected at most {MAX_SEATS} members")
@@ -323,7 +323,7 @@ def _check_witnesses(after: Membership) -> None:
         RefusedError: they would be.
     """
     witnesses = {seat.member_id for seat in after.seats if seat.role is MemberRole.WITNESS}
-    for voters in ({voter.member_id for voter in after.voters}, after.meant):
+    for voters in ({voter.member_id for voter in after.voters}, after.voters_to_be):
         # What a majority of witnesses commits is perhaps applied nowhere, and then pruned.
         if len(voters & witnesses) > len(voters) // 2:
             raise RefusedError(
