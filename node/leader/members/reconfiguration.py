@@ -148,9 +148,9 @@ class Reconfiguration:
             seat.role is MemberRole.SPARE for seat in now.seats
         )
         busy = now.joint or now.joining or self.awaited or spares
-        return not busy and not self._leads_for_others(now)
+        return not busy and not self._must_hand_over(now)
 
-    def _leads_for_others(self, now: Membership) -> bool:
+    def _must_hand_over(self, now: Membership) -> bool:
         """Whether we are not to lead for longer than it takes to hand over."""
         state, seat = self._state, now.seat(self._state.member_id)
         if state.witness or seat is None or seat.role is MemberRole.WITNESS:
@@ -162,7 +162,7 @@ class Reconfiguration:
         now = self._state.membership
         if self._changes.obstacle:
             return
-        if self._leads_for_others(now):
+        if self._must_hand_over(now):
             # Without a successor we lead on: that serves clients better than nobody.
             if self._has_successor:
                 await self._handover.to_best(drain=True)

@@ -105,13 +105,13 @@ def count_oneself_in_any_case(patch: pytest.MonkeyPatch) -> None:
 
 
 def _lead_for_others(patch: pytest.MonkeyPatch) -> None:
-    def leads_for_others(_self: Reconfiguration, _now: Membership) -> bool:
+    def must_hand_over(_self: Reconfiguration, _now: Membership) -> bool:
         return False
 
     async def hand_over_first(_self: Reconfiguration) -> None:
         pass
 
-    patch.setattr(Reconfiguration, "_leads_for_others", leads_for_others)
+    patch.setattr(Reconfiguration, "_must_hand_over", must_hand_over)
     patch.setattr(Reconfiguration, "_hand_over_first", hand_over_first)
 
 
