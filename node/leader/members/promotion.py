@@ -72,18 +72,18 @@ class Promotion:
         self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
         self._steady = Steady[VoterId](applier, longest_gap=self._patience)
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Note which voters and joiners are caught up; called once in a heartbeat interval."""
         self._steady.look(
             {
                 # By its store: another one of the same member has to be steady itself.
                 seat.name: self._followers[seat.member_id]
                 for seat in self._state.membership.seats
-                if seat.is_to_vote and not self._state_of(seat)
+                if seat.is_to_vote and not self._missing_now(seat)
             }
         )
 
-    def _state_of(self, seat: Seat) -> str:
+    def _missing_now(self, seat: Seat) -> str:
         """Return the word for what is missing at one moment; empty if nothing is."""
         state, member = self._state, seat.member_id
         follower = self._followers.get(member)
@@ -107,16 +107,16 @@ class Promotion:
             return NOT_READY
         return "" if follower.has_room else DISK_ROOM
 
-    def waits_for(self, seat: Seat) -> str:
+    def why_waiting(self, seat: Seat) -> str:
         """Return the word for what a joiner waits for; empty if it may become a voter by itself."""
-        if word := self._state_of(seat):
+        if word := self._missing_now(seat):
             return word
         return "" if self._is_steady(seat) else BEHIND
 
     def _is_steady(self, seat: Seat) -> bool:
         return self._steady.seconds(seat.name) >= self._patience
 
-    def verdict(self, seats: list[Seat]) -> str:
+    def why_not_together(self, seats: list[Seat]) -> str:
         """Return why these joiners may not become voters together; empty if they may."""
         now = self._state.membership
         after = promoted(now, {seat.member_id for seat in seats})
@@ -131,9 +131,9 @@ class Promotion:
             return str(error).partition(":")[0]
         return "" if self._followers.keep_quorum(after) else WOULD_LOSE_QUORUM
 
-    def due(self) -> list[Seat]:
+    def ready_to_promote(self) -> list[Seat]:
         """Return the joiners to make voters now."""
-        seats = [seat for seat in self._state.membership.joining if not self.waits_for(seat)]
+        seats = [seat for seat in self._state.membership.joining if not self.why_waiting(seat)]
         # One that replaces us comes last, since we have to hand over before. If all voters are to
         # be replaced, the next leader would hand over in its turn, and so on without end.
         own = self._state.member_id
@@ -141,7 +141,7 @@ class Promotion:
         first = [seat for seat in seats if seat.replaces != own]
         # One at a time last: a witness that has to wait must not keep another joiner waiting.
         for some in (first, seats, *([seat] for seat in seats)):
-            if some and not self.verdict(some):
+            if some and not self.why_not_together(some):
                 return some
         return []
 
@@ -167,4 +167,4 @@ class Promotion:
     def spare(self) -> Seat | None:
         """Return a spare that follows; None without one."""
         spares = (s for s in self._state.membership.seats if s.role is MemberRole.SPARE)
-        return next((s for s in spares if not self._state_of(s)), None)
+        return next((s for s in spares if not self._missing_now(s)), None)

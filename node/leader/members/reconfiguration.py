@@ -128,7 +128,7 @@ class Reconfiguration:
             else:
                 until = trio.current_time() + timeouts.leader_heartbeat_interval
                 await self._changes.happened.wait(until)
-            self._promotion.look()
+            self._promotion.observe()
             if trio.current_time() < self._retry_at:
                 continue
             try:
@@ -169,7 +169,7 @@ class Reconfiguration:
         elif now.joint:
             if self._may_part(now):
                 self._changes.append(completed(now))
-        elif due := self._promotion.due():
+        elif due := self._promotion.ready_to_promote():
             replaced = self._state.member_id in {seat.replaces for seat in due}
             # Without a successor we begin the change: then the one that replaces us may lead.
             if replaced and self._handover.best_successor() is not None:
@@ -277,7 +277,9 @@ class Reconfiguration:
         return member_list(self._state, self._followers, end, self._why_waiting)
 
     def _why_waiting(self, seat: Seat) -> str:
-        if word := self._promotion.waits_for(seat) or self._changes.obstacle:
+        if word := self._promotion.why_waiting(seat) or self._changes.obstacle:
             return word
         # The joint one may be committed, and the final one not appended yet.
-        return IN_FLIGHT if self._state.membership.joint else self._promotion.verdict([seat])
+        return (
+            IN_FLIGHT if self._state.membership.joint else self._promotion.why_not_together([seat])
+        )
