@@ -267,7 +267,7 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self.removal.run)
-                consensus.start_soon(self._part)
+                consensus.start_soon(self._disconnect_removed)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
@@ -409,7 +409,7 @@ class Member:
             self.links.set_history(self.store.voting_status.history)
         self._applied.set()
 
-    async def _part(self) -> Never:
+    async def _disconnect_removed(self) -> Never:
         """End the links of members that an applied configuration has removed; until cancelled."""
         while True:
             await self._applied.wait()
