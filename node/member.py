@@ -51,7 +51,7 @@ from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
 from .member_status import Status
-from .membership.admission import take_vote
+from .membership.admission import become_voter
 from .membership.founding import Founders
 from .membership.removal import Removal
 from .one_error import one_error
@@ -405,7 +405,7 @@ class Member:
 
     async def _on_applied_membership(self) -> None:
         """A configuration is applied: take the vote that it may give us, and part with others."""
-        if await take_vote(self.store, self.configuration):
+        if await become_voter(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
         self._applied.set()
 
