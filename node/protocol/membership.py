@@ -48,7 +48,7 @@ MAX_PAYLOAD_BYTES: Final = 32 << 10
 MAX_HOST_CHARACTERS: Final = 253
 """Longest host name (RFC 1035)."""
 
-NOBODY: Final = 1
+UNKNOWN_STORE: Final = 1
 """The store of a voter whose store is not known when voters are first named with their stores. No
 member has it, so that voter counts for nothing until a store claims its seat."""
 
@@ -211,7 +211,7 @@ def named(now: Membership, stores: Mapping[int, int]) -> Membership:
     # The old voters stay voters: a majority of them is needed as before. One whose store nobody
     # knows counts no more, which is safe: every quorum is one of the old ones, too.
     def name(member: int) -> VoterId:
-        return VoterId(member, stores.get(member, NOBODY))
+        return VoterId(member, stores.get(member, UNKNOWN_STORE))
 
     voters = tuple(name(voter.member_id) for voter in now.voters)
     seats = tuple(attrs.evolve(s, instance=stores.get(s.member_id, ANY_STORE)) for s in now.seats)

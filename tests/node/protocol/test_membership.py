@@ -16,7 +16,7 @@ from quorate.node.protocol.membership import (
     MAX_PAYLOAD_BYTES,
     MAX_SEATS,
     MAX_VOTERS,
-    NOBODY,
+    UNKNOWN_STORE,
     MemberRole,
     Membership,
     Seat,
@@ -204,7 +204,7 @@ def test_a_voter_without_a_proper_store_is_refused(store: str) -> None:
 def test_the_first_change_names_all_stores() -> None:
     first = Membership(tuple(map(seat_of, range(3))), tuple(map(VoterId, range(3))), next_id=3)
     after = named(first, {0: 10, 1: 11})
-    assert after.voters == (VoterId(0, 10), VoterId(1, 11), VoterId(2, NOBODY))
+    assert after.voters == (VoterId(0, 10), VoterId(1, 11), VoterId(2, UNKNOWN_STORE))
     # Nobody knows its store: it stays a voter that counts for nothing, until it claims its seat.
     assert [seat.member_id for seat in after.joining] == [2]
     assert named(cluster(3), {0: 77}) == cluster(3)
