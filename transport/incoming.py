@@ -324,7 +324,9 @@ class Reception:
                     data = await connection.receive(RECEIVE_BYTES)
                     messages = _decoded(connection, decoder, data)
                 except CONNECTION_ERRORS as error:
-                    log.info("link from member %d ended: %s", member, describe(error))
+                    newer = self._links.get(member) not in {None, connection}
+                    why = "a newer one took its place" if newer else describe(error)
+                    log.info("link from member %d ended: %s", member, why)
                     break
         except BaseException:
             # Cancelled, or a bug in the handler: report nothing more.
