@@ -382,7 +382,8 @@ def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list
     """
     # Raised, so that both ways in which a link can end take one path.
     if not data:
-        raise trio.BrokenResourceError(f"closed, {decoder.pending} bytes into a frame")
+        cut = f", {decoder.pending} bytes into a frame" if decoder.pending else ""
+        raise trio.BrokenResourceError(f"closed{cut}")
     messages = decoder.feed(data)
     for message in messages:
         if isinstance(message, HELLOS):

@@ -434,15 +434,15 @@ async def _give_seat(
         asked, listed = await ask_for_list(answered.connect, request.words)
         if listed is None:
             return tell(asked, request.connect, as_json=False)
-        if not await _hand_out_file(listed, changed.member, out, answered.connect):
+        text = await _file_of(listed, changed.member, answered.connect)
+        if text is None:
             return UNREACHABLE
+        _write(text, out, as_json=request.as_json)
     return await request.wait_until_done(answered, changed)
 
 
-async def _hand_out_file(
-    listed: Listed, member_id: int, out: Path | None, connect: Addresses
-) -> bool:
-    """Print or write the file of a new member; return whether that was possible."""
+async def _file_of(listed: Listed, member_id: int, connect: Addresses) -> str | None:
+    """Return the file of a new member; None, and print why, if that is not possible."""
     addresses = [parse_address(text) for text in connect]
     for address in (*addresses, *(each.address for each in listed.members if each.live)):
         said = (await ask(address)).status
@@ -450,12 +450,11 @@ async def _hand_out_file(
             break
     else:
         print("No member says the name of the cluster: repeat the command.", file=sys.stderr)
-        return False
+        return None
     if listed.member(member_id) is None:
         print(f"Member {member_id} was removed again, by another request.", file=sys.stderr)
-        return False
-    _write(joiner_file(said.cluster, listed, member_id, Path()), out)
-    return True
+        return None
+    return joiner_file(said.cluster, listed, member_id, Path())
 
 
 def _check_out(out: Path | None, entry: MemberConfig) -> None:
@@ -479,7 +478,7 @@ def _listens(entry: MemberConfig) -> tuple[str, int, int, int]:
     return entry.host.lower(), entry.member_port, entry.client_port, entry.redirect_port
 
 
-def _write(text: str, out: Path | None) -> None:
+def _write(text: str, out: Path | None, *, as_json: bool) -> None:
     if out is None:
         print(text, end="", flush=True)
         return
@@ -488,5 +487,6 @@ def _write(text: str, out: Path | None) -> None:
     print(
         f"Its file is {out}. Put it into an empty directory on the machine of the new member, and "
         "start it there: quorate run node.toml",
+        file=sys.stderr if as_json else sys.stdout,
         flush=True,
     )

@@ -117,9 +117,9 @@ def plan_recovery(directory: Path, *, witness: bool = False) -> RecoveryPlan:
     start = recorded.start_position
     wanted = candidates(position, start, recorded.snapshots)
     load = next((row for row in wanted if row not in damaged), None)
-    trouble = ""
+    trouble, replay_from = "", position if load is None else load.position
     if witness:
-        position, damage, load = recorded.append_position, "", None
+        position, damage, load, replay_from = 0, "", None, recorded.append_position
     elif load is None and position < start:
         trouble = (
             f"the tables are at {position}, the log begins at {start}, and no snapshot is whole: "
@@ -135,7 +135,7 @@ def plan_recovery(directory: Path, *, witness: bool = False) -> RecoveryPlan:
         tables_damage=damage,
         snapshots=looked_at,
         load=load,
-        replay_from=position if load is None else load.position,
+        replay_from=replay_from,
         trouble=trouble,
     )
 

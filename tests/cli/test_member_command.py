@@ -126,7 +126,7 @@ async def test_a_new_member_gets_its_file_where_it_is_wanted(tmp_path: Path) -> 
     status, out, _ = await typed(leader, "add", *NEW, "--out", str(file), "--json")
     assert status == 0
     said = {"request": "member add", "outcome": "done", "words": DONE["done"]}
-    assert json.loads(out.splitlines()[0]) == said | {"version": 8, "member": 4}
+    assert json.loads(out) == said | {"version": 8, "member": 4}
     assert load_config(file).member_id == 4
     written = file.read_text()
     status, out, _ = await typed(leader, "add", *NEW, "--out", str(file))
@@ -242,7 +242,7 @@ async def test_the_end_of_waiting_has_an_object_of_its_own(tmp_path: Path) -> No
     leader = FakeLeader(joining, joining, answer(seat(0), seat(1), seat(4, **new), version=10))
     words = ("replace", "2", "--host", "10.0.0.9", "--out", str(tmp_path / "n"), "--wait", "--json")
     status, out, _ = await typed(leader, *words)
-    first, last = (json.loads(line) for line in (out.splitlines()[0], out.splitlines()[-1]))
+    first, last = map(json.loads, out.splitlines())
     assert status == 0
     assert (first["request"], first["outcome"], first["version"]) == ("member replace 2", "done", 8)
     assert (last["request"], last["outcome"], last["version"]) == ("member replace 2", "done", 10)
