@@ -57,10 +57,10 @@ from .disk_watch import DiskWatch
 from .follower_progress import HEARD_AT, Follower, Followers
 from .handover import Handover
 from .log_clock import LogClock, TimerEntries
+from .members.reconfiguration import Reconfiguration
 from .operator import Operator
 from .preference import Preference
 from .reads import Reads
-from .reconfiguration import Reconfiguration
 from .replication import Replication
 from .term_event import APP_VERSION, MAX_REASON_CHARACTERS, TermEvent, encode_term_event, forced_at
 from .termination import Termination

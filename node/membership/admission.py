@@ -24,7 +24,7 @@ It is durable (:mod:`quorate.storage.rows.voting_status`):
   RECOVERING, and a configuration that it has applied names it as the store of its seat. The leader
   appends that configuration when a follower that has its log asks for it: the store *claims* its
   seat. From then on it votes when it is asked, but it counts only once a joint change has made it a
-  voter (:mod:`..leader.reconfiguration`).
+  voter (:mod:`..leader.members.reconfiguration`).
 - REMOVED: the cluster goes on without this member.
 
 Founding a cluster (:mod:`.founding`)

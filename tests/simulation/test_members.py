@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from quorate.errors import UnknownOutcomeError
-from quorate.node.leader.reconfiguration import Reconfiguration
+from quorate.node.leader.members.reconfiguration import Reconfiguration
 from quorate.node.membership.admission import take_vote
 from quorate.node.protocol.membership import Membership, Seat
 from quorate.simulation import Observer

@@ -11,7 +11,7 @@ import trio
 
 from quorate.errors import RefusedError, RequestError, UnknownOutcomeError
 from quorate.node.leader.leadership import Leadership
-from quorate.node.leader.promotion import MAX_LAG_BYTES
+from quorate.node.leader.members.promotion import MAX_LAG_BYTES
 from quorate.node.protocol.membership import MemberRole
 from quorate.simulation.ledger import Ledger, equal, open_ledgers
 from quorate.transport import AdmissionRequest, AppendFlags, AppendPosition

@@ -8,7 +8,7 @@ from quorate.node.configurations import Configurations
 from quorate.node.election.context import ElectionContext
 from quorate.node.leader.follower_progress import Followers
 from quorate.node.leader.lease import Lease
-from quorate.node.leader.reconfiguration import Reconfiguration
+from quorate.node.leader.members.reconfiguration import Reconfiguration
 from quorate.node.protocol.membership import Membership, encode_membership
 from quorate.node.protocol.membership import without_vote as plan_without_vote
 from quorate.node.protocol.quorum import ANY_STORE, Quorums, VoterId

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..protocol.membership import MemberRole, promoted
-from ..protocol.quorum import VoterId, is_active
+from ...protocol.membership import MemberRole, promoted
+from ...protocol.quorum import VoterId, is_active
 
 if TYPE_CHECKING:
-    from ...transport import Links
-    from ..protocol.membership import Membership, Seat
-    from ..state import MemberState
-    from ..state_machine.applier import Applier
-    from .follower_progress import Followers
-    from .replication import Replication
+    from ....transport import Links
+    from ...protocol.membership import Membership, Seat
+    from ...state import MemberState
+    from ...state_machine.applier import Applier
+    from ..follower_progress import Followers
+    from ..replication import Replication
 
 MAX_LAG_BYTES: Final = 16 << 20
 """How much of the log a joiner may lack. Its commit would wait for that much. If smaller, a busy

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, Final, Never
 import attrs
 import trio
 
-from ...errors import RefusedError, UnknownOutcomeError
-from ...storage import Entry, EntryKind
-from ..protocol.membership import (
+from ....errors import RefusedError, UnknownOutcomeError
+from ....storage import Entry, EntryKind
+from ...protocol.membership import (
     MemberRole,
     Membership,
     check,
@@ -43,19 +43,19 @@ from ..protocol.membership import (
     without_seat,
     without_vote,
 )
-from ..protocol.signal import Signal
-from .member_orders import Add, Demote, MemberOrder, Move, Promote, Remove
+from ...protocol.signal import Signal
+from .orders import Add, Demote, MemberOrder, Move, Promote, Remove
 from .promotion import Promotion
 
 if TYPE_CHECKING:
-    from ...storage import Store
-    from ...transport import AdmissionRequest, Links
-    from ..protocol.membership import Seat
-    from ..state import MemberState
-    from ..state_machine.applier import Applier
-    from .follower_progress import Follower, Followers
-    from .handover import Handover
-    from .replication import Replication
+    from ....storage import Store
+    from ....transport import AdmissionRequest, Links
+    from ...protocol.membership import Seat
+    from ...state import MemberState
+    from ...state_machine.applier import Applier
+    from ..follower_progress import Follower, Followers
+    from ..handover import Handover
+    from ..replication import Replication
 
 log = logging.getLogger("quorate.node")
 
