@@ -7,14 +7,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
+import trio
 
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.membership import MemberRole
-from ..protocol.quorum import VoterId
+from ..protocol.quorum import VoterId, is_active
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..protocol.membership import Membership
     from ..state import MemberState
 
 T = TypeVar("T", int, float)
@@ -153,6 +155,17 @@ class Followers(dict[int, Follower]):
         """The followers whose stores may vote; which of them count is for the quorums to say."""
         # Asked anew each time: a store may be admitted within the term.
         return [each for each in self.values() if each.votes]
+
+    def keep_quorum(self, after: Membership) -> bool:
+        """Whether the voters that answer are enough for a configuration and the one before it."""
+        state, now = self._state, trio.current_time()
+        timeout = state.timeouts.leader_heartbeat_timeout
+        live = {
+            VoterId(each.member_id, state.speaks_with(each.member_id))
+            for each in self.voters
+            if each.follows and is_active(each.heard_at, now, timeout)
+        }
+        return after.quorums.agree({state.own_store, *live})
 
     def by_voter(self, own: T, of: Callable[[Follower], T]) -> dict[VoterId, T]:
         """Return a figure of each member whose store has a vote.

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from quorate.errors import UnknownOutcomeError
-from quorate.node.leader.members.reconfiguration import Reconfiguration
+from quorate.node.leader.members.changes import Changes
 from quorate.node.membership.admission import take_vote
 from quorate.node.protocol.membership import Membership, Seat
 from quorate.simulation import Observer
@@ -135,13 +135,13 @@ async def test_a_leader_without_a_successor_is_replaced(
 async def test_a_snapshot_that_was_taken_in_a_change_is_installed_by_a_joiner(
     tmp_path: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, held = Reconfiguration._append, [True]  # pyright: ignore[reportPrivateUsage]
+    append, held = Changes.append, [True]
 
-    def late(self: Reconfiguration, after: Membership) -> None:
+    def late(self: Changes, after: Membership) -> None:
         if after.joint or not (held and self._state.membership.joint):  # pyright: ignore[reportPrivateUsage]
             append(self, after)
 
-    monkeypatch.setattr(Reconfiguration, "_append", late)
+    monkeypatch.setattr(Changes, "append", late)
     observer = Observer([0, 1, 2])
     async with open_ledgers(tmp_path, observer=observer) as world:
         for host in world.hosts.values():

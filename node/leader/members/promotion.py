@@ -20,7 +20,7 @@ from ...protocol.quorum import VoterId, is_active
 
 if TYPE_CHECKING:
     from ....transport import Links
-    from ...protocol.membership import Membership, Seat
+    from ...protocol.membership import Seat
     from ...state import MemberState
     from ...state_machine.applier import Applier
     from ..follower_progress import Followers
@@ -130,7 +130,7 @@ class Promotion:
         # The loss of either would stop both. Two joiners can be made voters at once.
         if even_of_one and not any(seat.even for seat in seats):
             return EVEN
-        return "" if self.keeps_quorum(after) else WOULD_LOSE_QUORUM
+        return "" if self._followers.keep_quorum(after) else WOULD_LOSE_QUORUM
 
     def due(self) -> list[Seat]:
         """Return the joiners to make voters now."""
@@ -156,14 +156,3 @@ class Promotion:
         """Return a spare that follows; None without one."""
         spares = (s for s in self._state.membership.seats if s.role is MemberRole.SPARE)
         return next((s for s in spares if not self._state_of(s)), None)
-
-    def keeps_quorum(self, after: Membership) -> bool:
-        """Whether the voters that answer are enough for a configuration and the one before it."""
-        state, now = self._state, trio.current_time()
-        timeout = state.timeouts.leader_heartbeat_timeout
-        live = {
-            VoterId(member, state.speaks_with(member))
-            for member, follower in self._followers.items()
-            if follower.follows and follower.votes and is_active(follower.heard_at, now, timeout)
-        }
-        return after.quorums.agree({state.own_store, *live})
