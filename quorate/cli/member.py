@@ -243,9 +243,6 @@ async def remove(
     words = ("remove", str(member_id), *_if(if_version))
     stay = _without(listed, member_id, answered.connect)
     answered, changed = await ask_for_change(stay, request, *words)
-    if changed is not None and (successor := listed.replacement_of(member_id)) is not None:
-        joins = f"member {successor.member_id}, which was to replace it, joins all the same"
-        answered = attrs.evolve(answered, words=f"{answered.words}; {joins}")
     return tell(answered, connect, as_json=as_json, changed=changed)
 
 

@@ -208,13 +208,6 @@ async def test_a_member_that_leaves_is_not_the_one_that_is_asked() -> None:
     assert (leader.asked, other.asked) == (["member list"], ["member remove 1"])
 
 
-async def test_the_seat_that_replaced_a_removed_member_is_named() -> None:
-    leader = FakeLeader(answer(seat(0), seat(1), seat(4, **JOINING | {"replaces": 1})))
-    status, out, _ = await typed(leader, "remove", "1")
-    joins = "member 4, which was to replace it, joins all the same"
-    assert (status, out) == (0, f"{DONE['done']}; {joins}\n")
-
-
 async def test_a_silent_member_is_named_once() -> None:
     leader = FakeLeader(answer(seat(0), seat(1), seat(4, **JOINING)))
     async with asking(leader) as (connect,):
