@@ -69,7 +69,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         unblocked_console(console),
     ):
         async with open_cluster(configs) as running:
-            _introduce(console, directory, running)
+            _introduce(console, running)
             if not await _watch_until_signal(console, running, received):
                 console.print("All members have ended by themselves.")
                 return 1
@@ -90,17 +90,18 @@ def _is_gone(console: Console, config: NodeConfig) -> bool:
     return True
 
 
-def _introduce(console: Console, directory: Path, running: LocalCluster) -> None:
+def _introduce(console: Console, running: LocalCluster) -> None:
     for member in running.members:
         at = member.address
         console.print(
             f"member {at.member_id}  {at.host}:{at.client_port}  {escape(str(member.log))}"
         )
     first = running.addresses[0]
+    pid = running.members[0].config.directory / "pid"
     console.print(
         f"\nAny Redis client will do:  redis-cli -p {first.client_port} SET name value\n"
         f"Check the cluster:         quorate status --connect {first.host}:{first.client_port}\n"
-        f"See it fail:               kill -9 $(cat {escape(str(directory))}/member-0/pid)\n"
+        f"See it fail:               kill -9 $(cat {escape(str(pid))})\n"
         "Ctrl-C stops all members in order.\n"
     )
 

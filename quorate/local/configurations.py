@@ -102,8 +102,8 @@ def _changes_of(seat: Seat, old: Seat | None, now: Membership, *, is_first: bool
     if old is None:
         if is_first and seat.name in now.voters:
             return  # it is in the list of voters already
-        added = f"{name} joins" if seat.is_to_vote else f"{name}"
-        yield f"{added} as a {seat.role.value} at {at}{_replaces(seat)}"
+        what = "joins as" if seat.is_to_vote else "is"
+        yield f"{name} {what} a {seat.role.value} at {at}{_replaces(seat)}"
         return
     if (seat.host, seat.ports) != (old.host, old.ports):
         yield f"{name} has moved to {at}"
