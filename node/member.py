@@ -334,8 +334,9 @@ class Member:
         newer = ours and member >= first
         if member != own and (member in known or newer):
             return HelloStatus.ACCEPTED, ""
-        expected = ", ".join(map(str, sorted(known - {own}))) or "none"
-        return HelloStatus.WRONG_MEMBER, f"member {member}, expected one of {expected}"
+        others = ", ".join(map(str, sorted(known - {own})))
+        expected = f"expected one of {others}" if others else "this member knows of no other one"
+        return HelloStatus.WRONG_MEMBER, f"member {member}, {expected}"
 
     @property
     def _joins(self) -> bool:

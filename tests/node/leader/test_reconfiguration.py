@@ -242,6 +242,41 @@ async def test_an_order_whose_client_has_gone_is_done(world: World[Ledger]) -> N
     await world.until(lambda: out not in world.membership.ids)
 
 
+@settled
+async def test_what_becomes_of_the_one_that_replaces_a_member_is_said(
+    world: World[Ledger],
+) -> None:
+    one, other = world.others(await world.leader())
+    spare = await add(world, "role=spare", start=False)
+    new = await add(world, f"replaces={one}", start=False)
+    answer = await order(world, f"demote {one}")
+    assert answer["done"] == f"member {one} is a standby now; member {new} still replaces it"
+    answer = await order(world, f"remove {one}")
+    successor = f"member {new} was to replace it, and joins all the same"
+    assert answer["done"] == f"member {one} is removed; {successor}"
+    assert (await described(world, new))["replaces"] is None
+    assert (await order(world, f"demote {other}"))["done"] == f"member {other} is a standby now"
+    version = (await order(world, f"demote {spare}"))["version"]
+    assert (await described(world, spare))["role"] == "standby"
+    assert (await order(world, f"demote {spare}"))["version"] == version
+
+
+@settled
+async def test_a_member_that_is_gone_is_not_live_though_nothing_is_written(
+    world: World[Ledger],
+) -> None:
+    member = world.others(await world.leader())[0]
+    standby = await add(world, "role=standby")
+    await world.settled()
+    await trio.sleep(5.0)
+    assert (await described(world, standby))["live"]
+    assert (await described(world, member))["live"]
+    await world.kill(member)
+    await trio.sleep(5.0)
+    assert not (await described(world, member))["live"]
+    assert (await described(world, standby))["live"]
+
+
 # --- why a joiner waits ---------------------------------------------------------------------------
 
 
