@@ -70,6 +70,7 @@ from .state_machine.applier import Applier
 from .state_machine.service import kind_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
+from .state_machine.witness import check_role
 from .store_opening import check_arguments, check_service, open_store, service_of
 from .upkeep.disk_space import DiskSpaceWatch
 from .upkeep.repair import Repair
@@ -405,7 +406,13 @@ class Member:
         state.role.on_membership()
 
     async def _on_applied_membership(self) -> None:
-        """A configuration is applied: take the vote that it may give us, and part with others."""
+        """A configuration is applied: take the vote that it may give us, and part with others.
+
+        Raises:
+            ConfigurationError: it is to have tables, and is a witness by its file.
+        """
+        # Before the vote. A member that joins has no seat yet when its store is opened.
+        check_role(self.config, self.configuration)
         if await take_vote(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
         self._applied.set()
