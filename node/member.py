@@ -40,6 +40,7 @@ from ..transport import (
     LeadershipCession,
     Links,
     Message,
+    StreamPurpose,
     TcpNetwork,
 )
 from .clocks import Clocks
@@ -333,7 +334,10 @@ class Member:
         # configuration in its log of the history from before a restore.
         first = 0 if self._joins else in_force.next_id
         newer = ours and member >= first
-        if member != own and (member in known or newer):
+        # One that has a history while our store is NEW may show that ours replaces a lost one.
+        is_new = status.kind is VotingRight.NEW and hello.purpose is StreamPurpose.CONSENSUS
+        begun = is_new and bool(hello.history)
+        if member != own and (member in known or newer or begun):
             return HelloStatus.ACCEPTED, ""
         others = ", ".join(map(str, sorted(known - {own})))
         expected = f"expected one of {others}" if others else "this member knows of no other one"
@@ -353,6 +357,7 @@ class Member:
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
+        self.founders.on_hello(hello)
         if self.state.use_store(member, hello.instance):
             self.state.role.on_other_store(member)
 
