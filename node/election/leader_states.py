@@ -94,6 +94,9 @@ async def _announce(ctx: ElectionContext, role: Leadership) -> None:
 
 async def _begin_term(ctx: ElectionContext, role: Leadership) -> None:
     """Go through the leader's states to CLOSED, and take requests from then on."""
+    # A witness never takes requests, so none may wait for it.
+    if not ctx.state.witness:
+        ctx.requests.elected()
     while ctx.current is not State.CLOSED:
         ctx.enter(await LEADER_FUNCTIONS[ctx.current](ctx, role))
     # The order matters: `lead` releases the parked requests at once, and the role takes them only

@@ -106,5 +106,6 @@ async def become_voter(store: Store, applied: Membership) -> bool:
         return False
     status = VotingStatus(VotingRight.VOTER, applied.founders, applied.floor)
     await store.save_voting_status(status)
-    log.warning("member %d: its store is admitted, it may vote", own.member_id)
+    what = "it may vote" if seat.is_to_vote else f"it is a {seat.role.value}, without a vote"
+    log.warning("member %d: its store is admitted, %s", own.member_id, what)
     return True

@@ -29,7 +29,9 @@ __all__ = [
     "decode_list_untrusted",
     "joiner_file",
     "meaning_of",
+    "plain",
     "why_waiting",
+    "word_of",
 ]
 
 MEANINGS: Final = {
@@ -255,9 +257,20 @@ def _decode_untrusted(answer: Reply | str, kind: type[_T]) -> _T:
         raise ValueError(f"no answer of a leader about members: {answer!r:.80}") from error
 
 
+def plain(listed: Listed) -> dict[str, Any]:
+    """Return a list for programs: as the leader sent it."""
+    return cast("dict[str, Any]", cattrs.unstructure(listed))
+
+
+def word_of(words: str) -> str:
+    """Return the word with which a refusal begins; empty if it is none of `MEANINGS`."""
+    word = words.partition(":")[0].strip()
+    return word if word in MEANINGS else ""
+
+
 def meaning_of(words: str) -> str:
     """Return what a word means with which a refusal begins; empty if none is known."""
-    return MEANINGS.get(words.partition(":")[0].strip(), "")
+    return MEANINGS.get(word_of(words), "")
 
 
 def why_waiting(word: str, member_id: int) -> str:

@@ -6,14 +6,17 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from ...protocol.membership import MemberRole
+from ...protocol.quorum import is_active
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...protocol.membership import Membership, Seat
     from ...state import MemberState
-    from ..follower_progress import Followers
+    from ..follower_progress import Follower, Followers
 
 
 def member_list(
@@ -46,7 +49,7 @@ def member_list(
             "redirect_port": seat.redirect_port,
             "priority": seat.priority,
             "replaces": seat.replaces,
-            "live": own or (follower is not None and follower.follows),
+            "live": own or (follower is not None and _is_live(state, follower)),
             "match": match,
             "behind": None if match is None else end - match,
             "waits": why_waiting(seat) if _joins(now, seat) else "",
@@ -61,6 +64,12 @@ def member_list(
         "members": [describe(seat) for seat in now.seats],
     }
     return json.dumps(description)
+
+
+def _is_live(state: MemberState, follower: Follower) -> bool:
+    # It follows until something is sent to it that it does not get, which may be never.
+    timeout = state.timeouts.leader_heartbeat_timeout
+    return follower.follows and is_active(follower.heard_at, trio.current_time(), timeout)
 
 
 def _joins(now: Membership, seat: Seat) -> bool:

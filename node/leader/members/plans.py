@@ -135,12 +135,19 @@ def _demote(now: Membership, member: int) -> Plan:
         )
     if now.has_vote(member):
         after = without_vote(now, member, role=MemberRole.STANDBY)
-    elif seat.is_to_vote:
+    elif seat.role is not MemberRole.STANDBY:  # one that joins, or a spare
         standby = attrs.evolve(seat, role=MemberRole.STANDBY, priority=0, replaces=None)
         after = with_seat(now, standby)
     else:
         return Plan(None, member, f"member {member} is a standby")
-    return Plan(after, member, f"member {member} is a standby now")
+    words = f"member {member} is a standby now"
+    return Plan(after, member, words + _of_successor(now, member, "still replaces it"))
+
+
+def _of_successor(now: Membership, member: int, what: str) -> str:
+    """Say what becomes of the member that is to replace one; nothing if none is."""
+    found = [seat.member_id for seat in now.seats if seat.replaces == member]
+    return f"; member {found[0]} {what}" if found else ""
 
 
 def _remove(now: Membership, member: int) -> Plan:
@@ -148,6 +155,7 @@ def _remove(now: Membership, member: int) -> Plan:
     if now.is_removed(member):
         return Plan(None, member, words)
     _seat(now, member)
+    words += _of_successor(now, member, "was to replace it, and joins all the same")
     if now.has_vote(member):
         return Plan(without_vote(now, member, role=MemberRole.LEAVING), member, words)
     return Plan(without_seat(now, member), member, words)
