@@ -122,7 +122,7 @@ class Membership:
 
     Args:
         seats: the members, ascending by id.
-        voters: who decides; with `outgoing`, the voters after the change.
+        voters: the members and stores that decide; with `outgoing`, those after the change.
         outgoing: the voters before the change that is under way; empty without one.
         version: one more than that of the configuration before. 0 is what the founders' files say.
         next_id: the id of the next new seat; all ids in use are below.
@@ -175,8 +175,11 @@ class Membership:
         return {seat.member_id for seat in to_vote} - {seat.replaces for seat in to_vote}
 
     def is_removed(self, member_id: int) -> bool:
-        """Say whether a member had a seat once, and has none now."""
-        # By its id alone: ids are never used again. In version 0 nobody was removed.
+        """Say whether a member has no seat, and never gets one: its id is not used again.
+
+        Also for an id that nobody has had, below one that is in use.
+        """
+        # In version 0 nobody was removed.
         return self.version > 0 and member_id < self.next_id and self.seat(member_id) is None
 
     def may_stand(self, name: VoterId) -> bool:
