@@ -40,6 +40,7 @@ from ..transport import (
     LeadershipCession,
     Links,
     Message,
+    StreamPurpose,
     TcpNetwork,
 )
 from .clocks import Clocks
@@ -70,6 +71,7 @@ from .state_machine.applier import Applier
 from .state_machine.service import kind_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
+from .state_machine.witness import check_role
 from .store_opening import check_arguments, check_service, open_store, service_of
 from .upkeep.disk_space import DiskSpaceWatch
 from .upkeep.repair import Repair
@@ -332,7 +334,10 @@ class Member:
         # configuration in its log of the history from before a restore.
         first = 0 if self._joins else in_force.next_id
         newer = ours and member >= first
-        if member != own and (member in known or newer):
+        # One that has a history while our store is NEW may show that ours replaces a lost one.
+        is_new = status.kind is VotingRight.NEW and hello.purpose is StreamPurpose.CONSENSUS
+        begun = is_new and bool(hello.history)
+        if member != own and (member in known or newer or begun):
             return HelloStatus.ACCEPTED, ""
         others = ", ".join(map(str, sorted(known - {own})))
         expected = f"expected one of {others}" if others else "this member knows of no other one"
@@ -352,6 +357,7 @@ class Member:
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
+        self.founders.on_hello(hello)
         if self.state.use_store(member, hello.instance):
             self.state.role.on_other_store(member)
 
@@ -405,7 +411,13 @@ class Member:
         state.role.on_membership()
 
     async def _on_applied_membership(self) -> None:
-        """A configuration is applied: take the vote that it may give us, and part with others."""
+        """A configuration is applied: take the vote that it may give us, and part with others.
+
+        Raises:
+            ConfigurationError: it is to have tables, and is a witness by its file.
+        """
+        # Before the vote. A member that joins has no seat yet when its store is opened.
+        check_role(self.config, self.configuration)
         if await take_vote(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
         self._applied.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import attrs
 import trio
@@ -14,12 +14,14 @@ from ..protocol.membership import MemberRole
 from ..protocol.quorum import VoterId, is_active
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Mapping
 
     from ..protocol.membership import Membership
     from ..state import MemberState
+    from ..state_machine.applier import Applier
 
 T = TypeVar("T", int, float)
+K = TypeVar("K", bound="Hashable")
 
 
 @attrs.define(eq=False)
@@ -39,6 +41,7 @@ class Follower:
         votes: its store may vote, as far as it has reported: only then is it counted.
         has_room: its disk has room, as far as it has reported.
         withheld: it gets nothing of our log until the configuration in force is committed.
+        known_since: when this leader began to watch it, with the store that it has now.
     """
 
     member_id: int
@@ -53,6 +56,7 @@ class Follower:
     votes: bool = True
     has_room: bool = True
     withheld: bool = False
+    known_since: float = attrs.field(factory=trio.current_time)
 
     def rejoins(self) -> None:
         """Note that it looks for a leader again."""
@@ -66,7 +70,7 @@ class Follower:
     def renew(self, pulse: Heartbeats) -> None:
         """Forget what its last store has reported; nothing of that holds for another store."""
         self.rejoins()
-        self.pulse = pulse
+        self.pulse, self.known_since = pulse, trio.current_time()
         self.match = self.confirm_id = 0
 
     @property
@@ -179,3 +183,45 @@ class Followers(dict[int, Follower]):
         # Whether our own counts is for the sets of voters to say.
         figures[self._state.own] = own
         return figures
+
+
+class Steady(Generic[K]):
+    """For how long followers have been fine at every look, and never far behind.
+
+    Args:
+        applier: knows what is committed.
+        longest_gap: seconds between two looks, after which all are watched anew.
+    """
+
+    def __init__(self, applier: Applier, *, longest_gap: float) -> None:
+        self._applier = applier
+        self._longest_gap = longest_gap
+        self._commit = applier.commit_position
+        self._looked_at = -math.inf
+        self._since: dict[K, float] = {}
+
+    def look(self, fine: Mapping[K, Follower]) -> None:
+        """Begin anew with those that are not fine now, or that miss what a look ago was committed.
+
+        Args:
+            fine: the followers that are fine now, under the names by which `seconds` is asked.
+        """
+        now = trio.current_time()
+        # Nobody has looked for long, so nobody knows how they were.
+        before = self._since if now - self._looked_at <= self._longest_gap else {}
+        self._since = {
+            name: before.get(name, now)
+            for name, follower in fine.items()
+            if follower.match >= self._commit
+        }
+        self._looked_at = now
+        # Used at the next look: on a busy leader no follower has what was committed just now.
+        self._commit = self._applier.commit_position
+
+    def restart(self, name: K) -> None:
+        """Begin anew with one of them."""
+        self._since.pop(name, None)
+
+    def seconds(self, name: K) -> float:
+        """Return for how long a follower has been steady; 0 if it is not."""
+        return trio.current_time() - self._since[name] if name in self._since else 0.0

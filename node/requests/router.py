@@ -310,10 +310,13 @@ class Requests:
 
         A query is sent again; everything else has an unknown outcome.
         """
-        forwarded = self._forwarded[member]
+        forwarded = self._forwarded.get(member, {})
         # Taken out before any callback runs: a client may submit again from it, and change this
         # table.
         lost = [forwarded.pop(number) for number in [*forwarded] if number <= last]
+        if not forwarded:
+            # Members come and go, and each of their ids would leave a table here.
+            self._forwarded.pop(member, None)
         self._forwarded_bytes -= sum(len(request.payload) for request in lost)
         for request in still_wanted(lost):
             # A query that makes leaders crash must not be carried from one to the next.
@@ -403,7 +406,7 @@ class Requests:
     def on_forward_reply(self, sender: int, message: ForwardReply) -> None:
         """Handle the leader's reply to a forwarded request."""
         # By sender: a member answers only what was forwarded to it, whatever id it names.
-        request = self._forwarded[sender].pop(message.request_id, None)
+        request = self._forwarded.get(sender, {}).pop(message.request_id, None)
         # It was abandoned before: its client has an error, or it was sent again.
         if request is None:
             return

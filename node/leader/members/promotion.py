@@ -17,6 +17,7 @@ import trio
 
 from ...protocol.membership import MemberRole, promoted
 from ...protocol.quorum import VoterId, is_active
+from ..follower_progress import Steady
 
 if TYPE_CHECKING:
     from ....transport import Links
@@ -65,28 +66,21 @@ class Promotion:
     ) -> None:
         self._state = state
         self._links = links
-        self._applier = applier
         self._followers = followers
         self._replication = replication
-        self._began = trio.current_time()
-        self._heard_at: dict[int, float] = {}
-        self._since: dict[VoterId, float] = {}
-        self._commit = applier.commit_position
+        self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
+        self._steady = Steady[VoterId](applier, longest_gap=self._patience)
 
     def look(self) -> None:
-        """Note who is caught up; to be called once in a heartbeat interval."""
-        fine = [
-            seat.name
-            for seat in self._state.membership.joining
-            if self._state_of(seat) == "" and self._followers[seat.member_id].match >= self._commit
-        ]
-        now = trio.current_time()
-        for member, follower in self._followers.items():
-            # Kept here, since a member that comes back with another store is known anew.
-            self._heard_at[member] = max(self._heard_at.get(member, self._began), follower.heard_at)
-        self._since = {name: self._since.get(name, now) for name in fine}
-        # Used at the next look: on a busy leader nobody has what was committed just now.
-        self._commit = self._applier.commit_position
+        """Note which voters and joiners are caught up; called once in a heartbeat interval."""
+        self._steady.look(
+            {
+                # By its store: another one of the same member has to be steady itself.
+                seat.name: self._followers[seat.member_id]
+                for seat in self._state.membership.seats
+                if seat.is_to_vote and not self._state_of(seat)
+            }
+        )
 
     def _state_of(self, seat: Seat) -> str:
         """Return the word for what is missing at one moment; empty if nothing is."""
@@ -116,11 +110,10 @@ class Promotion:
         """Return the word for what a joiner waits for; empty if it may become a voter by itself."""
         if word := self._state_of(seat):
             return word
-        patience = STEADY_TIMEOUTS * self._state.timeouts.leader_heartbeat_timeout
-        since = self._since.get(seat.name)
-        if since is None or trio.current_time() - since < patience:
-            return BEHIND
-        return ""
+        return "" if self._is_steady(seat) else BEHIND
+
+    def _is_steady(self, seat: Seat) -> bool:
+        return self._steady.seconds(seat.name) >= self._patience
 
     def verdict(self, seats: list[Seat]) -> str:
         """Return why these joiners may not become voters together; empty if they may."""
@@ -145,10 +138,11 @@ class Promotion:
 
     def lost_voter(self, patience: float) -> int | None:
         """Return a voter that was not heard for that many seconds; None without one."""
-        now, own = trio.current_time(), self._state.member_id
+        now = trio.current_time()
         for voter in self._state.membership.voters:
-            heard_at = self._heard_at.get(voter.member_id, self._began)
-            if voter.member_id != own and now - heard_at > patience:
+            follower = self._followers.get(voter.member_id)
+            # One that has come back with another store begins anew: it has to fetch the log first.
+            if follower and now - max(follower.heard_at, follower.known_since) > patience:
                 return voter.member_id
         return None
 

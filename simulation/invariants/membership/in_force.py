@@ -92,8 +92,11 @@ class LastInForce(Invariant):
             return  # its log may have changed already, or not yet
         rows = self._submitted.get(member, [])
         if not rows:
-            # A joiner's file has the members of the time when it was written.
-            founder = any(member == voter.member_id for voter in self.known.first.voters)
+            # The file of a joiner, or of a member that lost its disk, has the members of the time
+            # when it was written.
+            founder = member not in self.known.lost and any(
+                member == voter.member_id for voter in self.known.first.voters
+            )
             if found.version or (founder and found.voters != self.known.first.voters):
                 raise self.violated(
                     f"member {member} decides by {found}, and its log has no configuration"
