@@ -276,6 +276,12 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
         assert not (machines.file(machines.hosts[10]).parent / "tables").exists()
         with redis.Redis(host=machines.hosts[8], port=machines.port) as client:
             assert client.mget("key:0", "key:999") == [b"0", b"999"]
+            reported = client.info("raft")
+        version = machines.listed()["version"]
+        expected = {"config_version": version, "joint": 0, "voters": [6, 7, 8]}
+        assert {name: reported[f"raft_{name}"] for name in expected} == expected
+        fields = re.findall(r"^\| `(raft_[a-z_]+)` \| ", PAGE, re.MULTILINE)
+        assert set(fields) == {f"raft_{name}" for name in expected}
 
 
 @pytest.mark.slow
