@@ -55,6 +55,8 @@ from .member_status import Status
 from .membership.admission import take_vote
 from .membership.founding import Founders
 from .membership.removal import Removal
+from .membership.taken_seat import TakenSeat
+from .membership.two_processes import TwoProcesses
 from .one_error import one_error
 from .protocol.membership import MemberRole
 from .protocol.states import State
@@ -147,6 +149,8 @@ class Member:
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
+        self._taken = TakenSeat(state.configurations, store)
+        self._twice = TwoProcesses(state.member_id, state.timeouts.leader_heartbeat_timeout)
         # Last, because they call the parts made above.
         store.on_durable = self._on_durable
         store.on_membership = self._on_membership
@@ -235,6 +239,8 @@ class Member:
 
     def _follow(self, message: NewLeadershipTerm, *, way: WayToJoin) -> Following:
         """Make the role of a follower of the leader that sent a message."""
+        # A snapshot may have brought a configuration without its entry.
+        self._taken.look(self.applier.applied_position)
         return Following(
             message,
             way=way,
@@ -268,6 +274,7 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self.removal.run)
+                consensus.start_soon(self._taken.run)
                 consensus.start_soon(self._part)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
@@ -348,6 +355,7 @@ class Member:
     def on_peers(self) -> None:
         """Note to which members there are links now."""
         self.state.use_peers(self.links.peers)
+        self._twice.keep(self.links.peers)
 
     def on_removed(self, member: int, reason: str) -> None:
         """Note that a member says that we were removed from the cluster."""
@@ -355,6 +363,7 @@ class Member:
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
+        self._twice.on_hello(hello)
         self.founders.on_hello(hello)
         if self.state.use_store(member, hello.instance):
             self.state.role.on_other_store(member)
@@ -386,6 +395,7 @@ class Member:
 
     def on_link_lost(self, member: int) -> None:
         """Note that a member's link to us has ended."""
+        self._twice.on_link_lost(member)
         self.requests.unlinked(member)
         self.state.role.on_link_lost(member)
 
@@ -412,6 +422,7 @@ class Member:
         """A configuration is applied: take the vote that it may give us, and part with others."""
         if await take_vote(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
+        self._taken.look(self.applier.applied_position)
         self._applied.set()
 
     async def _part(self) -> Never:
