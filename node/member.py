@@ -55,7 +55,7 @@ from .member_status import Status
 from .membership.admission import take_vote
 from .membership.founding import Founders
 from .membership.removal import Removal
-from .membership.taken_seat import TakenSeat
+from .membership.taken_seat import why_lost
 from .membership.two_processes import TwoProcesses
 from .one_error import one_error
 from .protocol.membership import MemberRole
@@ -149,7 +149,6 @@ class Member:
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
-        self._taken = TakenSeat(state.configurations, store)
         self._twice = TwoProcesses(state.member_id, state.timeouts.leader_heartbeat_timeout)
         # Last, because they call the parts made above.
         store.on_durable = self._on_durable
@@ -240,7 +239,7 @@ class Member:
     def _follow(self, message: NewLeadershipTerm, *, way: WayToJoin) -> Following:
         """Make the role of a follower of the leader that sent a message."""
         # A snapshot may have brought a configuration without its entry.
-        self._taken.look(self.applier.applied_position)
+        self._look_for_our_seat()
         return Following(
             message,
             way=way,
@@ -274,7 +273,6 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self.removal.run)
-                consensus.start_soon(self._taken.run)
                 consensus.start_soon(self._part)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
@@ -422,8 +420,14 @@ class Member:
         """A configuration is applied: take the vote that it may give us, and part with others."""
         if await take_vote(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
-        self._taken.look(self.applier.applied_position)
+        self._look_for_our_seat()
         self._applied.set()
+
+    def _look_for_our_seat(self) -> None:
+        """End, once a task of ours can, if what is applied gives our seat to another store."""
+        applied = self.applier.applied_position
+        if words := why_lost(self.store, self.state.configurations, applied):
+            self.removal.lost(words)
 
     async def _part(self) -> Never:
         """End the links of members that an applied configuration has removed; until cancelled."""

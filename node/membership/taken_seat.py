@@ -1,4 +1,4 @@
-"""How a store learns that another one has its member's seat, and ends.
+"""How a store learns that another one has its member's seat; :mod:`.removal` ends it then.
 
 Two processes may run with the id of one member: its file was copied, or an old disk was put back.
 The naive way is that each claims the seat whenever it sees that the other one has it. Then they
@@ -11,11 +11,8 @@ stays, whichever that is: only an operator knows which machine is the right one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING
 
-import trio
-
-from ...errors import LostStoreError
 from ...storage import VotingRight
 from ..protocol.membership import NOBODY
 from ..protocol.quorum import ANY_STORE, VoterId
@@ -26,59 +23,37 @@ if TYPE_CHECKING:
     from ..protocol.membership import Membership
 
 
-class TakenSeat:
-    """Ends a member once an applied configuration gives its seat to another store.
+def why_lost(store: Store, configurations: Configurations, applied: int) -> str:
+    """Return in words that our seat is another store's; empty if it is not.
 
     Args:
-        configurations: those in our log.
         store: ours.
+        configurations: those in our log.
+        applied: up to where our service has applied the log.
     """
-
-    def __init__(self, configurations: Configurations, store: Store) -> None:
-        self._configurations = configurations
-        self._store = store
-        self._found = trio.Event()
-        self._words = ""
-
-    def look(self, applied: int) -> None:
-        """Look at the configuration as of the applied position, and at those behind it."""
-        own = self._store.identity
-        status = self._store.voting_status
-        if status.kind is not VotingRight.VOTER:
-            return
-        name = VoterId(own.member_id, own.instance_id)
-        # After a restart our service may have applied less than before. Then the entry that gave us
-        # the seat is still to come.
-        if not all(is_taken(each, name) for each in self._configurations.since(applied)):
-            return
-        now = self._configurations.at(applied)
-        seat = now.seat(own.member_id)
-        assert seat is not None
-        founder = (own.member_id, seat.instance) in now.founders
-        # A store that was admitted before configurations had stores is newer than the founder's,
-        # and claims its seat. But not again if it had it.
-        had = any(_had(each, name) for each in self._configurations.until(applied))
-        if founder and not had:
-            return
-        self._words = (
-            f"member {own.member_id}: its seat belongs to the store {seat.instance:016x} since "
-            f"version {now.version} of the configuration at the latest, and this is the store "
-            f"{own.instance_id:016x}"
-        )
-        self._found.set()
-
-    async def run(self) -> Never:
-        """Wait until another store has our seat.
-
-        Raises:
-            LostStoreError: it has.
-        """
-        await self._found.wait()
-        raise LostStoreError(
-            f"{self._words}. Another process runs with this member's id, or did. If that one is "
-            "right, delete this directory. If this machine is right, stop the other one, empty "
-            "this directory except for node.toml, and type: quorate recover"
-        )
+    own = store.identity
+    if store.voting_status.kind is not VotingRight.VOTER:
+        return ""
+    name = VoterId(own.member_id, own.instance_id)
+    # After a restart our service may have applied less than before. Then the entry that gave us the
+    # seat is still to come.
+    if not all(is_taken(each, name) for each in configurations.since(applied)):
+        return ""
+    now = configurations.at(applied)
+    seat = now.seat(own.member_id)
+    assert seat is not None
+    # A store that was admitted before configurations had stores is newer than the founder's, and
+    # claims its seat. But not again if it had it.
+    founder = (own.member_id, seat.instance) in now.founders
+    if founder and not any(_had(each, name) for each in configurations.until(applied)):
+        return ""
+    return (
+        f"member {own.member_id}: its seat belongs to the store {seat.instance:016x} by version "
+        f"{now.version} of the configuration, and this is the store {own.instance_id:016x}. "
+        "Another process runs with this member's id, or did. If that one is right, delete this "
+        "directory. If this machine is right, stop the other one, empty this directory except for "
+        "node.toml, and type: quorate recover"
+    )
 
 
 def is_taken(membership: Membership, name: VoterId) -> bool:
