@@ -16,6 +16,7 @@ from ..protocol.quorum import VoterId, is_active
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
+    from ...transport import Links
     from ..protocol.membership import Membership
     from ..state import MemberState
     from ..state_machine.applier import Applier
@@ -106,12 +107,14 @@ class Followers(dict[int, Follower]):
 
     Args:
         state: of the member that begins to lead.
+        links: to the other members.
         committed: the commit position.
     """
 
-    def __init__(self, state: MemberState, *, committed: int) -> None:
+    def __init__(self, state: MemberState, links: Links, *, committed: int) -> None:
         super().__init__()
         self._state = state
+        self._links = links
         self._committed = committed
         self.use_configuration(committed=committed)
 
@@ -168,7 +171,10 @@ class Followers(dict[int, Follower]):
         live = {
             VoterId(each.member_id, state.speaks_with(each.member_id))
             for each in self.voters
-            if each.follows and is_active(each.heard_at, now, timeout)
+            if each.follows
+            and is_active(each.heard_at, now, timeout)
+            # The end of a process is seen at once, and its silence only after a timeout.
+            and self._links.connected(each.member_id)
         }
         return after.quorums.agree({state.own_store, *live})
 

@@ -131,7 +131,7 @@ class Leadership(Role):
         self._voter = voter
         self._work = Signal()
         self._policy_snapshot_at = 0  # where the log has the last snapshot action of the policy
-        self.followers = Followers(state, committed=applier.commit_position)
+        self.followers = Followers(state, links, committed=applier.commit_position)
         self.reads = Reads(state, applier, self.followers)
         self._clock = LogClock(clocks.now_ms, store.last_timestamp_ms)
         self._disk = DiskWatch(state, store, applier)

@@ -46,7 +46,8 @@ MAX_PAYLOAD_BYTES: Final = 32 << 10
 """Longest entry that is read. `MAX_SEATS` seats with the longest host names stay below it."""
 
 MAX_HOST_CHARACTERS: Final = 253
-"""Longest host name (RFC 1035)."""
+"""Longest host name (RFC 1035). If smaller, hosts that the DNS has are refused. If larger, a
+configuration of many members does not fit into an entry of the log."""
 
 UNKNOWN_STORE: Final = 1
 """The store of a voter whose store is not known when voters are first named with their stores. No

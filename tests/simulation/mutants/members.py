@@ -134,6 +134,15 @@ def obey_what_is_below_the_floor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Configurations, "_last", last)
 
 
+def name_stores_that_nobody_knows(patch: pytest.MonkeyPatch) -> None:
+    """Append configurations without looking whether the voters that answer are enough."""
+
+    def keep_quorum(_self: Followers, _after: Membership) -> bool:
+        return True
+
+    patch.setattr(Followers, "keep_quorum", keep_quorum)
+
+
 def hold_the_lease_of_one_set(patch: pytest.MonkeyPatch) -> None:
     """Hold a lease by the promises of a majority of the new voters alone."""
     left = Lease.left
