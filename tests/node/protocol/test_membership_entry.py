@@ -70,6 +70,8 @@ WRONG: list[dict[str, object]] = [
     {"voters": [[0, "x"]]},
     {"floor": [float("inf"), 0]},
     {"floor": [1]},
+    {"first": [2, 1]},
+    {"first": ["x"]},
     {"founders": []},
     {"seats": [5]},
     {"seats": BODY["seats"][::-1]},
