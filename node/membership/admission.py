@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.node")
 
 
-async def take_vote(store: Store, applied: Membership) -> bool:
+async def become_voter(store: Store, applied: Membership) -> bool:
     """Let our store vote if an applied configuration has it in our seat; return whether it now may.
 
     Args:

@@ -49,7 +49,7 @@ MAX_HOST_CHARACTERS: Final = 253
 """Longest host name (RFC 1035). If smaller, hosts that the DNS has are refused. If larger, a
 configuration of many members does not fit into an entry of the log."""
 
-NOBODY: Final = 1
+UNKNOWN_STORE: Final = 1
 """The store of a voter whose store is not known when voters are first named with their stores. No
 member has it, so that voter counts for nothing until a store claims its seat."""
 
@@ -170,7 +170,7 @@ class Membership:
         )
 
     @property
-    def meant(self) -> set[int]:
+    def voters_to_be(self) -> set[int]:
         """The members that will have a vote once all that join have taken their places."""
         to_vote = [seat for seat in self.seats if seat.is_to_vote]
         return {seat.member_id for seat in to_vote} - {seat.replaces for seat in to_vote}
@@ -212,7 +212,7 @@ def named(now: Membership, stores: Mapping[int, int]) -> Membership:
     # The old voters stay voters: a majority of them is needed as before. One whose store nobody
     # knows counts no more, which is safe: every quorum is one of the old ones, too.
     def name(member: int) -> VoterId:
-        return VoterId(member, stores.get(member, NOBODY))
+        return VoterId(member, stores.get(member, UNKNOWN_STORE))
 
     voters = tuple(name(voter.member_id) for voter in now.voters)
     seats = tuple(attrs.evolve(s, instance=stores.get(s.member_id, ANY_STORE)) for s in now.seats)
@@ -301,7 +301,7 @@ def check(after: Membership) -> None:
     voters = {voter.member_id for voter in after.voters}
     if not voters:
         raise RefusedError("last-voter: a cluster needs at least one member with a vote")
-    if len(after.meant) > MAX_VOTERS:
+    if len(after.voters_to_be) > MAX_VOTERS:
         raise RefusedError(f"too-many: expected at most {MAX_VOTERS} members with a vote")
     if len(after.seats) > MAX_SEATS:
         raise RefusedError(f"too-many: expected at most {MAX_SEATS} members")
@@ -324,7 +324,7 @@ def _check_witnesses(after: Membership) -> None:
         RefusedError: they would be.
     """
     witnesses = {seat.member_id for seat in after.seats if seat.role is MemberRole.WITNESS}
-    for voters in ({voter.member_id for voter in after.voters}, after.meant):
+    for voters in ({voter.member_id for voter in after.voters}, after.voters_to_be):
         # What a majority of witnesses commits is perhaps applied nowhere, and then pruned.
         if len(voters & witnesses) > len(voters) // 2:
             raise RefusedError(
@@ -390,13 +390,20 @@ def decode_membership_untrusted(payload: bytes) -> Membership | None:
 
 
 def _check_shape(value: Membership) -> None:
-    if (
-        not value.version
-        or not value.voters
-        or len(value.seats) > MAX_SEATS
-        or [*value.ids] != sorted({*value.ids})
-    ):
-        raise ValueError(f"seats {value.ids}, voters {value.voters}")
+    """Refuse what no step makes; votes would be counted wrongly by it.
+
+    Raises:
+        ValueError: it is such a value.
+    """
+    if not value.version or len(value.seats) > MAX_SEATS or [*value.ids] != sorted({*value.ids}):
+        raise ValueError(f"version {value.version}, seats {value.ids}")
+    if not value.voters or {*value.voters} == {*value.outgoing}:
+        raise ValueError(f"voters {value.voters}, before the change {value.outgoing}")
+    for voters in (value.voters, value.outgoing):
+        members = [voter.member_id for voter in voters]
+        # With two stores a member would have two votes, and without a seat nobody could reach it.
+        if len({*members}) < len(members) or not {*members} <= {*value.ids}:
+            raise ValueError(f"voters {voters}: expected each once, of the seats {value.ids}")
 
 
 def _hex(instance: int) -> str:

@@ -7,7 +7,7 @@ The rules that make a change safe are in this file; they were explored in ``test
 - Every change of voters is joint (:mod:`...protocol.membership`), and begins only while those that
   answer are enough for both sets of voters.
 - A member that loses its vote by a configuration gets that only once it is committed
-  (`Follower.withheld`).
+  (`Follower.gets_no_log`).
 
 What is to be appended, and when, is for :mod:`.reconfiguration` to say.
 """
@@ -76,6 +76,7 @@ class Changes:
         self._applier = applier
         self._followers = followers
         self._replication = replication
+        self._began = trio.current_time()
 
     @property
     def awaited(self) -> int:
@@ -94,6 +95,13 @@ class Changes:
     def settled(self) -> bool:
         """Whether no change is under way, and one may begin."""
         return not (self.obstacle or self._state.membership.joint)
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether this leader is so new that voters may still be on their way to it."""
+        if trio.current_time() >= self._began + self._state.timeouts.leader_heartbeat_timeout:
+            return False
+        return not all(self._followers[voter].follows for voter in self._state.voters)
 
     def named(self) -> Membership:
         """Return the configuration in force, with all voters named with their stores."""
@@ -145,14 +153,15 @@ class Changes:
         )
 
     async def wait_settled(self) -> None:
-        """Wait for the change under way, but not for long.
+        """Wait for the change under way, and for the voters to follow, but not for long.
 
         Raises:
             RefusedError: it is not over.
         """
         timeouts = self._state.timeouts
         with trio.move_on_after(timeouts.leader_heartbeat_timeout):
-            while not self.settled:
+            # A new leader whose voters come one after the other would refuse what it can do soon.
+            while not self.settled or self._gathers:
                 # Looked at again, since nothing notifies of the end of a handover.
                 await self.happened.wait(trio.current_time() + timeouts.leader_heartbeat_interval)
         if not self.settled:

@@ -119,6 +119,24 @@ async def test_a_vote_is_kept_if_the_rest_would_be_no_quorum(world: World[Ledger
     assert voters(world) == sorted([leader, other])
 
 
+@settled
+async def test_a_new_leader_waits_for_voters_that_are_on_their_way(world: World[Ledger]) -> None:
+    leader = await world.leader()
+    patience = world.hosts[leader].running.state.timeouts.leader_heartbeat_timeout
+
+    def late(sender: int, receiver: int, message: Message) -> bool:
+        return leader not in {sender, receiver} and isinstance(message, AppendPosition)
+
+    # It hands over, and its successor does the rest; there the third member is late.
+    heard_again = world.messages.drop(late)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(order, world, f"remove {leader}")
+        await world.until(lambda: world.leaders() not in ([], [leader]))
+        await trio.sleep(patience / 2)
+        heard_again()
+    assert leader not in voters(world)
+
+
 async def test_at_most_nine_members_vote(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with open_ledgers(tmp_path, 9) as world:
         await world.start()
