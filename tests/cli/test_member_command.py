@@ -365,7 +365,7 @@ async def test_a_joining_member_is_followed_until_it_votes(
     assert "Member 4: behind, 8.0 MiB behind" in lines
     (last,) = [line for line in lines if line.startswith("Member 4: behind, 4.0 MiB behind, ")]
     assert "/s, about 0." in last
-    assert "Member 4: joint" in lines
+    assert "Member 4: the voters change now" in lines
     assert lines[-1].startswith("Member 4 is a voter, after ")
 
 
