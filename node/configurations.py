@@ -158,7 +158,9 @@ def _first(config: NodeConfig) -> Membership:
     members = [each for each in config.members if not (config.join and each is config.own)]
     seats = tuple(map(_seat, members))
     voters = tuple(VoterId(seat.member_id) for seat in seats if seat.is_to_vote)
-    return Membership(seats, voters, next_id=1 + max(each.member_id for each in members))
+    ids = tuple(each.member_id for each in members)
+    next_id = 1 + max(ids)
+    return Membership(seats, voters, next_id=next_id, first=ids if len(ids) < next_id else ())
 
 
 def _seat(member: MemberConfig) -> Seat:

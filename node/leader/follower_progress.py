@@ -39,8 +39,9 @@ class Follower:
         live: it gets every batch on our link to it.
         join_position: where its live log begins, None before it asked for it.
         heir: by the configuration, it may lead: it is a voter that stays, and no witness.
-        votes: its store may vote, as far as it has reported: only then is it counted.
-        has_room: its disk has room, as far as it has reported.
+        votes: its last report says that its store may vote, or it has not reported yet; without
+            that it is not counted.
+        has_room: its last report says that its disk has room, or it has not reported yet.
         gets_no_log: it gets nothing of our log until the configuration in force is committed.
         known_since: when this leader began to watch it, with the store that it has now.
     """
@@ -137,8 +138,8 @@ class Followers(dict[int, Follower]):
                 # Its store counts: another one of the same member may be a voter now.
                 name = VoterId(member, self._state.speaks_with(member))
                 follower.gets_no_log = name in dropped
-                # It must not have an entry of ours by which it has no vote before that is certain:
-                # it might hold the newest log, which others need, and could not lead.
+                # An entry takes its vote, and is not committed yet. If it had that entry, it could
+                # not stand; but until then its log may be the newest, which a new leader needs.
                 follower.live = follower.live and not follower.gets_no_log
 
     def _dropped(self) -> frozenset[VoterId]:

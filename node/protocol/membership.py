@@ -129,6 +129,7 @@ class Membership:
         next_id: the id of the next new seat; all ids in use are below.
         founders: member and store of the founders, as in the voting status of the voters.
         floor: of the cluster, likewise.
+        first: the ids in the founders' files, ascending; empty if none below the last is missing.
     """
 
     seats: tuple[Seat, ...]
@@ -138,6 +139,7 @@ class Membership:
     next_id: int = 0
     founders: tuple[tuple[int, int], ...] = ()
     floor: LogEnd = EMPTY_LOG
+    first: tuple[int, ...] = ()
 
     @property
     def joint(self) -> bool:
@@ -177,8 +179,11 @@ class Membership:
 
     def is_removed(self, member_id: int) -> bool:
         """Say whether a member had a seat once, and has none now."""
-        # By its id alone: ids are never used again. In version 0 nobody was removed.
-        return self.version > 0 and member_id < self.next_id and self.seat(member_id) is None
+        # By its id alone: ids are never used again. In version 0 nobody was removed. Founders may
+        # have left out ids.
+        never = bool(self.first) and member_id < self.first[-1] and member_id not in self.first
+        used = member_id < self.next_id and not never
+        return self.version > 0 and used and self.seat(member_id) is None
 
     def may_stand(self, name: VoterId) -> bool:
         """Say whether a member may lead, if this is in force in its log.
@@ -357,7 +362,7 @@ def encode_membership(value: Membership) -> bytes:
         "seats": seats,
         "founders": {str(member): _hex(instance) for member, instance in value.founders},
         "floor": value.floor,
-    }
+    } | ({"first": value.first} if value.first else {})
     # Not escaped: a host may be any text of its length, and would get six times as long.
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -382,6 +387,7 @@ def decode_membership_untrusted(payload: bytes) -> Membership | None:
             _number(body["next_id"], 1 << 31),
             _founders_untrusted(body["founders"]),
             LogEnd(*map(int, body["floor"])),
+            tuple(_number(member, 1 << 31) for member in body.get("first", ())),
         )
         _check_shape(value)
     except (LookupError, TypeError, AttributeError, RecursionError, *_NO_NUMBER) as error:
@@ -397,6 +403,8 @@ def _check_shape(value: Membership) -> None:
     """
     if not value.version or len(value.seats) > MAX_SEATS or [*value.ids] != sorted({*value.ids}):
         raise ValueError(f"version {value.version}, seats {value.ids}")
+    if [*value.first] != sorted({*value.first}):
+        raise ValueError(f"first members {value.first}: expected ascending ids")
     if not value.voters or {*value.voters} == {*value.outgoing}:
         raise ValueError(f"voters {value.voters}, before the change {value.outgoing}")
     for voters in (value.voters, value.outgoing):

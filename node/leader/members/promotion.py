@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..replication import Replication
 
 MAX_LAG_BYTES: Final = 16 << 20
-"""How much of the log a joiner may lack. Its commit would wait for that much. If smaller, a busy
+"""How much of the log a joiner may be behind. A commit would wait for that. If smaller, a busy
 cluster promotes nobody. If larger, writes may stand still after the promotion."""
 
 STEADY_TIMEOUTS: Final = 2

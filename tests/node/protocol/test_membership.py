@@ -221,6 +221,17 @@ def test_a_joiner_takes_the_place_of_another_member_in_one_change() -> None:
     assert not final.is_removed(4)
 
 
+def test_an_id_that_the_founders_left_out_was_not_removed() -> None:
+    seats = tuple(seat_of(n) for n in (1, 4))
+    voters = tuple(VoterId(n) for n in (1, 4))
+    first = named(Membership(seats, voters, next_id=5, first=(1, 4)), {1: 101, 4: 104})
+    now = joined(joined(first))
+    assert decode_membership_untrusted(encode_membership(now)) == now
+    after = without_seat(now, 5)
+    removed = [member for member in range(8) if after.is_removed(member)]
+    assert removed == [5]
+
+
 def test_the_member_to_be_replaced_may_be_gone() -> None:
     now = joined(cluster(3), replaces=2)
     now = completed(without_vote(now, 2, role=MemberRole.LEAVING))

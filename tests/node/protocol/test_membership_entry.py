@@ -77,6 +77,8 @@ WRONG: list[dict[str, object]] = [
     {"outgoing": BODY["voters"][::-1]},
     {"floor": [float("inf"), 0]},
     {"floor": [1]},
+    {"first": [2, 1]},
+    {"first": ["x"]},
     {"founders": []},
     {"seats": [5]},
     {"seats": BODY["seats"][::-1]},
