@@ -83,6 +83,11 @@ async def recover(
         return await force_a_quorum([file, *more], as_json=as_json)
     if more:
         raise UsageError("quorate recover takes one configuration, unless with --force-quorum")
+    return await _recover(file, connect, as_json=as_json)
+
+
+async def _recover(file: Path, connect: Sequence[str], *, as_json: bool) -> int:
+    """Recover the member of a file; return the exit status."""
     config = load_config(file)
     logging.basicConfig(level="WARNING", handlers=[line_handler(sys.stderr)], format="%(message)s")
     console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)

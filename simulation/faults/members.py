@@ -54,7 +54,7 @@ async def _add(n: FaultContext) -> None:
     now = n.observer.known.latest
     if len(now.seats) < MOST_SEATS and _wanted(now) < MAX_VOTERS:
         roles = ("voter", "voter", "voter", "standby", "witness")
-        spares = ("spare", "spare") if n.world.setting.timeouts.replace_after else ()
+        spares = ("spare",) * 4 if n.world.setting.timeouts.replace_after else ()
         role = n.rng.choice((*roles, *spares))
         # Where little log is kept, the loss of a member with tables may be more than one loss.
         if role == "witness" and not n.world.setting.snapshot.margin_bytes:
@@ -165,6 +165,17 @@ async def _restart(n: FaultContext, member: int) -> None:
         await n.world.start(member)
 
 
+async def _lose(n: FaultContext) -> None:
+    """Cut a voter off for longer than a leader waits before it puts a spare in its place."""
+    patience = n.world.setting.timeouts.replace_after
+    seats = n.observer.known.latest.seats
+    if not patience or all(seat.role is not MemberRole.SPARE for seat in seats):
+        return
+    member = _someone(n)
+    n.world.isolate(member)
+    n.later(1.5 * patience, lambda: n.world.reconnect(member))
+
+
 async def _come_back(n: FaultContext) -> None:
     """Start a member that was removed, months later."""
     retired = [i for i, host in n.world.hosts.items() if host.retired and host.stopped]
@@ -182,6 +193,7 @@ ACTIONS: Final[tuple[tuple[Callable[[FaultContext], Awaitable[None]], int], ...]
     (_demote, 2),
     (_remove, 4),
     (_move, 1),
+    (_lose, 2),
     (_come_back, 1),
 )
 """What an operator does, with weights. Removing is as likely as adding, so the size varies."""

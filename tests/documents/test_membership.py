@@ -75,7 +75,8 @@ def words_of_waiting() -> set[str]:
 def test_the_words_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (both|refusal|waits) \| ", PAGE, re.MULTILINE)
     said = {kind: {word for word, where in rows if where == kind} for _, kind in rows}
-    assert said["waits"] | said["both"] == words_of_waiting()
+    # A witness waits with the word by which `check` would refuse it.
+    assert said["waits"] | said["both"] == words_of_waiting() | {"role"}
     # Three of these refuse by the names that they have for waiting.
     named = {IN_FLIGHT, NOT_SETTLED, WOULD_LOSE_QUORUM}
     assert said["refusal"] | said["both"] == words_of_refusals() | named
@@ -305,7 +306,7 @@ def test_a_spare_takes_the_place_of_a_lost_voter(tmp_path: Path) -> None:
         assert time.monotonic() - began > 5.0  # not before it was silent for so long
         (leads,) = [machines.hosts[machines.listed()["leader"]]]
         text = (machines.root / f"{leads}.log").read_text()
-        assert f"member {spare} takes the place of member {lost}" in text
+        assert f"spare_used member={spare} replaces={lost}" in text
         with redis.Redis(host=host, port=machines.port) as client:
             assert client.get("key") == b"before"
         machines.start(machines.hosts[lost])
