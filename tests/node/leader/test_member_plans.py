@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 import pytest
 from hypothesis import given
@@ -15,10 +13,7 @@ from quorate.node.leader.members.plans import plan
 from quorate.node.protocol.membership import MemberRole, Membership, Seat, completed, promoted
 from quorate.node.protocol.quorum import VoterId
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-ROLES = (MemberRole.VOTER, MemberRole.STANDBY, MemberRole.WITNESS, MemberRole.SPARE)
+ROLES: tuple[MemberRole, ...] = (MemberRole.VOTER, MemberRole.STANDBY, MemberRole.WITNESS, MemberRole.SPARE)
 
 
 def seat_of(member: int, **changes: object) -> Seat:
@@ -89,35 +84,34 @@ def test_an_order_to_replace_is_fulfilled_once_the_other_one_is_gone() -> None:
 
 # --- any order ------------------------------------------------------------------------------------
 
+
+def moving(member: int, port: int) -> Move:
+    return Move(member, {"member_port": port})
+
+
+def more_of(kinds: list[tuple[MemberRole, int | None]]) -> list[Seat]:
+    return [
+        seat_of(3 + i, role=role, replaces=replaces) for i, (role, replaces) in enumerate(kinds)
+    ]
+
+
 IDS = st.integers(0, 5)
-REPLACES = st.none() | st.integers(0, 4)
+ANY_ROLE = st.sampled_from(ROLES)
 ORDERS: st.SearchStrategy[MemberOrder] = st.one_of(
-    st.builds(
-        lambda n, role, replaces: adding(n, role=role, replaces=replaces),
-        IDS,
-        st.sampled_from(ROLES),
-        REPLACES,
-    ),
+    st.builds(adding, IDS, role=ANY_ROLE, replaces=st.none() | st.integers(0, 4)),
     st.builds(Promote, IDS, st.booleans()),
     st.builds(Demote, IDS),
     st.builds(Remove, IDS),
-    st.builds(lambda n, port: Move(n, {"member_port": port}), IDS, st.sampled_from([7000, 7100])),
+    st.builds(moving, IDS, st.sampled_from([7000, 7100])),
 )
-MORE = st.lists(
-    st.builds(
-        lambda role, replaces: lambda n: seat_of(n, role=role, replaces=replaces),
-        st.sampled_from(ROLES),
-        st.none() | st.integers(0, 2),
-    ),
-    max_size=2,
-)
+MORE = st.lists(st.tuples(ANY_ROLE, st.none() | st.integers(0, 2)), max_size=2).map(more_of)
 
 
 @given(MORE, ORDERS)
 def test_an_order_is_one_step_and_fulfilled_when_it_is_repeated(
-    more: list[Callable[[int], Seat]], order: MemberOrder
+    more: list[Seat], order: MemberOrder
 ) -> None:
-    now = cluster(*(make(3 + i) for i, make in enumerate(more)))
+    now = cluster(*more)
     refused = {"unknown-member", "removed", "role", "in-flight", "address"}
     if outcome(now, order) in refused:
         return
