@@ -386,7 +386,7 @@ def decode_membership_untrusted(payload: bytes) -> Membership | None:
             _number(body["next_id"], 1 << 31),
             _founders_untrusted(body["founders"]),
             LogEnd(*map(int, body["floor"])),
-            tuple(_number(member, 1 << 31) for member in body.get("first", ())),
+            _ids_untrusted(body.get("first", [])),
         )
         _check_shape(value)
     except (LookupError, TypeError, AttributeError, RecursionError, *_NO_NUMBER) as error:
@@ -400,7 +400,6 @@ def _check_shape(value: Membership) -> None:
         or not value.voters
         or len(value.seats) > MAX_SEATS
         or [*value.ids] != sorted({*value.ids})
-        or [*value.first] != sorted({*value.first})
     ):
         raise ValueError(f"seats {value.ids}, voters {value.voters}")
 
@@ -417,6 +416,13 @@ def _number(value: object, limit: int) -> int:
     if not isinstance(value, int) or not 0 <= value < limit:
         raise ValueError(f"{value!r}: expected a number below {limit}")
     return value
+
+
+def _ids_untrusted(ids: list[int]) -> tuple[int, ...]:
+    found = tuple(_number(member, 1 << 31) for member in ids)
+    if [*found] != sorted({*found}):
+        raise ValueError(f"ids {ids}: expected them ascending")
+    return found
 
 
 def _voters_untrusted(pairs: list[tuple[int, str]]) -> tuple[VoterId, ...]:
