@@ -118,12 +118,16 @@ class Clocks:
         if not self._others:
             return own
         at = self._now() * 1000
-        # A standby believes the voters, and its own clock only where those have no quorum.
-        names = self._state.names
-        # Voters that have gone since do not count any more.
-        offsets = {names[each]: offset for each, offset in self._others.items() if each in names}
-        offsets[self._state.own] = own - at
-        reached = self._state.quorums.time(offsets)
+        # A standby believes the voters, and its own clock only where those have no quorum. Voters
+        # are looked up by their member: a machine that lost its disk still has its clock. If it did
+        # not count, no quorum might be known, and a leader would follow its own clock, however
+        # wrong.
+        quorums = self._state.quorums
+        known = {**self._others, self._state.member_id: own - at}
+        offsets = {
+            each: known[each.member_id] for each in quorums.voters if each.member_id in known
+        }
+        reached = quorums.time(offsets)
         skew = own - at - reached
         far = skew != math.inf and abs(skew) > MAX_SKEW_MS
         if far != self._far:

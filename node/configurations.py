@@ -82,7 +82,10 @@ class Configurations:
 
     def _row_at(self, position: int) -> MembershipRow | None:
         rows = self._store.recorded.memberships
-        return self._last(tuple(row for row in rows if row.position <= position))
+        # Nearly always all rows count. This is asked with each command of some clients.
+        if rows and rows[-1].position > position:
+            rows = tuple(row for row in rows if row.position <= position)
+        return self._last(rows)
 
     def _last(self, rows: tuple[MembershipRow, ...]) -> MembershipRow | None:
         status = self._store.voting_status
@@ -155,9 +158,7 @@ def _first(config: NodeConfig) -> Membership:
     members = [each for each in config.members if not (config.join and each is config.own)]
     seats = tuple(map(_seat, members))
     voters = tuple(VoterId(seat.member_id) for seat in seats if seat.is_to_vote)
-    ids = tuple(each.member_id for each in members)
-    next_id = 1 + max(ids)
-    return Membership(seats, voters, next_id=next_id, first=ids if len(ids) < next_id else ())
+    return Membership(seats, voters, next_id=1 + max(each.member_id for each in members))
 
 
 def _seat(member: MemberConfig) -> Seat:

@@ -52,7 +52,7 @@ from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
 from .member_status import Status
-from .membership.admission import take_vote
+from .membership.admission import become_voter
 from .membership.founding import Founders
 from .membership.removal import Removal
 from .membership.taken_seat import why_lost
@@ -73,6 +73,7 @@ from .state_machine.applier import Applier
 from .state_machine.service import kind_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
+from .state_machine.witness import check_role
 from .store_opening import check_arguments, check_service, open_store, service_of
 from .upkeep.disk_space import DiskSpaceWatch
 from .upkeep.repair import Repair
@@ -273,7 +274,7 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self.removal.run)
-                consensus.start_soon(self._part)
+                consensus.start_soon(self._disconnect_removed)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
@@ -343,8 +344,9 @@ class Member:
         begun = is_new and bool(hello.history)
         if member != own and (member in known or newer or begun):
             return HelloStatus.ACCEPTED, ""
-        expected = ", ".join(map(str, sorted(known - {own}))) or "none"
-        return HelloStatus.WRONG_MEMBER, f"member {member}, expected one of {expected}"
+        others = ", ".join(map(str, sorted(known - {own})))
+        expected = f"expected one of {others}" if others else "this member knows of no other one"
+        return HelloStatus.WRONG_MEMBER, f"member {member}, {expected}"
 
     @property
     def _joins(self) -> bool:
@@ -417,8 +419,14 @@ class Member:
         state.role.on_membership()
 
     async def _on_applied_membership(self) -> None:
-        """A configuration is applied: take the vote that it may give us, and part with others."""
-        if await take_vote(self.store, self.configuration):
+        """A configuration is applied: take the vote that it may give us, and part with others.
+
+        Raises:
+            ConfigurationError: it is to have tables, and is a witness by its file.
+        """
+        # Before the vote. A member that joins has no seat yet when its store is opened.
+        check_role(self.config, self.configuration)
+        if await become_voter(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
         self._look_for_our_seat()
         self._applied.set()
@@ -429,7 +437,7 @@ class Member:
         if words := why_lost(self.store, self.state.configurations, applied):
             self.removal.lost(words)
 
-    async def _part(self) -> Never:
+    async def _disconnect_removed(self) -> Never:
         """End the links of members that an applied configuration has removed; until cancelled."""
         while True:
             await self._applied.wait()

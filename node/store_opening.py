@@ -183,7 +183,8 @@ def service_of(config: NodeConfig, store: Store, service: Service) -> Service:
     """
     if not config.own.witness:
         return service
-    check_role(config, Configurations(config, store))
+    known = max(store.start_position, store.last_commit_position)
+    check_role(config, Configurations(config, store).at(known))
     return WitnessService.in_place_of(service, store)
 
 

@@ -84,6 +84,7 @@ class Outcome:
         undecided: number of keys with an undecided history.
         healed_seconds: duration of the longest recovery.
         faults: number of injections of each fault.
+        configurations: number of configurations that were committed.
         violation: the invariant that was violated, None if all held.
         story: the last transitions of each member, and the place of the violation.
     """
@@ -100,6 +101,7 @@ class Outcome:
     undecided: int
     healed_seconds: float
     faults: Mapping[str, int]
+    configurations: int = 0
     violation: str | None = None
     story: str = ""
 
@@ -169,6 +171,7 @@ def _outcome(plan: Plan, storm: Storm, trace: Trace, violation: str | None, wher
         undecided=sum(each.undecided for each in storm.workloads if isinstance(each, Strings)),
         healed_seconds=storm.healed,
         faults=dict(sorted(storm.nemesis.context.counts.items())),
+        configurations=len(storm.observer.known.configurations),
         violation=violation,
         story="" if violation is None else _story(world) + where,
     )

@@ -27,6 +27,7 @@ class Scenario:
         clocks: whether the members' clocks are wrong, and run at different rates.
         wipes: probability that a disk is replaced between two storms.
         snapshots: probability of constant snapshots, which leave hardly any log.
+        spares: probability that a spare takes the place of a voter that is silent.
     """
 
     words: str
@@ -36,6 +37,7 @@ class Scenario:
     snapshots: float = 0.0
     standbys: int = 0
     witnesses: int = 0
+    spares: float = 0.0
 
     def setting(self, seed: int, members: int, rng: Random, seconds: float) -> Setting:
         """Draw the settings of a world, for a run of at least this many seconds."""
@@ -45,6 +47,7 @@ class Scenario:
             if LEAST_TIMEOUTS * each.leader_heartbeat_timeout <= seconds
         } or {TIMEOUTS: 1.0}
         timeouts = _perhaps_leased(rng.choices(list(paces), list(paces.values()))[0], seed)
+        timeouts = _perhaps_replacing(timeouts, seed, self.spares)
         unit = timeouts.election_timeout  # an operator would choose timeouts that suit the network,
         # too
         return Setting(
@@ -74,6 +77,16 @@ def _perhaps_leased(timeouts: Timeouts, seed: int) -> Timeouts:
         return timeouts
     lease = timeouts.leader_heartbeat_timeout * rng.choice((0.3, 0.7, 1.0))
     return attrs.evolve(timeouts, leader_lease=lease)
+
+
+def _perhaps_replacing(timeouts: Timeouts, seed: int, spares: float) -> Timeouts:
+    """Draw whether silent voters are replaced, from a separate generator."""
+    rng = Random(f"{seed}/spares")
+    if rng.random() >= spares:
+        return timeouts
+    # Hardly longer than the least that is allowed, so that it happens to voters that are only cut
+    # off. Not the least, since each member's clock stretches the two by a rounded factor.
+    return attrs.evolve(timeouts, replace_after=11 * timeouts.leader_heartbeat_timeout)
 
 
 def _pruning(seed: int) -> SnapshotPolicy:
@@ -182,12 +195,14 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         clocks=True,
         wipes=0.2,
         snapshots=0.3,
+        spares=0.5,
     ),
     "changes": Scenario(
         "members are added, replaced, moved and removed; they die, and come back",
         _only("kill", "revive", "crash at a transition", "isolate at a transition", "transfer")
         | CHANGES,
         snapshots=0.3,
+        spares=0.5,
     ),
     "calm": Scenario("no fault at all: load, and what it costs", {}),
     "crashes": Scenario(

@@ -5,10 +5,9 @@ Each round is a storm of faults under load, and then:
 1. The faults stop. A random quorum of intact voters is healed. All other members are dead, cut off,
    or connected with hanging disks. The quorum must elect a leader and serve. (A cluster that was
    not founded yet needs all members.)
-2. All intact members are healed. They must follow one leader, serve, and have equal states. A
-  reader
-   with only one of their directories must be able to find what is committed.
-   Members without a seat must find that out, and end.
+2. All intact members are healed. An operator has the cluster know where a member has moved to. They
+   must follow one leader, serve, and have equal states. A reader with only one of their directories
+   must be able to find what is committed. Members without a seat must find that out, and end.
 3. Members with damaged recordings get empty disks, and sometimes an intact member does, too. Each
    one must catch up before the next step (see :mod:`.faults.disks`).
 4. The clients' history of the round is checked from outside.
@@ -27,11 +26,13 @@ import trio
 
 from ..errors import RequestError
 from ..node import State
+from ..node.protocol.membership import MemberRole
 from ..node.protocol.quorum import VoterId
 from ..node.protocol.quorum import quorum as quorum_size
 from ..node.state_machine.applier import CUT_SECONDS
 from ..storage import EntryKind, decode_entries_untrusted
 from .door import Door, Serials
+from .faults.members import finish_move
 from .invariants import ViolationError
 from .nemesis import Nemesis
 from .watching.facts import Settled
@@ -101,6 +102,7 @@ class Storm:
         ]
         self._doing = list(zip(self.doors, doing, strict=True))
         self._unit = world.setting.timeouts.leader_heartbeat_timeout
+        self._replace_after = world.setting.timeouts.replace_after
         self._hanging = False
         self._hang_in_a_ballot: list[int] = []
         world.after_every_event(self._look_at_a_ballot)
@@ -175,14 +177,11 @@ class Storm:
         else:
             self._hang(others)
         if "members" in self.scenario.faults:
-            quorum = await self._enough(quorum, intact)
-        await self._serves(quorum)
-        await self._within(self._settled, f"a change of the members ends at {quorum}")
-        self._hanging = False
-        self._hang_in_a_ballot.clear()
-        for i in others:
-            world.hosts[i].disk.mend()
-        world.mend()
+            await self._serves_alone(quorum, intact)
+        else:
+            await self._serves(quorum)
+        self._bring_back(others)
+        await self._finish_move()
         self._make_machines()
         intact = [i for i in self._members() if i not in self.nemesis.context.rotten]
         await self._serves(intact)
@@ -215,7 +214,8 @@ class Storm:
             return self.rng.sample(voting, size) if len(voting) >= size else intact
         found = [*intact]
         if self._can_decide(found):
-            for i in self.rng.sample(intact, len(intact)):
+            drops = [i for i in intact if i not in self._spares()]
+            for i in self.rng.sample(drops, len(drops)):
                 fewer = [each for each in found if each != i]
                 found = fewer if self._can_decide(fewer) else found
         return found
@@ -234,25 +234,66 @@ class Storm:
             for each in known.open_configurations()
         )
 
-    async def _enough(self, quorum: list[int], intact: list[int]) -> list[int]:
-        """Return a quorum also by a change that was begun just before the other members were lost.
+    def _spares(self) -> set[int]:
+        """Give the members that may take the places of lost voters."""
+        seats = self.observer.known.latest.seats if self._replace_after else ()
+        return {seat.member_id for seat in seats if seat.role is MemberRole.SPARE}
 
-        A leader looks whether the voters that it hears are enough. Those that are lost within a
-        heartbeat timeout from then are missed by that change: it waits until they come back.
+    async def _outwait(self, quorum: list[int]) -> None:
+        """Let a leader put spares into the places of the voters that are lost.
+
+        Storms hardly ever leave a leader alone for so long.
         """
-        await trio.sleep(2 * self._unit)
-        if self._can_decide(quorum):
-            return quorum
+        if self._spares().intersection(quorum):
+            await trio.sleep(1.5 * self._replace_after)
+            await self._serves(quorum)
+
+    async def _serves_alone(self, quorum: list[int], intact: list[int]) -> None:
+        """Check that a quorum serves, unless a change of the members makes it no quorum.
+
+        A leader looks whether the voters that it hears are enough. Some of them may be lost within
+        a heartbeat timeout from then, or have disks that hang as soon as they stand. Those are
+        missed by the change, which waits until they come back.
+        """
+        served = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_quorum, quorum, nursery.cancel_scope)
+            await self._serves(quorum)
+            await self._outwait(quorum)
+            await self._within(self._settled, f"a change of the members ends at {quorum}")
+            served = True
+            nursery.cancel_scope.cancel()
+        if not served:
+            self._bring_back(self.world.others())
+            await self._serves(intact)
+            await self._within(self._settled, f"a change of the members ends at {intact}")
+
+    async def _watch_quorum(self, quorum: list[int], scope: trio.CancelScope) -> None:
+        while self._can_decide(quorum):  # noqa: ASYNC110 - any fact may change it
+            await trio.sleep(self._unit / 10)
+        scope.cancel()
+
+    def _bring_back(self, ids: list[int]) -> None:
+        """Undo what was done to members that were lost while a quorum had to serve."""
         self._hanging = False
         self._hang_in_a_ballot.clear()
-        self.world.mend()
-        for i in intact:
+        for i in ids:
             self.world.hosts[i].disk.mend()
-        return intact
+        self.world.mend()
 
     def _settled(self) -> bool:
         """Whether no change of the voters is under way, by what is committed."""
         return not self.observer.known.latest.joint
+
+    async def _finish_move(self) -> None:
+        """Have the operator whom the end of the storm has interrupted finish the move of a member.
+
+        A member with an empty disk may not be found before that.
+        """
+        with trio.move_on_after(self.patience) as scope:
+            await finish_move(self.nemesis.context)
+        if scope.cancelled_caught:
+            self._complain("the new address of a member is acknowledged")
 
     def _make_machines(self) -> None:
         """Make the machines of new members that nobody has made yet."""

@@ -133,6 +133,13 @@ class World(Generic[S_co]):
         running = [host.member for host in self.hosts.values() if host.member is not None]
         return max((member.configuration for member in running), key=lambda each: each.version)
 
+    @property
+    def _committed(self) -> Membership | None:
+        """The last committed configuration, as far as anybody sees it here."""
+        if self.observer is not None:
+            return self.observer.known.latest
+        return self.membership if self.running() else None
+
     def create(self, i: int, membership: Membership | None = None) -> Host[S_co]:
         """Make the machine of a new member, with an empty disk and a joiner's file.
 
@@ -145,13 +152,7 @@ class World(Generic[S_co]):
         seat = now.seat(i)
         assert seat is not None, f"member {i} has no seat in {now}"
         assert i not in self.hosts, f"member {i} has a machine already"
-        # The file has as many seeds as it may have, those that vote first.
-        others = sorted(
-            (each for each in now.seats if each.member_id != i),
-            key=lambda each: not now.has_vote(each.member_id),
-        )
-        listed = sorted([seat, *others[: MAX_MEMBERS - 1]], key=lambda each: each.member_id)
-        host = self.hosts[i] = self._host(i, tuple(map(_entry, listed)), join=True)
+        host = self.hosts[i] = self._host(i, _listed(now, _entry(seat)), join=True)
         host.clock = self.make_clock(i)
         if self.observer is not None:
             self.observer.created(i)
@@ -161,8 +162,8 @@ class World(Generic[S_co]):
     def readdress(self, i: int, member_port: int, membership: Membership) -> None:
         """Change where a member listens for members, in its file, from its next start on.
 
-        Whoever edits the file also puts in where the other members are by now: a member that was
-        away while they moved could not find them.
+        Whoever edits the file also puts in where the other members of it are by now: a member that
+        was away while they moved could not find them.
         """
         host = self.hosts[i]
         ports = {seat.member_id: seat.member_port for seat in membership.seats} | {i: member_port}
@@ -314,9 +315,16 @@ class World(Generic[S_co]):
         self.replace_disk(i)
 
     def replace_disk(self, i: int) -> None:
-        """Replace the disk of a member that does not run."""
+        """Replace the disk of a member that does not run, and write its file anew.
+
+        Nothing but the file says where other members are, so the present ones are written into it.
+        """
         self.trace.tell("wiped", i)
-        self.hosts[i].wipe()
+        host, now = self.hosts[i], self._committed
+        host.wipe()
+        # Before any change the file is the configuration.
+        if now is not None and now.version:
+            host.config = attrs.evolve(host.config, members=_listed(now, host.config.own))
         if self.observer is not None:
             self.observer.wiped(i)
 
@@ -443,6 +451,17 @@ class World(Generic[S_co]):
     def path(self, member: int, *, since: int = 0) -> list[str]:
         """Return the names of the states that a member has entered."""
         return [t.after.name for t in self.transitions[since:] if t.member_id == member]
+
+
+def _listed(membership: Membership, own: MemberConfig) -> tuple[MemberConfig, ...]:
+    """Return the members of the file of a member that begins with an empty disk."""
+    # As many other ones as a file may have, those that vote first.
+    others = sorted(
+        (each for each in membership.seats if each.member_id != own.member_id),
+        key=lambda each: not membership.has_vote(each.member_id),
+    )
+    listed = [own, *map(_entry, others[: MAX_MEMBERS - 1])]
+    return tuple(sorted(listed, key=lambda each: each.member_id))
 
 
 def _entry(seat: Seat) -> MemberConfig:

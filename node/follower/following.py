@@ -50,7 +50,7 @@ from ...transport import (
     TerminationPosition,
     TimeoutNow,
 )
-from ..membership.admission import take_vote
+from ..membership.admission import become_voter
 from ..protocol import ballots, log_matching, quorum
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
@@ -530,7 +530,7 @@ class Following(Role):
         """Claim our seat for our store, once we have the leader's log."""
         # It may be applied already, by a snapshot, or before a crash that came too soon.
         applied = self.state.configurations.at(self.applier.applied_position)
-        if await take_vote(self.store, applied):
+        if await become_voter(self.store, applied):
             self.links.set_history(self.store.voting_status.history)
         elif AppendFlags.READY in self.flags:
             own = self.store.identity

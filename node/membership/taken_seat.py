@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...storage import VotingRight
-from ..protocol.membership import NOBODY
+from ..protocol.membership import UNKNOWN_STORE
 from ..protocol.quorum import ANY_STORE, VoterId
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def is_taken(membership: Membership, name: VoterId) -> bool:
     return (
         membership.version > 0
         and seat is not None
-        and seat.instance not in {ANY_STORE, NOBODY, name.instance_id}
+        and seat.instance not in {ANY_STORE, UNKNOWN_STORE, name.instance_id}
         and name not in {*membership.voters, *membership.outgoing}
     )
 

@@ -15,7 +15,7 @@ Snapshots
 
 Leading
     A witness may have the longest log, so it may win an election. Then it takes no requests, brings
-    a member with tables up to date, and hands over (:mod:`..leader.reconfiguration`).
+    a member with tables up to date, and hands over (:mod:`..leader.members.reconfiguration`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ...storage import Store
     from ..config.config import NodeConfig
-    from ..configurations import Configurations
+    from ..protocol.membership import Membership
     from .service import Command, Service
 
 _WITHOUT_TABLES: Final = frozenset({MemberRole.WITNESS, MemberRole.LEAVING})
@@ -112,13 +112,17 @@ class WitnessService:
         await trio.lowlevel.checkpoint()
 
 
-def check_role(config: NodeConfig, configurations: Configurations) -> None:
+def check_role(config: NodeConfig, membership: Membership) -> None:
     """Refuse a file that makes a witness of a member that is to have tables.
 
+    Args:
+        config: of the member.
+        membership: a configuration that is committed. One that is not may give the id to another
+            member than the one that got it in the end.
+
     Raises:
-        ConfigurationError: the log has a seat of another role for it.
+        ConfigurationError: it has a seat of another role for it.
     """
-    membership = configurations.in_force
     seat = membership.seat(config.member_id)
     # Members would hand the leadership to it, for reads that it can't answer. The other way round
     # is harmless: a witness whose file does not say so fetches the tables, and hands over as well.

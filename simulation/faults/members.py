@@ -4,7 +4,11 @@ All of these the cluster must survive, among all other faults, as long as each s
 majority with good stores. A change may be refused, or have an unknown outcome. What was begun comes
 to an end once the faults are over.
 
+If voters that are silent are replaced (`Timeouts.replace_after`), some new members are spares. Then
+a leader begins changes by itself, too.
+
 Each order goes to a random member. Orders may cross each other; the leader does one at a time. The
+order to move a member is repeated until it is done, as the manual says; other ones are not. The
 machine of a new member is made once its seat is committed, and sometimes much later. Its name in
 the network is in the order, before the cluster has given it an id.
 """
@@ -49,7 +53,9 @@ async def _add(n: FaultContext) -> None:
     """Add a member."""
     now = n.observer.known.latest
     if len(now.seats) < MOST_SEATS and _wanted(now) < MAX_VOTERS:
-        role = n.rng.choice(("voter", "voter", "voter", "standby", "witness"))
+        roles = ("voter", "voter", "voter", "standby", "witness")
+        spares = ("spare",) * 4 if n.world.setting.timeouts.replace_after else ()
+        role = n.rng.choice((*roles, *spares))
         # Where little log is kept, the loss of a member with tables may be more than one loss.
         if role == "witness" and not n.world.setting.snapshot.margin_bytes:
             role = "voter"
@@ -84,7 +90,7 @@ async def _come_up(n: FaultContext, name: str) -> None:
     await trio.sleep(n.rng.choice((0.0, n.a_while())))
     if seat.member_id not in n.world.hosts and n.observer.known.latest.seat(seat.member_id):
         n.world.create(seat.member_id, n.observer.known.latest)
-        n.count("a new member")
+        n.count(f"a new {seat.role.value}")
         await n.world.start(seat.member_id)
 
 
@@ -114,33 +120,60 @@ async def _remove(n: FaultContext) -> None:
 
 
 async def _move(n: FaultContext) -> None:
-    """Have a member listen at another port: at once, or once the order was given.
+    """Have a member listen at another port: at once, or once the order is acknowledged.
 
-    One at a time, and until it is done: two that have moved, and of which the cluster does not know
-    it, can't find each other.
+    One at a time, and until the cluster knows it: two that have moved, and of which it does not,
+    can't find each other.
     """
     now, hosts = n.observer.known.latest, n.world.hosts
-    moved = [s for s in now.seats if s.member_id in hosts and _port(n, s) != s.member_port]
-    seats = moved or [s for s in now.seats if s.member_id in hosts]
-    if not seats:
+    seats = [seat for seat in now.seats if seat.member_id in hosts]
+    if not seats or moved(n) is not None:
         return
     member = n.rng.choice(seats).member_id
-    if not moved:
-        n.world.readdress(member, 7000 + n.counts["members"], now)
+    n.world.readdress(member, 7000 + n.counts["members"], now)
     if n.rng.random() < 0.5 and hosts[member].member is not None:
         await n.world.kill(member)
         n.spawn(_restart, n, member)
-    _order(n, f"member move {member} member_port={hosts[member].config.own.member_port}")
+    n.spawn(finish_move, n)
 
 
-def _port(n: FaultContext, seat: Seat) -> int:
-    return n.world.hosts[seat.member_id].config.own.member_port
+def moved(n: FaultContext) -> int | None:
+    """Give the member that has moved, if the cluster does not know it yet."""
+    for seat in n.observer.known.latest.seats:
+        host = n.world.hosts.get(seat.member_id)
+        if host is not None and host.config.own.member_port != seat.member_port:
+            return seat.member_id
+    return None
+
+
+async def finish_move(n: FaultContext) -> None:
+    """Repeat the order to move a member until the cluster knows the new address.
+
+    Without an answer nobody knows whether it was done. A member whose address the cluster does not
+    know is found only if it dials the leader, which may be a member that its own file lacks.
+    """
+    while (member := moved(n)) is not None:
+        port = n.world.hosts[member].config.own.member_port
+        if running := _awake(n):
+            await _ask(n, n.rng.choice(running), f"member move {member} member_port={port}")
+        await trio.sleep(n.unit * n.rng.random())
 
 
 async def _restart(n: FaultContext, member: int) -> None:
     await trio.sleep(n.a_while())
     if n.world.hosts[member].stopped:
         await n.world.start(member)
+
+
+async def _lose(n: FaultContext) -> None:
+    """Cut a voter off for longer than a leader waits before it puts a spare in its place."""
+    patience = n.world.setting.timeouts.replace_after
+    seats = n.observer.known.latest.seats
+    if not patience or all(seat.role is not MemberRole.SPARE for seat in seats):
+        return
+    member = _someone(n)
+    n.world.isolate(member)
+    n.later(1.5 * patience, lambda: n.world.reconnect(member))
 
 
 async def _come_back(n: FaultContext) -> None:
@@ -160,6 +193,7 @@ ACTIONS: Final[tuple[tuple[Callable[[FaultContext], Awaitable[None]], int], ...]
     (_demote, 2),
     (_remove, 4),
     (_move, 1),
+    (_lose, 2),
     (_come_back, 1),
 )
 """What an operator does, with weights. Removing is as likely as adding, so the size varies."""
@@ -170,11 +204,15 @@ ACTIONS: Final[tuple[tuple[Callable[[FaultContext], Awaitable[None]], int], ...]
 
 def _order(n: FaultContext, words: str) -> bool:
     """Send an order to a member in the background; return whether that was possible."""
-    running = [i for i in n.world.running() if not n.world.hosts[i].paused]
+    running = _awake(n)
     if not running or n.orders >= MOST_ORDERS:
         return False
     n.spawn(_ask, n, n.rng.choice(running), words)
     return True
+
+
+def _awake(n: FaultContext) -> list[int]:
+    return [i for i in n.world.running() if not n.world.hosts[i].paused]
 
 
 async def _ask(n: FaultContext, at: int, words: str) -> None:

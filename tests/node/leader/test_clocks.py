@@ -211,10 +211,8 @@ class Voters:
     """What the clocks want to know of a member; the first one is the member itself."""
 
     def __init__(self, *members: int) -> None:
-        self.voters = members[1:]
+        self.member_id = members[0]
         self.quorums = Quorums.of(map(VoterId, members))
-        self.names = {each: VoterId(each) for each in members}
-        self.own = VoterId(members[0])
 
 
 class Wall:
@@ -280,6 +278,18 @@ async def test_the_clock_of_a_new_voter_is_known_at_once(autojump_clock: MockClo
     for member in (1, 2):
         clocks.heard(member, true_ms())
     assert clocks.now_ms() == true_ms()
-    members.names[2] = VoterId(2)
     members.quorums = Quorums.of(map(VoterId, (0, 1)), map(VoterId, (0, 2)))
+    assert clocks.now_ms() == true_ms()
+
+
+async def test_the_clock_of_a_voter_counts_while_its_store_is_lost(
+    autojump_clock: MockClock,
+) -> None:
+    """Its next store has no vote yet, and without its clock the clocks of no quorum are known."""
+    wall, members = Wall(), Voters(0, 1, 2, 3)
+    wall.wrong_ms = 600_000
+    members.quorums = Quorums.of([VoterId(i, 10 + i) for i in range(4)])
+    clocks = Clocks(wall, cast(MemberState, members))
+    for member in (1, 2):  # with whichever store each of them speaks
+        clocks.heard(member, true_ms())
     assert clocks.now_ms() == true_ms()

@@ -10,7 +10,6 @@ import trio
 
 from quorate.errors import LostStoreError, RefusedError, leaves
 from quorate.node.membership.founding import CALLERS_SECONDS
-from quorate.storage import VotingRight, open_readonly
 from quorate.storage.log.founding import force
 from quorate.transport import Founding, LinkLimits
 from tests.support.changing import complete, gone, grow, order
@@ -161,26 +160,6 @@ async def test_a_demoted_founder_with_an_empty_disk_is_refused(
         lose_disk(world, 0)
         await world.start(0)
         assert "quorate recover" in await end_of(world, 0)
-
-
-async def test_a_store_without_a_vote_is_not_marked_as_removed(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    """Its history was not compared: another cluster's member may listen at that address."""
-    async with new_cluster(tmp_path) as world:
-        await world.start()
-        await grow(world, 1)
-        await order(world, "remove 0")
-        await gone(world, 0)
-        host = world.hosts[0]
-        old = host.config
-        host.retired = False
-        lose_disk(world, 0)
-        await world.start(0)
-        await gone(world, 0)
-        for config, kind in ((host.config, VotingRight.NEW), (old, VotingRight.REMOVED)):
-            with open_readonly(config.directory / "log") as store:
-                assert store.voting_status.kind is kind
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["in the file", "added later"])

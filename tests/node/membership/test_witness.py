@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from quorate.errors import ConfigurationError, RefusedError
+from quorate.errors import ConfigurationError, RefusedError, leaves
 from quorate.node import State
 from quorate.node.config.config import SnapshotPolicy
 from quorate.node.protocol.membership import MemberRole
@@ -18,8 +18,10 @@ from quorate.node.state_machine.witness import LEAST_KEPT, WitnessService
 from quorate.simulation import Observer
 from quorate.simulation.ledger import Ledger, equal, open_ledgers
 from quorate.storage import NO_STATE, SnapshotReader, verify
+from quorate.storage.tools.recovery_plan import plan_recovery
 from quorate.transport import SnapshotOffer, SnapshotRequest, StreamPurpose
 from tests.node.state_machine.test_snapshots import PRUNING, load, set_policy
+from tests.simulation.members import add
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -197,6 +199,9 @@ async def test_its_log_is_pruned_and_it_restarts(tmp_path: Path, autojump_clock:
         await world.until(lambda: host.running.status().commit_position == commit)
         await world.kill(W)
         assert verify(host.config.directory / "log").ok
+        plan = plan_recovery(host.config.directory, witness=True)
+        assert (plan.trouble, plan.load, plan.replay_from) == ("", None, plan.append_position)
+        assert [(one.of_witness, one.damage) for one in plan.snapshots] == [(True, "")] * LEAST_KEPT
         await load(world, leader, 5, b"without it")
         await world.start(W)
         await world.settled()
@@ -336,6 +341,31 @@ async def test_a_voter_with_tables_does_not_start_as_a_witness(
         await world.start(member)
         assert isinstance(world.failures[member], ConfigurationError)
         assert "witness = true, but by configuration version" in str(world.failures[member])
+
+
+async def test_a_joiner_that_is_a_witness_by_its_file_alone_gets_no_vote(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path, 3, contain=True) as world:
+        await world.start()
+        await world.settled()
+        joiner = await add(world, start=False)
+        host = world.hosts[joiner]
+        host.config = attrs.evolve(
+            host.config,
+            members=tuple(
+                attrs.evolve(each, witness=each.member_id == joiner) for each in host.config.members
+            ),
+        )
+        for _ in range(2):  # when it has the log, and when it is started again
+            await world.start(joiner)
+            await world.until(lambda: host.stopped, within=60)
+            failure = world.failures.pop(joiner)
+            (error,) = leaves(failure)
+            assert isinstance(error, ConfigurationError)
+            assert "witness = true, but by configuration version" in str(error)
+        assert joiner not in {voter.member_id for voter in world.membership.voters}
+        assert await world.attempt(await world.leader(), b"served")
 
 
 async def test_a_stale_read_is_refused_and_others_are_named(
