@@ -40,6 +40,7 @@ from ..transport import (
     LeadershipCession,
     Links,
     Message,
+    StreamPurpose,
     TcpNetwork,
 )
 from .clocks import Clocks
@@ -51,9 +52,11 @@ from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
 from .member_status import Status
-from .membership.admission import take_vote
+from .membership.admission import become_voter
 from .membership.founding import Founders
 from .membership.removal import Removal
+from .membership.taken_seat import why_lost
+from .membership.two_processes import TwoProcesses
 from .one_error import one_error
 from .protocol.membership import MemberRole
 from .protocol.states import State
@@ -147,6 +150,7 @@ class Member:
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
+        self._twice = TwoProcesses(state.member_id, state.timeouts.leader_heartbeat_timeout)
         # Last, because they call the parts made above.
         store.on_durable = self._on_durable
         store.on_membership = self._on_membership
@@ -235,6 +239,8 @@ class Member:
 
     def _follow(self, message: NewLeadershipTerm, *, way: WayToJoin) -> Following:
         """Make the role of a follower of the leader that sent a message."""
+        # A snapshot may have brought a configuration without its entry.
+        self._look_for_our_seat()
         return Following(
             message,
             way=way,
@@ -268,7 +274,7 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self.removal.run)
-                consensus.start_soon(self._part)
+                consensus.start_soon(self._disconnect_removed)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
@@ -333,10 +339,14 @@ class Member:
         # configuration in its log of the history from before a restore.
         first = 0 if self._joins else in_force.next_id
         newer = ours and member >= first
-        if member != own and (member in known or newer):
+        # One that has a history while our store is NEW may show that ours replaces a lost one.
+        is_new = status.kind is VotingRight.NEW and hello.purpose is StreamPurpose.CONSENSUS
+        begun = is_new and bool(hello.history)
+        if member != own and (member in known or newer or begun):
             return HelloStatus.ACCEPTED, ""
-        expected = ", ".join(map(str, sorted(known - {own}))) or "none"
-        return HelloStatus.WRONG_MEMBER, f"member {member}, expected one of {expected}"
+        others = ", ".join(map(str, sorted(known - {own})))
+        expected = f"expected one of {others}" if others else "this member knows of no other one"
+        return HelloStatus.WRONG_MEMBER, f"member {member}, {expected}"
 
     @property
     def _joins(self) -> bool:
@@ -345,6 +355,7 @@ class Member:
     def on_peers(self) -> None:
         """Note to which members there are links now."""
         self.state.use_peers(self.links.peers)
+        self._twice.keep(self.links.peers)
 
     def on_removed(self, member: int, reason: str) -> None:
         """Note that a member says that we were removed from the cluster."""
@@ -352,6 +363,8 @@ class Member:
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
+        self._twice.on_hello(hello)
+        self.founders.on_hello(hello)
         if self.state.use_store(member, hello.instance):
             self.state.role.on_other_store(member)
 
@@ -382,6 +395,7 @@ class Member:
 
     def on_link_lost(self, member: int) -> None:
         """Note that a member's link to us has ended."""
+        self._twice.on_link_lost(member)
         self.requests.unlinked(member)
         self.state.role.on_link_lost(member)
 
@@ -412,11 +426,18 @@ class Member:
         """
         # Before the vote. A member that joins has no seat yet when its store is opened.
         check_role(self.config, self.configuration)
-        if await take_vote(self.store, self.configuration):
+        if await become_voter(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
+        self._look_for_our_seat()
         self._applied.set()
 
-    async def _part(self) -> Never:
+    def _look_for_our_seat(self) -> None:
+        """End, once a task of ours can, if what is applied gives our seat to another store."""
+        applied = self.applier.applied_position
+        if words := why_lost(self.store, self.state.configurations, applied):
+            self.removal.lost(words)
+
+    async def _disconnect_removed(self) -> Never:
         """End the links of members that an applied configuration has removed; until cancelled."""
         while True:
             await self._applied.wait()

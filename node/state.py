@@ -14,6 +14,7 @@ import trio
 
 from ..storage import LogEnd, VotingRight
 from .configurations import Configurations
+from .protocol.membership import UNKNOWN_STORE
 from .protocol.quorum import ANY_STORE, VoterId
 from .protocol.role import Role
 
@@ -112,6 +113,9 @@ class MemberState:
         """Note to which members we have links."""
         self.peers = peers
         self.use_voters(self.quorums)
+        # Ids that come and go would pile up otherwise: anybody may say hello with any id.
+        known = self.names.keys()
+        self._instances = {m: store for m, store in self._instances.items() if m in known}
 
     def use_store(self, member: int, instance: int) -> bool:
         """Note with which store a member speaks; return whether it spoke with another one before.
@@ -153,15 +157,23 @@ class MemberState:
 
     @property
     def needs_claim(self) -> bool:
-        """Whether our store is not the one that the configuration has for our seat."""
-        seat, version = self.membership.seat(self.member_id), self.membership.version
+        """Whether our store asks for our seat, which is another store's by the configuration."""
+        membership = self.membership
+        seat, version = membership.seat(self.member_id), membership.version
         if version == 0 and self.standby:
             return False
         # Without a vote also if we see no seat: our log may end in the history before a restore,
         # whose configurations are not those of the leader.
         if not self.votes:
             return True
-        return version > 0 and seat is not None and seat.name != self.own_store
+        if version == 0 or seat is None or seat.name == self.own_store:
+            return False
+        # A voter takes its seat back from a store that has claimed it and was not promoted. So does
+        # one that nobody had heard of at the first change. All others leave the seat to the store
+        # that has it: two processes would claim it in turns (:mod:`.membership.taken_seat`).
+        counted = self.own_store in {*membership.voters, *membership.outgoing}
+        founder = (self.member_id, seat.instance) in membership.founders
+        return counted or seat.instance in {ANY_STORE, UNKNOWN_STORE} or founder
 
     def speaks_with(self, member: int) -> int:
         """Return the store with which a member speaks; 0 if it was not heard."""

@@ -288,7 +288,7 @@ class Reception:
         return HelloStatus.ACCEPTED, ""
 
     def _judge_member(self, hello: Hello) -> tuple[HelloStatus, str]:
-        """Return the status of a hello by who sends it and, if refused, the reason."""
+        """Return the status of a hello, as far as its sender decides, and the reason if refused."""
         member, purpose = hello.member_id, hello.purpose
         # Clients and tools have no id. They may read, and never take part in consensus.
         if member == NULL_VALUE and purpose in CLIENT_PURPOSES:
@@ -324,7 +324,9 @@ class Reception:
                     data = await connection.receive(RECEIVE_BYTES)
                     messages = _decoded(connection, decoder, data)
                 except CONNECTION_ERRORS as error:
-                    log.info("link from member %d ended: %s", member, describe(error))
+                    newer = self._links.get(member) not in {None, connection}
+                    why = "a newer one took its place" if newer else describe(error)
+                    log.info("link from member %d ended: %s", member, why)
                     break
         except BaseException:
             # Cancelled, or a bug in the handler: report nothing more.
@@ -380,7 +382,8 @@ def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list
     """
     # Raised, so that both ways in which a link can end take one path.
     if not data:
-        raise trio.BrokenResourceError(f"closed, {decoder.pending} bytes into a frame")
+        cut = f", {decoder.pending} bytes into a frame" if decoder.pending else ""
+        raise trio.BrokenResourceError(f"closed{cut}")
     messages = decoder.feed(data)
     for message in messages:
         if isinstance(message, HELLOS):

@@ -39,6 +39,9 @@ HELLOS: Final = (Hello, HelloReply)
 
 def describe(error: Exception) -> str:
     """Return the text of an error for a log; some of trio's errors have none."""
+    # Its own text is about tasks and file descriptors.
+    if isinstance(error, trio.ClosedResourceError):
+        return "this member closed it"
     return str(error) or type(error).__name__
 
 

@@ -87,13 +87,16 @@ async def _announce(ctx: ElectionContext, role: Leadership) -> None:
         # Repeated, since a link drops what it has no room for, and members start late.
         announcement = role.new_leadership_term(ctx.store.log_term)
         for follower in role.followers.values():
-            if not follower.withheld:
+            if not follower.gets_no_log:
                 ctx.links.send(follower.member_id, announcement)
         await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
 
 
 async def _begin_term(ctx: ElectionContext, role: Leadership) -> None:
     """Go through the leader's states to CLOSED, and take requests from then on."""
+    # A witness never takes requests, so none may wait for it.
+    if not ctx.state.witness:
+        ctx.requests.elected()
     while ctx.current is not State.CLOSED:
         ctx.enter(await LEADER_FUNCTIONS[ctx.current](ctx, role))
     # The order matters: `lead` releases the parked requests at once, and the role takes them only

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import attrs
+import trio
 
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.membership import MemberRole
-from ..protocol.quorum import VoterId
+from ..protocol.quorum import VoterId, is_active
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Mapping
 
+    from ...transport import Links
+    from ..protocol.membership import Membership
     from ..state import MemberState
+    from ..state_machine.applier import Applier
 
 T = TypeVar("T", int, float)
+K = TypeVar("K", bound="Hashable")
 
 
 @attrs.define(eq=False)
@@ -34,9 +39,11 @@ class Follower:
         live: it gets every batch on our link to it.
         join_position: where its live log begins, None before it asked for it.
         heir: by the configuration, it may lead: it is a voter that stays, and no witness.
-        votes: its store may vote, as far as it has reported: only then is it counted.
-        has_room: its disk has room, as far as it has reported.
-        withheld: it gets nothing of our log until the configuration in force is committed.
+        votes: its last report says that its store may vote, or it has not reported yet; without
+            that it is not counted.
+        has_room: its last report says that its disk has room, or it has not reported yet.
+        gets_no_log: it gets nothing of our log until the configuration in force is committed.
+        known_since: when this leader began to watch it, with the store that it has now.
     """
 
     member_id: int
@@ -50,7 +57,8 @@ class Follower:
     heir: bool = True
     votes: bool = True
     has_room: bool = True
-    withheld: bool = False
+    gets_no_log: bool = False
+    known_since: float = attrs.field(factory=trio.current_time)
 
     def rejoins(self) -> None:
         """Note that it looks for a leader again."""
@@ -64,7 +72,7 @@ class Follower:
     def renew(self, pulse: Heartbeats) -> None:
         """Forget what its last store has reported; nothing of that holds for another store."""
         self.rejoins()
-        self.pulse = pulse
+        self.pulse, self.known_since = pulse, trio.current_time()
         self.match = self.confirm_id = 0
 
     @property
@@ -99,12 +107,14 @@ class Followers(dict[int, Follower]):
 
     Args:
         state: of the member that begins to lead.
+        links: to the other members.
         committed: the commit position.
     """
 
-    def __init__(self, state: MemberState, *, committed: int) -> None:
+    def __init__(self, state: MemberState, links: Links, *, committed: int) -> None:
         super().__init__()
         self._state = state
+        self._links = links
         self._committed = committed
         self.use_configuration(committed=committed)
 
@@ -127,10 +137,10 @@ class Followers(dict[int, Follower]):
                 follower.heir = stays and seat.role is not MemberRole.WITNESS
                 # Its store counts: another one of the same member may be a voter now.
                 name = VoterId(member, self._state.speaks_with(member))
-                follower.withheld = name in dropped
-                # It must not have an entry of ours by which it has no vote before that is certain:
-                # it might hold the newest log, which others need, and could not lead.
-                follower.live = follower.live and not follower.withheld
+                follower.gets_no_log = name in dropped
+                # An entry takes its vote, and is not committed yet. If it had that entry, it could
+                # not stand; but until then its log may be the newest, which a new leader needs.
+                follower.live = follower.live and not follower.gets_no_log
 
     def _dropped(self) -> frozenset[VoterId]:
         """Return the voters that the configuration in force has taken the vote from."""
@@ -154,6 +164,20 @@ class Followers(dict[int, Follower]):
         # Asked anew each time: a store may be admitted within the term.
         return [each for each in self.values() if each.votes]
 
+    def keep_quorum(self, after: Membership) -> bool:
+        """Whether the voters that answer are enough for a configuration and the one before it."""
+        state, now = self._state, trio.current_time()
+        timeout = state.timeouts.leader_heartbeat_timeout
+        live = {
+            VoterId(each.member_id, state.speaks_with(each.member_id))
+            for each in self.voters
+            if each.follows
+            and is_active(each.heard_at, now, timeout)
+            # The end of a process is seen at once, and its silence only after a timeout.
+            and self._links.connected(each.member_id)
+        }
+        return after.quorums.agree({state.own_store, *live})
+
     def by_voter(self, own: T, of: Callable[[Follower], T]) -> dict[VoterId, T]:
         """Return a figure of each member whose store has a vote.
 
@@ -166,3 +190,45 @@ class Followers(dict[int, Follower]):
         # Whether our own counts is for the sets of voters to say.
         figures[self._state.own] = own
         return figures
+
+
+class Steady(Generic[K]):
+    """For how long followers have been fine at every look, and never far behind.
+
+    Args:
+        applier: knows what is committed.
+        longest_gap: seconds between two looks, after which all are watched anew.
+    """
+
+    def __init__(self, applier: Applier, *, longest_gap: float) -> None:
+        self._applier = applier
+        self._longest_gap = longest_gap
+        self._commit = applier.commit_position
+        self._looked_at = -math.inf
+        self._since: dict[K, float] = {}
+
+    def look(self, fine: Mapping[K, Follower]) -> None:
+        """Begin anew with those that are not fine now, or that miss what a look ago was committed.
+
+        Args:
+            fine: the followers that are fine now, under the names by which `seconds` is asked.
+        """
+        now = trio.current_time()
+        # Nobody has looked for long, so nobody knows how they were.
+        before = self._since if now - self._looked_at <= self._longest_gap else {}
+        self._since = {
+            name: before.get(name, now)
+            for name, follower in fine.items()
+            if follower.match >= self._commit
+        }
+        self._looked_at = now
+        # Used at the next look: on a busy leader no follower has what was committed just now.
+        self._commit = self._applier.commit_position
+
+    def restart(self, name: K) -> None:
+        """Begin anew with one of them."""
+        self._since.pop(name, None)
+
+    def seconds(self, name: K) -> float:
+        """Return for how long a follower has been steady; 0 if it is not."""
+        return trio.current_time() - self._since[name] if name in self._since else 0.0

@@ -21,7 +21,7 @@ import trio
 from ...errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from ..protocol.signal import Signal
 from ..state_machine.actions import RESUME, SNAPSHOT, SUSPEND
-from .member_orders import (
+from .members.orders import (
     Add,
     Demote,
     ListMembers,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..state_machine.actions import Actions
     from ..state_machine.snapshots import Snapshots
     from .handover import Handover
-    from .reconfiguration import Reconfiguration
+    from .members.reconfiguration import Reconfiguration
     from .replication import Replication
     from .termination import Termination
     from .wait_replicas import ReplicaWaits

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...errors import RefusedError
+from .follower_progress import Steady
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,14 +63,12 @@ class Preference:
     ) -> None:
         self._state = state
         self._links = links
-        self._applier = applier
         self._followers = followers
         self._handover = handover
         self._free = free
-        self._began = trio.current_time()
-        self._since: dict[int, float] = {}
-        self._commit = applier.commit_position
         self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
+        # Longer than a handover that fails takes: it says nothing about the members.
+        self._steady = Steady[int](applier, longest_gap=self._patience)
         for member in self._preferred:
             # Before the first look: a handover that did not last makes the next one wait longer.
             self._judge(state.handbacks[member])
@@ -98,27 +97,22 @@ class Preference:
                 else timeouts.leader_heartbeat_timeout
             )
             self._look()
-            # Used at the next look: on a busy leader no follower has what was committed just now.
-            self._commit = self._applier.commit_position
-            best = self._handover.best_of(filter(self._steady, self._preferred))
+            best = self._handover.best_of(filter(self._is_steady, self._preferred))
             # An operator's request goes first, and may well be a transfer itself.
             if best is not None and self._free():
                 await self._hand_over(best)
 
     def _look(self) -> None:
-        """Restart the time of each member that is not fine now."""
-        now = trio.current_time()
-        for member in self._preferred:
-            follower = self._followers.get(member)
-            if follower is None or not self._fine(follower, now):
-                self._since[member] = now
+        """Note which of the preferred members are fine now."""
+        members = ((each, self._followers.get(each)) for each in self._preferred)
+        self._steady.look({member: it for member, it in members if it and self._fine(it)})
 
-    def _fine(self, follower: Follower, now: float) -> bool:
-        """Whether it follows, was heard just now, and has what was committed one look ago."""
+    def _fine(self, follower: Follower) -> bool:
+        """Whether it follows, and was heard just now."""
         # Half a timeout: as a leader, a member that is heard later would soon be missed.
-        recent = now - follower.heard_at < self._state.timeouts.leader_heartbeat_timeout / 2
-        linked = self._links.connected(follower.member_id)
-        return linked and follower.may_take_over and recent and follower.match >= self._commit
+        silence = trio.current_time() - follower.heard_at
+        recent = silence < self._state.timeouts.leader_heartbeat_timeout / 2
+        return recent and follower.may_take_over and self._links.connected(follower.member_id)
 
     def _judge(self, handback: HandBack) -> None:
         """Now that we lead again, record whether our last handover to a member has lasted."""
@@ -128,16 +122,17 @@ class Preference:
             handback.failures = 0 if lasted else min(handback.failures + 1, MAX_DOUBLINGS)
             handback.at = None
 
-    def _steady(self, member: int) -> bool:
+    def _is_steady(self, member: int) -> bool:
         """Whether a member has been fine for long enough."""
         # Otherwise a member that fails under load would get the leadership, and lose it, for ever.
         patience = self._patience * (1 << self._state.handbacks[member].failures)
-        return trio.current_time() - self._since.get(member, self._began) >= patience
+        return self._steady.seconds(member) >= patience
 
     async def _hand_over(self, member: int) -> None:
         """Hand over to a member; if it does not take over, its time begins again."""
         # Before the handover, because its success cancels this task.
-        self._since[member] = self._state.handbacks[member].at = trio.current_time()
+        self._steady.restart(member)
+        self._state.handbacks[member].at = trio.current_time()
         log.info("member %d: hands over to member %d by priority", self._state.member_id, member)
         try:
             await self._handover.to(member)

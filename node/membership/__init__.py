@@ -5,5 +5,5 @@
 
 Which members there are, and whose vote counts, is not decided here: ``protocol/membership.py`` has
 the configuration as a value, ``configurations.py`` says which one counts, and
-``leader/reconfiguration.py`` changes it.
+``leader/members/reconfiguration.py`` changes it.
 """

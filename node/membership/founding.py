@@ -2,11 +2,28 @@
 
 Each sends a list of the NEW stores that it has heard of. Once the lists of all members agree, the
 cluster is founded. :mod:`.admission` argues why that is safe.
+
+A founder that lost its disk
+============================
+A NEW store may be in the place of a lost one. Then the cluster runs elsewhere, and no second one
+may be founded under its name. The naive way is to look only at the members in the file. But members
+come and go without a change of any file. A cluster that was founded by one member may have three by
+now, and the file of the first one still names only itself.
+
+So the members that run are heard instead: the lost member has a seat in their configuration, and
+they dial its address again and again. Their hello names their history. A NEW store that hears of
+one founds no other: it asks the caller with which stores its cluster was founded, and goes by the
+answer. A store that would found alone, or without named members, first gives the callers the time
+to dial (`CALLERS_SECONDS`).
+
+What this does not cover: all founders lose their disks and start together, while only newer members
+are left. They hear each other at once, and wait for nobody else.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -14,7 +31,8 @@ import trio
 from ...errors import LostStoreError, RefusedError
 from ...storage import VotingRight, VotingStatus
 from ...storage.rows.log_end import EMPTY_LOG, LogEnd
-from ...transport import Founding, FoundingStore
+from ...transport import Address, Founding, FoundingStore, Hello, LinkLimits
+from ..protocol.membership import MAX_SEATS
 from ..protocol.quorum import quorum
 from ..protocol.signal import Signal
 
@@ -24,12 +42,27 @@ if TYPE_CHECKING:
     from ...errors import RequestError
     from ...storage import Store
     from ...transport import Links
+    from ..config.config import MemberConfig
     from ..state import MemberState
 
 log = logging.getLogger("quorate.node")
 
 FOUND: Final = b"found"
 """The verb of the control request that founds a cluster without named members."""
+
+CALLERS_SECONDS: Final = 1.25 * LinkLimits().backoff_longest
+"""How long a store listens for members of a cluster that runs, before it founds one alone.
+
+A member dials each seat at least once per `LinkLimits.backoff_longest`; the rest is for the hello.
+If smaller, a wiped member may found a second cluster before the members of the first one reach it.
+If larger, the very first start of a cluster of one takes longer. A machine whose network came up in
+this very second may be reached a second later, since a dial that got no answer is waited for.
+"""
+
+ANSWER_TIMEOUTS: Final = 10
+"""How many heartbeat timeouts a member outside our file has to say how its cluster was founded. If
+smaller, a slow link ends a store that is one of its founders. If larger, one that was lost waits
+longer before it says so."""
 
 
 class Founders:
@@ -48,7 +81,12 @@ class Founders:
         self._heard: dict[int, Founding] = {}
         self._without: tuple[int, ...] = ()
         self._said = ""
+        self._said_of = set[int]()
         self._changed = Signal()
+        self._began = math.inf
+        # Hellos that named a history, and when the first one came.
+        self._begun: dict[int, Hello] = {}
+        self._begun_at = math.inf
 
     @property
     def missing(self) -> list[int]:
@@ -72,6 +110,7 @@ class Founders:
         Raises:
             LostStoreError: the cluster began with other stores; ours is in the place of a lost one.
         """
+        self._began = trio.current_time()
         last_sent, resend_at, pause = None, trio.current_time(), 0.0
         state = self._state
         # A standby is no founder. Nor is one that has followed for a while, and is to have a vote.
@@ -85,7 +124,9 @@ class Founders:
                 self._links.dial_anew()
                 self._log_outcome(stores)
                 return
+            self._give_up_late()
             self._tell()
+            self._tell_of_begun()
             announcement = self._founding(self._stores(), self._state.log_end, founded=False)
             # A list that only repeats itself is not answered at once: two members would answer each
             # other without end.
@@ -97,7 +138,48 @@ class Founders:
                 pause = self._state.timeouts.canvass_interval if new else 2 * pause
                 pause = min(pause, self._state.timeouts.leader_heartbeat_timeout)
                 last_sent, resend_at = announcement, trio.current_time() + pause
-            await self._changed.wait(resend_at)
+            await self._changed.wait(min(resend_at, self._next_look))
+
+    @property
+    def _next_look(self) -> float:
+        """When time alone changes what is to be done."""
+        times = (self._began + CALLERS_SECONDS, self._answer_due)
+        return min((each for each in times if each > trio.current_time()), default=math.inf)
+
+    @property
+    def _answer_due(self) -> float:
+        """When a member outside our file that has a history should have answered."""
+        # One of our file may be a founder like us that is ahead, and unreachable for a while.
+        if not self._begun.keys() - {each.member_id for each in self._filed}:
+            return math.inf
+        return self._begun_at + ANSWER_TIMEOUTS * self._state.timeouts.leader_heartbeat_timeout
+
+    @property
+    def _filed(self) -> tuple[MemberConfig, ...]:
+        return self._state.config.members
+
+    def _give_up_late(self) -> None:
+        """End if a member that has a history does not answer.
+
+        Raises:
+            LostStoreError: it does not.
+        """
+        if trio.current_time() >= self._answer_due:
+            raise LostStoreError(self._lost(next(iter(self._begun))))
+
+    def on_hello(self, hello: Hello) -> None:
+        """Note that a member has a history of our cluster, as long as our store is NEW."""
+        member = hello.member_id
+        if not self._new:
+            return
+        if not hello.history:
+            # Its store was of another history perhaps, and has been emptied since.
+            self._begun.pop(member, None)
+        elif len(self._begun) < MAX_SEATS or member in self._begun:
+            if not self._begun:
+                self._begun_at = trio.current_time()
+            self._begun[member] = hello
+            self._changed.notify()
 
     def _log_outcome(self, status: VotingStatus) -> None:
         """Log with which stores the cluster begins, or that it began without ours."""
@@ -114,6 +196,8 @@ class Founders:
 
     def _tell(self) -> None:
         """Log which members the founding waits for, whenever that changes."""
+        if not self._state.voters:
+            return  # it waits for callers, and only for a moment
         waits = ", ".join(map(str, self.missing)) or "nobody"
         # Once for each change: an operator may take hours to start the next member.
         if waits != self._said:
@@ -126,9 +210,24 @@ class Founders:
                 self._way_out(),
             )
 
+    def _tell_of_begun(self) -> None:
+        """Log which members have a history, whenever that changes."""
+        for member, hello in self._begun.items():
+            if member not in self._said_of:
+                self._said_of.add(member)
+                log.warning(
+                    "member %d: its store is new, but %s has the history %016x; it is "
+                    "asked with which stores that began",
+                    self._state.member_id,
+                    self._where(member),
+                    hello.history,
+                )
+
     def _way_out(self) -> str:
         """Return how to begin without the missing members, if enough for a quorum are left."""
         missing = self.missing
+        if self._begun:
+            return ""
         # Without a quorum of the configuration nothing could ever be committed, so it is no way
         # out.
         if not missing or len(missing) > self._most_left_out:
@@ -167,9 +266,13 @@ class Founders:
         """Decode the members to begin without: ids with spaces in between.
 
         Raises:
-            RefusedError: they are not other voters, or too few would be left for a quorum.
+            RefusedError: they are not other voters, or too few would be left for a quorum; or a
+                member has a history of our cluster.
         """
         words = rest.decode("ascii", "replace").split()
+        if self._begun:
+            why_not = self._lost(next(iter(self._begun)))
+            raise RefusedError(f"found without {' '.join(words)!r}: refused: {why_not}")
         known = {str(member): member for member in self._state.voters}
         named = {known[word] for word in words if word in known}
         most = self._most_left_out
@@ -189,8 +292,8 @@ class Founders:
             return
         status = self._store.voting_status
         if status.kind is VotingRight.NEW:
-            # A standby is no founder.
-            if sender in self._state.voters:
+            # A standby is no founder. But any member may say that the cluster has begun.
+            if sender in self._state.voters or message.founded:
                 self._heard[sender] = message
                 self._changed.notify()
         # Only to one that asks: two founded members would answer each other without end. Also to a
@@ -212,7 +315,10 @@ class Founders:
                 # An unlisted member never had a vote, so nothing was lost. But a log of its own was
                 # never compared.
                 unlisted = own.member_id not in {member for member, _ in stores}
-                if unlisted and self._state.log_end == EMPTY_LOG:
+                # A member that our file does not have may be of the history before a restore, or
+                # before a quorum was forced.
+                filed = message.member_id in {each.member_id for each in self._filed}
+                if unlisted and filed and self._state.log_end == EMPTY_LOG:
                     return VotingStatus(VotingRight.RECOVERING)
                 # To go on as a new store could vote a second time, or forget what was acknowledged
                 # here.
@@ -225,19 +331,50 @@ class Founders:
             return None
         ends = [_end(message) for message in heard]
         # The longest log of a restored cluster becomes the floor: no member below it may lead.
-        return _voter_status(stores, max([self._state.log_end, *ends]))
+        status = _voter_status(stores, max([self._state.log_end, *ends]))
+        # Nobody else may be there yet to say that the cluster has begun.
+        few = not heard or left_out
+        early = few and trio.current_time() < self._began + CALLERS_SECONDS
+        # One of these very stores may have founded the cluster already, before us.
+        other = any(hello.history != status.history for hello in self._begun.values())
+        return None if early or other else status
 
     def _lost(self, witness: int) -> str:
-        own = self._state.member_id
+        own, where = self._state.config, self._where(witness)
         if self._store.recorded.forced:
             return (
-                f"member {own}: the quorum was forced with its store, but member {witness} has the "
-                "history from before. Stop that one, and give it an empty directory"
+                f"member {own.member_id}: the quorum was forced with its store, but {where} has "
+                "the history from before. Stop that one, and give it an empty directory"
+            )
+        # A store that was just restored: nothing of it was lost.
+        if self._state.log_end != EMPTY_LOG:
+            return (
+                f"member {own.member_id}: its store is new and has a log, as after a restore, but "
+                f"{where} has another history of cluster {own.cluster!r}. If that one is out of "
+                "date, stop it. If not, give this member an empty directory, and type: "
+                f"{self._recovery(witness)}"
             )
         return (
-            f"member {own}: its store is new, but the cluster has a history, as member {witness} "
-            "says. If its disk was lost or replaced: quorate recover"
+            f"member {own.member_id}: its store is new, but the cluster has a history, as {where} "
+            f"says. If the disk of this member was lost or replaced: {self._recovery(witness)}"
         )
+
+    def _where(self, member: int) -> str:
+        """Name a member, and where members reach it."""
+        if (hello := self._begun.get(member)) is not None:
+            return f"member {member} at {Address(hello.host, hello.port)}"
+        filed = (f" at {e.host}:{e.member_port}" for e in self._filed if e.member_id == member)
+        return f"member {member}{next(filed, '')}"
+
+    def _recovery(self, member: int) -> str:
+        """Return the command by which a lost store is made again."""
+        command = f"quorate recover {self._state.config.directory}/node.toml"
+        # The file is enough if it has that member.
+        if any(each.member_id == member for each in self._filed):
+            return command
+        hello = self._begun.get(member)
+        host = "HOST" if hello is None else hello.host
+        return f"{command} --connect {host}:PORT, with the port of that member for clients"
 
     def _stores(self) -> tuple[tuple[int, int], ...]:
         """Our store and the NEW ones that we have heard of, except those of named members."""

@@ -103,6 +103,7 @@ class Requests:
         self._found = found
         self._now = trio.lowlevel.current_clock().current_time  # each request asks
         self._leadership: TakesRequests | None = None
+        self._is_elected = False
         self._leader: int | None = None
         self._parked: list[Request] = []  # ascending by deadline
         self._parked_bytes = 0
@@ -139,8 +140,13 @@ class Requests:
         if self._leadership is not None:
             self._leadership.submit(request)
         elif isinstance(request, ForwardedRequest):
-            # Its sender parks it and tries again; forwarding it further could go round in circles.
-            request.done(NoLeaderError("not the leader"))
+            if self._is_elected:
+                # Followers are ready before we lead. If they had to try again, their clients would
+                # wait for a whole heartbeat interval.
+                self._park(request)
+            else:
+                # Its sender parks it and tries again; to forward it further could be endless.
+                request.done(NoLeaderError("not the leader"))
         elif self._leader is None or not self._forward(request, self._leader):
             self._park(request)
 
@@ -230,10 +236,14 @@ class Requests:
 
     # --- the leader -------------------------------------------------------------------------------
 
+    def elected(self) -> None:
+        """Note that this member begins its term, and is about to lead."""
+        self._is_elected = True
+
     def lead(self, leadership: TakesRequests) -> None:
         """Note that this member leads (called by `election.leader_states`)."""
         # Before the release, which submits to whatever is noted here.
-        self._leadership, self._leader = leadership, None
+        self._leadership, self._leader, self._is_elected = leadership, None, False
         self._release(len(self._parked))
 
     def follow(self, leader: int) -> None:
@@ -261,8 +271,10 @@ class Requests:
         """Note that this member leads no more; end what is in flight, and submit the rest again."""
         # Before `surrender`: its replies let clients send more, which must not go to an ended
         # leadership.
-        self._leadership = None
+        self._leadership, self._is_elected = None, False
         self._submit_again(leadership.surrender())
+        # Those that were forwarded to us go back to their members, if we never came to lead.
+        self._release(len(self._parked))
 
     def lost_leader(self, *, answers: bool) -> None:
         """Note that we follow our leader no more.
@@ -298,10 +310,13 @@ class Requests:
 
         A query is sent again; everything else has an unknown outcome.
         """
-        forwarded = self._forwarded[member]
+        forwarded = self._forwarded.get(member, {})
         # Taken out before any callback runs: a client may submit again from it, and change this
         # table.
         lost = [forwarded.pop(number) for number in [*forwarded] if number <= last]
+        if not forwarded:
+            # Members come and go, and each of their ids would leave a table here.
+            self._forwarded.pop(member, None)
         self._forwarded_bytes -= sum(len(request.payload) for request in lost)
         for request in still_wanted(lost):
             # A query that makes leaders crash must not be carried from one to the next.
@@ -391,7 +406,7 @@ class Requests:
     def on_forward_reply(self, sender: int, message: ForwardReply) -> None:
         """Handle the leader's reply to a forwarded request."""
         # By sender: a member answers only what was forwarded to it, whatever id it names.
-        request = self._forwarded[sender].pop(message.request_id, None)
+        request = self._forwarded.get(sender, {}).pop(message.request_id, None)
         # It was abandoned before: its client has an error, or it was sent again.
         if request is None:
             return

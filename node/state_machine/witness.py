@@ -15,7 +15,7 @@ Snapshots
 
 Leading
     A witness may have the longest log, so it may win an election. Then it takes no requests, brings
-    a member with tables up to date, and hands over (:mod:`..leader.reconfiguration`).
+    a member with tables up to date, and hands over (:mod:`..leader.members.reconfiguration`).
 """
 
 from __future__ import annotations

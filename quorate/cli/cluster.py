@@ -12,8 +12,10 @@ from rich.markup import escape
 
 from ..local.cluster import LocalCluster, MemberProcess, lay_out, open_cluster, risky_ports
 from ..local.log_lines import unblocked_console
+from ..local.stores import was_removed
 from ..local.survey import Survey, survey
-from ..node.config.config import MAX_MEMBERS
+from ..node.config.config import MAX_MEMBERS, NodeConfig
+from .app import EX_NOPERM
 
 __all__ = ["cluster"]
 
@@ -41,6 +43,9 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     log lines and process id are in `member-<i>/` of the directory, and stay there: the next run
     goes on with them. Ctrl-C stops all members in order, a second one at once.
 
+    A member that was removed (quorate member remove) is not started any more. One that was added is
+    started by hand, with quorate run.
+
     Args:
         directory: Directory of all members; created if it is missing.
         client_port: Client port of member 0.
@@ -49,6 +54,10 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     """
     console = Console(highlight=False, soft_wrap=True)
     configs = lay_out(directory, members=members, client_port=client_port, profile=profile)
+    configs = [config for config in configs if not _is_gone(console, config)]
+    if not configs:
+        console.print("All of these members were removed: there is nothing to start.")
+        return 1
     if risky := risky_ports(configs):
         console.print(
             f"Ports {', '.join(map(str, risky))} are in the range of outgoing connections. One may "
@@ -60,7 +69,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         unblocked_console(console),
     ):
         async with open_cluster(configs) as running:
-            _introduce(console, directory, running)
+            _introduce(console, running)
             if not await _watch_until_signal(console, running, received):
                 console.print("All members have ended by themselves.")
                 return 1
@@ -70,17 +79,29 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     return 0
 
 
-def _introduce(console: Console, directory: Path, running: LocalCluster) -> None:
+def _is_gone(console: Console, config: NodeConfig) -> bool:
+    """Say, also to the user, that a member was removed from the cluster."""
+    if not was_removed(config.directory):
+        return False
+    console.print(
+        f"member {config.member_id} was removed from the cluster, and is not started; its "
+        f"directory {escape(str(config.directory))} is not needed any more"
+    )
+    return True
+
+
+def _introduce(console: Console, running: LocalCluster) -> None:
     for member in running.members:
         at = member.address
         console.print(
             f"member {at.member_id}  {at.host}:{at.client_port}  {escape(str(member.log))}"
         )
     first = running.addresses[0]
+    pid = running.members[0].config.directory / "pid"
     console.print(
         f"\nAny Redis client will do:  redis-cli -p {first.client_port} SET name value\n"
         f"Check the cluster:         quorate status --connect {first.host}:{first.client_port}\n"
-        f"See it fail:               kill -9 $(cat {escape(str(directory))}/member-0/pid)\n"
+        f"See it fail:               kill -9 $(cat {escape(str(pid))})\n"
         "Ctrl-C stops all members in order.\n"
     )
 
@@ -145,6 +166,12 @@ async def _print_end(console: Console, member: MemberProcess) -> None:
     """Print that a member has ended."""
     status = await member.wait()
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
+    if status == EX_NOPERM:
+        console.print(
+            f"member {member.member_id} {how}: it was removed from the cluster, do not start it "
+            f"again; see {escape(str(member.log))}"
+        )
+        return
     file = member.config.directory / "node.toml"
     console.print(
         f"member {member.member_id} {how}; see {escape(str(member.log))}; "

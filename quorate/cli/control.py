@@ -1,19 +1,25 @@
 """`quorate control`, `quorate transfer`: what an operator asks of the leader.
 
 Each request goes to the first member that answers, which forwards it to the leader.
+
+With ``--json`` the answer is one object. It always has `request`, `outcome` and `words`; what else
+is in it depends on the request. `quorate member` prints the same object.
 """
 
+import errno
 import json
+import math
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Final
+from contextlib import suppress
+from typing import Annotated, Any, Final
 
 import attrs
 import trio
 from cyclopts import App, Parameter
 
 from ..client.resp import Reply, RespError, open_resp
-from ..local.survey import SETTLED, StuckError, Survey, at, in_words, until
+from ..local.survey import ANSWER_SECONDS, SETTLED, StuckError, Survey, at, in_words, until
 from ..local.words import span
 from ..node.leader.operator import positions_of
 from ..node.requests.status import MemberAddress
@@ -197,6 +203,7 @@ class Answered:
         words: what was done, or why not.
         unknown: it was sent to a leader that was lost, and may be done or not.
         code: the first word of an error reply, such as ``CLUSTERDOWN``; empty without one.
+        connect: the addresses to ask next, the one that answered first.
     """
 
     request: str
@@ -204,6 +211,19 @@ class Answered:
     words: str
     unknown: bool = False
     code: str = ""
+    connect: Addresses = ()
+
+    @property
+    def outcome(self) -> str:
+        """One word for programs: ``done``, ``refused``, ``unknown`` or ``unreachable``."""
+        if self.unknown:
+            return "unknown"
+        return {DONE: "done", REFUSED: "refused"}.get(self.status, "unreachable")
+
+    def as_json(self, **facts: Any) -> str:
+        """Return it for programs, with what else is known."""
+        found = {"request": self.request, "outcome": self.outcome, "words": self.words}
+        return json.dumps(found | facts)
 
     @property
     def positions(self) -> list[int]:
@@ -213,20 +233,18 @@ class Answered:
     def tell(self, *, as_json: bool) -> int:
         """Print it; return the exit status."""
         if as_json:
-            outcome = {DONE: "done", REFUSED: "refused"}.get(self.status, "unreachable")
-            outcome = "unknown" if self.unknown else outcome
-            positions = self.positions if self.status == DONE else []
-            found = {"request": self.request, "outcome": outcome, "words": self.words}
-            print(json.dumps(found | {"positions": positions}))
+            print(self.as_json(positions=self.positions if self.status == DONE else []))
         elif self.status != UNREACHABLE:  # `ask_one_of` has printed that
             print(self.words, file=sys.stdout if self.status == DONE else sys.stderr)
         return self.status
 
 
 async def ask_one_of(connect: Addresses, *words: str) -> Answered:
-    """Ask the first member that answers."""
+    """Ask the first member that answers; print which ones before it do not."""
     request, silent = " ".join(words), list[str]()
-    for text in connect:
+    for number, text in enumerate(connect):
+        # The silent ones come last from now on, so each is asked, and printed, only once.
+        known = (*connect[number:], *connect[:number])
         address = parse_address(text)
         try:
             said = await ask(address, *words)
@@ -236,20 +254,28 @@ async def ask_one_of(connect: Addresses, *words: str) -> Answered:
         except RespError as refusal:
             reason = str(refusal).partition(" ")[2]
             if refusal.code != _UNKNOWN:
-                return Answered(request, REFUSED, reason, code=refusal.code)
+                return Answered(request, REFUSED, reason, code=refusal.code, connect=known)
             print(reason, file=sys.stderr)
-            return Answered(request, UNREACHABLE, reason, unknown=True, code=refusal.code)
+            return Answered(request, UNREACHABLE, reason, True, refusal.code, known)
         else:
-            return Answered(request, DONE, said.decode() if isinstance(said, bytes) else str(said))
-    return Answered(request, UNREACHABLE, "\n".join(silent))
+            words_said = said.decode() if isinstance(said, bytes) else str(said)
+            return Answered(request, DONE, words_said, connect=known)
+    return Answered(request, UNREACHABLE, "\n".join(silent), connect=connect)
 
 
 async def ask(address: MemberAddress, *words: str) -> Reply:
     """Send a control request through a member; return the leader's answer.
 
     Raises:
-        OSError: the member cannot be reached.
+        OSError: the member cannot be reached, or does not answer in time.
         RespError: the request is refused.
     """
-    async with open_resp(address.host, address.client_port) as client:
-        return await client.call("QUORATE.CONTROL", *words)
+    # A machine that is gone refuses no connection, and a process that hangs accepts one. The
+    # request itself may take minutes, so something short is asked before.
+    with trio.move_on_after(ANSWER_SECONDS) as scope:
+        async with open_resp(address.host, address.client_port) as client:
+            with suppress(RespError):
+                await client.call("PING")
+            scope.deadline = math.inf
+            return await client.call("QUORATE.CONTROL", *words)
+    raise TimeoutError(errno.ETIMEDOUT, f"no answer within {ANSWER_SECONDS:g} s")

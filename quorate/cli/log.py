@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import WireError
+from ..local import configurations
 from ..local.show import make_console, print_table
 from ..local.stores import store_of, whose
 from ..local.words import counted, parse_position, size, utc
@@ -75,11 +76,8 @@ def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
             f"Snapshot at {snapshot.position:,}, term {snapshot.term}, "
             f"{utc(snapshot.timestamp_ms)}: {snapshot.name}"
         )
-    for each in found.configurations:
-        console.print(
-            f"Configuration up to {each.position:,}, term {each.term}: {escape(each.text)}",
-            soft_wrap=True,
-        )
+    for line in configurations.lines_of(found.configurations, found.standing.floor.position):
+        console.print(escape(line), soft_wrap=True)
     return 0
 
 
@@ -295,7 +293,7 @@ def preview(payload: bytes, begin: int = 0) -> str:
 def recovery_plan(directory: Path, /, *, as_json: AsJson = False) -> int:
     """Show which snapshot the next start of a member loads, and what it replays; change nothing.
 
-    Every snapshot is read and checked.
+    Every snapshot is read and checked. A witness has none, and notes only their positions.
 
     Exit status: 0 - it can start, and all snapshots are whole; 1 - a snapshot is damaged, or it
     cannot start.
@@ -305,20 +303,37 @@ def recovery_plan(directory: Path, /, *, as_json: AsJson = False) -> int:
         as_json: For programs.
     """
     store = store_of(directory)
-    plan = plan_recovery(store.parent)
+    found = describe_store(store)
+    witness = configurations.is_witness(
+        store.parent, found.configurations, found.identity.member_id
+    )
+    plan = plan_recovery(store.parent, witness=witness)
     if as_json:
         print(json.dumps(attrs.asdict(plan), indent=2))
+    elif witness:
+        _show_witness(plan, make_console())
     else:
         _show_plan(plan, make_console())
     return int(bool(plan.trouble or plan.tables_damage or any(s.damage for s in plan.snapshots)))
 
 
-def _show_plan(plan: RecoveryPlan, console: Console) -> None:
+def _show_witness(plan: RecoveryPlan, console: Console) -> None:
+    """Print what a witness keeps, and what its next start does."""
+    _show_log(plan, console, tables="none, it is a witness")
+    kept = size(plan.append_position - plan.start_position)
+    console.print(
+        f"A witness keeps the log, and no keys: {kept} of log, and the positions at which the "
+        "members with tables took snapshots. It starts at once."
+    )
+
+
+def _show_log(plan: RecoveryPlan, console: Console, *, tables: str) -> None:
+    """Print what a member has: its log, its tables, its snapshots."""
     rows = {
         "belongs to": whose(plan.identity),
         "log": f"{plan.start_position:,} to {plan.append_position:,}, "
         f"term {plan.log_term}, known committed up to {plan.commit_position:,}",
-        "tables": plan.tables_damage or f"complete up to {plan.tables_position:,}",
+        "tables": tables,
     }
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in rows.items():
@@ -329,6 +344,11 @@ def _show_plan(plan: RecoveryPlan, console: Console) -> None:
             console, _snapshots_table(plan.snapshots), spare=("digest", "unpacked", "log time")
         )
     console.print()
+
+
+def _show_plan(plan: RecoveryPlan, console: Console) -> None:
+    complete = f"complete up to {plan.tables_position:,}"
+    _show_log(plan, console, tables=plan.tables_damage or complete)
     if plan.trouble:
         console.print(f"It cannot start: {escape(plan.trouble)}.", style="red")
         return
@@ -359,7 +379,7 @@ def _snapshots_table(snapshots: tuple[LookedAt, ...]) -> Table:
             size(each.raw_bytes),
             time.strftime("%Y-%m-%d %H:%M:%SZ", moment),
             each.digest,
-            escape(each.damage) or "whole",
+            escape(each.damage) or ("without state" if each.of_witness else "whole"),
             style="red" if each.damage else "",
         )
     return table

@@ -14,14 +14,14 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from ..errors import ConfigurationError, UsageError
-from ..local.member_list import STANDBYS, Listed, joiner_file
+from ..local.member_list import STANDBYS, Changed, Listed, joiner_file, plain
 from ..local.show import make_console
 from ..local.survey import ask, at
 from ..node.config.config import MemberConfig, load_config
 from ..node.protocol.membership import MemberRole
-from .control import DONE, REFUSED, UNREACHABLE
+from .control import DONE, REFUSED, UNREACHABLE, Answered
 from .member_answers import ask_for_change, ask_for_list, tell
-from .member_show import render
+from .member_show import render, summary
 from .member_wait import wait_for
 from .params import Addresses, AsJson, parse_address
 
@@ -58,9 +58,13 @@ async def list_members(*, connect: Addresses = _HERE, as_json: AsJson = False) -
         as_json: Print the leader's answer, for programs.
     """
     answered, listed = await ask_for_list(connect)
-    if listed is None or as_json:
+    if listed is None:
         return tell(answered, connect, as_json=as_json)
-    render(listed, connect, make_console())
+    if as_json:
+        whole = attrs.evolve(answered, words=summary(listed))
+        print(whole.as_json(**plain(listed)))
+    else:
+        render(listed, connect, make_console())
     return DONE
 
 
@@ -104,7 +108,8 @@ async def add(
     """
     entry = _entry(host, port, client_port, redirect_port, priority=priority)
     words = _words(entry, role, None, even=even, if_version=if_version)
-    return await _give_seat(entry, words, out, connect, wait=wait, as_json=as_json)
+    request = _Request("add", connect, as_json, wait)
+    return await _give_seat(request, entry, words, out)
 
 
 @member.command(help_epilogue="")
@@ -141,26 +146,23 @@ async def replace(
             answers is asked. 127.0.0.1:7000 if left out.
         as_json: Print the leader's answer, for programs. The file is printed only with --out.
     """
-    answered, listed = await ask_for_list(connect)
-    answered = attrs.evolve(answered, request=f"member replace {member_id}")
+    request = _Request(f"replace {member_id}", connect, as_json, wait, replaced=member_id)
+    answered, listed = await ask_for_list(connect, request.words)
     if listed is None:
         return tell(answered, connect, as_json=as_json)
     old = listed.member(member_id)
     if (why_not := _why_not_replaced(listed, member_id, port, client_port)) is not None:
-        refused = attrs.evolve(answered, status=REFUSED, words=why_not)
-        return tell(refused, connect, as_json=as_json)
+        return request.refuse(answered, why_not)
     known = (old.member_port, old.client_port, old.redirect_port) if old else (0, 0, 0)
     given = (port, client_port, redirect_port)
     ports = [usual if one is None else one for one, usual in zip(given, known, strict=True)]
     entry = _entry(host, *ports, priority=old.priority if old else 0)
     if old is not None and _listens(entry) == (old.host.lower(), *known):
         same = f"address: member {member_id} itself is at this host and these ports"
-        return tell(attrs.evolve(answered, status=REFUSED, words=same), connect, as_json=as_json)
+        return request.refuse(answered, same)
     role = old.role if old and old.role is MemberRole.WITNESS else MemberRole.VOTER
     words = _words(entry, role.value, member_id, even=False, if_version=if_version)
-    return await _give_seat(
-        entry, words, out, connect, wait=wait, replaced=member_id, as_json=as_json
-    )
+    return await _give_seat(request, entry, words, out, asking=answered.connect)
 
 
 @member.command(help_epilogue="")
@@ -186,11 +188,10 @@ async def promote(
         as_json: Print the leader's answer, for programs.
     """
     words = ["promote", str(member_id), *["even"] * even, *_if(if_version)]
-    answered, _ = await ask_for_change(connect, *words)
-    status = tell(answered, connect, as_json=as_json)
-    if status == DONE and wait:
-        return await wait_for(connect, member_id)
-    return status
+    request = _Request(f"promote {member_id}", connect, as_json, wait)
+    answered, changed = await ask_for_change(connect, request.words, *words)
+    status = tell(answered, connect, as_json=as_json, changed=changed)
+    return await request.wait_until_done(answered, changed) if changed else status
 
 
 @member.command(help_epilogue="")
@@ -211,8 +212,9 @@ async def demote(
             answers is asked. 127.0.0.1:7000 if left out.
         as_json: Print the leader's answer, for programs.
     """
-    answered, _ = await ask_for_change(connect, "demote", str(member_id), *_if(if_version))
-    return tell(answered, connect, as_json=as_json)
+    request, words = f"demote {member_id}", ("demote", str(member_id), *_if(if_version))
+    answered, changed = await ask_for_change(connect, request, *words)
+    return tell(answered, connect, as_json=as_json, changed=changed)
 
 
 @member.command(help_epilogue="")
@@ -233,13 +235,14 @@ async def remove(
             answers is asked. 127.0.0.1:7000 if left out.
         as_json: Print the leader's answer, for programs.
     """
-    answered, listed = await ask_for_list(connect)
+    request = f"remove {member_id}"
+    answered, listed = await ask_for_list(connect, request)
     if listed is None:
-        failed = attrs.evolve(answered, request=f"member remove {member_id}")
-        return tell(failed, connect, as_json=as_json)
+        return tell(answered, connect, as_json=as_json)
     words = ("remove", str(member_id), *_if(if_version))
-    answered, _ = await ask_for_change(_without(listed, member_id, connect), *words)
-    return tell(answered, connect, as_json=as_json)
+    stay = _without(listed, member_id, answered.connect)
+    answered, changed = await ask_for_change(stay, request, *words)
+    return tell(answered, connect, as_json=as_json, changed=changed)
 
 
 @member.command(help_epilogue="")
@@ -279,8 +282,9 @@ async def move(
             f"member {member_id}: expected --host, --port, --client-port or --redirect-port"
         )
     _entry(host or "host", port or 1, client_port or 1, redirect_port or 0)
-    answered, _ = await ask_for_change(connect, "move", str(member_id), *words, *_if(if_version))
-    return tell(answered, connect, as_json=as_json)
+    request, words = f"move {member_id}", ["move", str(member_id), *words, *_if(if_version)]
+    answered, changed = await ask_for_change(connect, request, *words)
+    return tell(answered, connect, as_json=as_json, changed=changed)
 
 
 def _without(listed: Listed, member_id: int, connect: Addresses) -> Addresses:
@@ -307,12 +311,23 @@ def _entry(
     Raises:
         UsageError: no member can have it.
     """
+    # Words of a control request are ASCII. A file may have such a host all the same.
+    if not host.isascii():
+        raise UsageError(f'address: host = "{host}": expected ASCII{_in_ascii(host)}')
     try:
         return MemberConfig(
             0, host, port, client_port, priority=priority, redirect_port=redirect_port
         )
     except ConfigurationError as error:
         raise UsageError(str(error)) from error
+
+
+def _in_ascii(host: str) -> str:
+    """Return how the name of a host is written in the DNS; empty if it can't be one."""
+    try:
+        return f", such as {host.encode('idna').decode()}"
+    except UnicodeError:
+        return ""
 
 
 def _words(
@@ -357,38 +372,74 @@ def _why_not_replaced(
     return None
 
 
+@attrs.frozen
+class _Request:
+    """A command that an operator has typed, and how it is to be answered.
+
+    Args:
+        words: the command, as it was typed behind ``quorate member``.
+        connect: where the operator asks.
+        as_json: for programs.
+        wait: stay until the member is what it is to become.
+        replaced: the member that has to be gone then, too.
+    """
+
+    words: str
+    connect: Addresses
+    as_json: bool
+    wait: bool
+    replaced: int | None = None
+
+    def refuse(self, answered: Answered, words: str) -> int:
+        """Print why it can't be done, without asking the leader; return the exit status."""
+        refused = attrs.evolve(answered, status=REFUSED, words=words)
+        return tell(refused, self.connect, as_json=self.as_json)
+
+    async def wait_until_done(self, answered: Answered, changed: Changed) -> int:
+        """Wait for the member, if that is wanted; return the exit status."""
+        if not self.wait:
+            return answered.status
+        done = await wait_for(answered.connect, changed.member, replaced=self.replaced)
+        if self.as_json:
+            after = attrs.evolve(answered, status=done.status, words=done.words)
+            tell(
+                after,
+                self.connect,
+                as_json=True,
+                changed=attrs.evolve(changed, version=done.version),
+            )
+        return done.status
+
+
 async def _give_seat(
+    request: _Request,
     entry: MemberConfig,
     words: Sequence[str],
     out: Path | None,
-    connect: Addresses,
-    *,
-    wait: bool,
-    as_json: bool,
-    replaced: int | None = None,
+    asking: Addresses = (),
 ) -> int:
     """Ask for a seat, and print or write the file of the member that gets it."""
     _check_out(out, entry)
-    answered, changed = await ask_for_change(connect, *words)
-    if changed is None:
-        return tell(answered, connect, as_json=as_json)
-    if as_json:
-        print(answered.words, flush=True)
+    answered, changed = await ask_for_change(asking or request.connect, request.words, *words)
+    if changed is None or request.as_json:
+        tell(answered, request.connect, as_json=request.as_json, changed=changed)
     else:  # Standard output is for the file, so that it can be redirected.
         print(changed.done, file=sys.stderr)
-    if out is not None or not as_json:
-        answered, listed = await ask_for_list(connect)
+    if changed is None:
+        return answered.status
+    if out is not None or not request.as_json:
+        asked, listed = await ask_for_list(answered.connect, request.words)
         if listed is None:
-            return tell(answered, connect, as_json=False)
-        if not await _hand_out_file(listed, changed.member, out, connect):
+            return tell(asked, request.connect, as_json=False)
+        text = await _file_of(listed, changed.member, answered.connect)
+        if text is None:
             return UNREACHABLE
-    return await wait_for(connect, changed.member, replaced=replaced) if wait else DONE
+        _write(text, out, as_json=request.as_json)
+    return await request.wait_until_done(answered, changed)
 
 
-async def _hand_out_file(
-    listed: Listed, member_id: int, out: Path | None, connect: Addresses
-) -> bool:
-    """Print or write the file of a new member; return whether that was possible."""
+async def _file_of(listed: Listed, member_id: int, connect: Addresses) -> str | None:
+    """Return the file of a new member; None, and print why, if that is not possible."""
     addresses = [parse_address(text) for text in connect]
     for address in (*addresses, *(each.address for each in listed.members if each.live)):
         said = (await ask(address)).status
@@ -396,12 +447,11 @@ async def _hand_out_file(
             break
     else:
         print("No member says the name of the cluster: repeat the command.", file=sys.stderr)
-        return False
+        return None
     if listed.member(member_id) is None:
         print(f"Member {member_id} was removed again, by another request.", file=sys.stderr)
-        return False
-    _write(joiner_file(said.cluster, listed, member_id, Path()), out)
-    return True
+        return None
+    return joiner_file(said.cluster, listed, member_id, Path())
 
 
 def _check_out(out: Path | None, entry: MemberConfig) -> None:
@@ -425,10 +475,15 @@ def _listens(entry: MemberConfig) -> tuple[str, int, int, int]:
     return entry.host.lower(), entry.member_port, entry.client_port, entry.redirect_port
 
 
-def _write(text: str, out: Path | None) -> None:
+def _write(text: str, out: Path | None, *, as_json: bool) -> None:
     if out is None:
         print(text, end="", flush=True)
         return
     if not out.exists():  # else it is the same, see above
         out.write_text(text, encoding="utf-8")
-    print(f"Its file is {out}. Start it with an empty directory: quorate run {out}", flush=True)
+    print(
+        f"Its file is {out}. Put it into an empty directory on the machine of the new member, and "
+        "start it there: quorate run node.toml",
+        file=sys.stderr if as_json else sys.stdout,
+        flush=True,
+    )

@@ -15,7 +15,7 @@ from ..transport import Address
 from .member_answers import command
 from .params import Addresses
 
-__all__ = ["advice", "render"]
+__all__ = ["advice", "render", "summary"]
 
 _SPARE: Final = ("members", "behind")
 
@@ -31,7 +31,7 @@ def render(listed: Listed, connect: Addresses, console: Console) -> None:
         table.add_row(*map(escape, _row(listed, each)), style=_style(listed, each))
     print_table(console, table, spare=_SPARE)
     console.print()
-    console.print(_summary(listed), style="green" if not listed.joint else "")
+    console.print(summary(listed), style="green" if not listed.joint else "")
     for words in advice(listed, connect):
         console.print(escape(words), soft_wrap=True)
 
@@ -68,7 +68,8 @@ def _style(listed: Listed, each: ListedMember) -> str:
     return "bold" if each.member_id == listed.leader else ""
 
 
-def _summary(listed: Listed) -> str:
+def summary(listed: Listed) -> str:
+    """Return in a sentence who leads, and how many members there are of each kind."""
     states = ["voter" if each.votes else each.state for each in listed.members]
     of = {state: [each for each in states if each == state] for state in _STATES}
     counts = [counted(len(those), *_STATES[state]) for state, those in of.items() if those]
@@ -91,7 +92,10 @@ def advice(listed: Listed, connect: Addresses) -> Iterator[str]:
     """Yield why members wait, and the command that replaces a member that is gone."""
     for each in listed.members:
         if word := _waits(listed, each):
-            yield f"Member {each.member_id} waits: {word}. {why_waiting(word, each.member_id)}"
+            promote = f"promote {each.member_id}"
+            why = why_waiting(word, each.member_id)
+            why = why.replace(f"quorate member {promote}", command(promote, connect))
+            yield f"Member {each.member_id} waits: {word}. {why}"
         elif not each.live and (each.votes or each.state == "standby"):
             yield from _of_gone(listed, each, connect)
 

@@ -22,7 +22,7 @@ from ..node.requests.status import MemberAddress
 from .control import DONE, REFUSED, ask
 from .params import Addresses, parse_address
 
-__all__ = ["wait_for"]
+__all__ = ["Waited", "wait_for"]
 
 LOOK_SECONDS: Final = 1.0
 """Pause between two looks. If smaller, the leader answers more of them. If larger, a short change
@@ -39,7 +39,16 @@ _SAMPLES: Final = 10
 _LONG_STANDBY: Final = 1 << 20
 
 
-async def wait_for(connect: Addresses, member_id: int, *, replaced: int | None = None) -> int:
+@attrs.frozen
+class Waited:
+    """How the waiting for a member has ended: exit status, words, version of the configuration."""
+
+    status: int
+    words: str
+    version: int
+
+
+async def wait_for(connect: Addresses, member_id: int, *, replaced: int | None = None) -> Waited:
     """Show a member's progress until it is a voter, or a standby that follows.
 
     Args:
@@ -48,7 +57,7 @@ async def wait_for(connect: Addresses, member_id: int, *, replaced: int | None =
         replaced: the member that has to be gone, too.
 
     Returns:
-        The exit status: done, or refused if it has lost its seat.
+        How it ended: done, or refused if it has lost its seat.
     """
     began = trio.current_time()
     addresses = [parse_address(text) for text in connect]
@@ -63,11 +72,11 @@ async def wait_for(connect: Addresses, member_id: int, *, replaced: int | None =
             addresses = list(dict.fromkeys([*addresses[: len(connect)], *more]))
             seen = listed.member(member_id)
             if seen is None:
-                progress.end(f"Member {member_id} has no seat any more: it was removed.")
-                return REFUSED
+                words = f"Member {member_id} has no seat any more: it was removed."
+                return progress.end(Waited(REFUSED, words, listed.version))
             if (done := _done(listed, seen, replaced)) is not None:
-                progress.end(f"{done}, after {span(trio.current_time() - began)}.")
-                return DONE
+                words = f"{done}, after {span(trio.current_time() - began)}."
+                return progress.end(Waited(DONE, words, listed.version))
             progress.show(listed, seen, await _snapshot_of(seen, progress))
         await trio.sleep(LOOK_SECONDS)
 
@@ -147,7 +156,7 @@ class _Progress:
             snapshot: what it does with a snapshot, empty if nothing.
         """
         now = trio.current_time()
-        word = seen.waits or ("joint" if listed.joint else "soon")
+        word = seen.waits or ("the voters change now" if listed.joint else "it is ready")
         meaning = why_waiting(word, seen.member_id)
         self._explain(word, f"{self._name} waits: {word}. {meaning}" if meaning else "")
         self._samples.append(_Sample(now, seen.match or 0, seen.behind or 0))
@@ -158,9 +167,10 @@ class _Progress:
             print(text, file=sys.stderr, flush=True)
             self._printed = now
 
-    def end(self, text: str) -> None:
-        """Print how it ended."""
-        self._print(text)
+    def end(self, waited: Waited) -> Waited:
+        """Print how it ended, and return that."""
+        self._print(waited.words)
+        return waited
 
     def _explain(self, word: str, text: str) -> None:
         if word == self._word:

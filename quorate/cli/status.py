@@ -7,10 +7,12 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from ..local.member_list import ListedMember
 from ..local.show import make_console, print_table
-from ..local.survey import SETTLED, Answer, Survey, Verdict, ask, at, survey
+from ..local.survey import SETTLED, Answer, Survey, Verdict, ask, at, survey, with_list
 from ..local.words import age, counted, size
 from ..node.requests.status import NodeStatus
+from .member_answers import command
 from .params import Address, Addresses, AsJson, parse_address
 
 __all__ = ["is_leader", "render", "status"]
@@ -21,6 +23,8 @@ _SPARE: Final = ("applied", "appended", "last heard", "election", "committed", "
 async def status(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
     """Ask every member for its status, and show the answers side by side.
 
+    Members that join are named below, with the word for what they wait for.
+
     Exit status: 0 - every member answers, one leads, and all agree on it; 1 - otherwise; 2 - no
     member can be reached.
 
@@ -29,16 +33,22 @@ async def status(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = 
             several times: the first one that answers is asked. 127.0.0.1:7000 if left out.
         as_json: Print the whole answers, for programs.
     """
-    seen = await survey([parse_address(text) for text in connect])
+    seen = await with_list(await survey([parse_address(text) for text in connect]))
     if as_json:
         print(seen.as_json())
     else:
-        render(seen, make_console())
+        render(seen, make_console(), connect)
     return int(seen.verdict)
 
 
-def render(seen: Survey, console: Console) -> None:
-    """Print the rows and the verdict."""
+def render(seen: Survey, console: Console, connect: Addresses = ()) -> None:
+    """Print the rows, the verdict, and where to read more.
+
+    Args:
+        seen: all answers.
+        console: prints it.
+        connect: where the operator asks, for the command that is shown.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("member", "listens at", "role", "election", "term"):
         table.add_column(name)
@@ -52,8 +62,16 @@ def render(seen: Survey, console: Console) -> None:
     console.print()
     if seen.verdict is Verdict.AGREED:
         console.print(_summary(seen), style="green")
+    elif seen.leader is not None and seen.spare >= 0:
+        console.print(_summary(seen))
     for problem in seen.problems:
         console.print(problem, style="red")
+    for one in seen.joining:
+        console.print(_joins(one))
+    gone = any(answer.status is None for answer in seen.answers)
+    if seen.leader is not None and (gone or seen.joining):
+        words = command("list", connect)
+        console.print(f"What each of them waits for, and what to do: {words}", soft_wrap=True)
 
 
 def _row(seen: Survey, answer: Answer) -> list[str]:
@@ -113,16 +131,26 @@ def _heard(seen: Survey, member_id: int) -> str:
     return "not yet" if seen.leader else "-"  # a leader counts from the start of its term
 
 
+def _joins(one: ListedMember) -> str:
+    """Say that a member joins, and what it waits for."""
+    place = "" if one.replaces is None else f" in the place of member {one.replaces}"
+    waits = f": {one.waits}" if one.waits else ""
+    behind = f", {size(one.behind)} behind" if one.behind else ""
+    return f"Member {one.member_id} joins as a {one.role.value}{place}{waits}{behind}."
+
+
 def _summary(seen: Survey) -> str:
     leader = seen.leader
     assert leader is not None
     spare = f"{seen.spare} more can be lost" if seen.spare else "none can be lost"
     count = len(seen.answers) - len(seen.voters)
     standbys = f" and {counted(count, 'standby', 'standbys')}" if count else ""
-    voters = len(seen.voters)
+    voters = seen.electorate
     everyone = f"all {voters} members{standbys} agree"
     if voters == 1:
         everyone = f"it is the only voter{standbys}"
+    elif seen.verdict is not Verdict.AGREED:
+        everyone = f"{len(seen.voting)} of {voters} voters answer"
     return (
         f'Cluster "{leader.cluster}": member {leader.member_id} leads term {leader.term}; '
         f"{everyone}, {spare}."

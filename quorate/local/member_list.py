@@ -29,7 +29,9 @@ __all__ = [
     "decode_list_untrusted",
     "joiner_file",
     "meaning_of",
+    "plain",
     "why_waiting",
+    "word_of",
 ]
 
 MEANINGS: Final = {
@@ -74,7 +76,7 @@ MEANINGS: Final = {
     ),
     "role": (
         "The change does not fit what the member is now. `quorate member list` shows what each "
-        "member is."
+        "member is. A witness that joins waits until enough members with tables have joined."
     ),
     "not-claimed": (
         "The leader does not reach its process. Start it with its file: `quorate run node.toml`. "
@@ -255,9 +257,20 @@ def _decode_untrusted(answer: Reply | str, kind: type[_T]) -> _T:
         raise ValueError(f"no answer of a leader about members: {answer!r:.80}") from error
 
 
+def plain(listed: Listed) -> dict[str, Any]:
+    """Return a list for programs: as the leader sent it."""
+    return cast("dict[str, Any]", cattrs.unstructure(listed))
+
+
+def word_of(words: str) -> str:
+    """Return the word with which a refusal begins; empty if it is none of `MEANINGS`."""
+    word = words.partition(":")[0].strip()
+    return word if word in MEANINGS else ""
+
+
 def meaning_of(words: str) -> str:
     """Return what a word means with which a refusal begins; empty if none is known."""
-    return MEANINGS.get(words.partition(":")[0].strip(), "")
+    return MEANINGS.get(word_of(words), "")
 
 
 def why_waiting(word: str, member_id: int) -> str:

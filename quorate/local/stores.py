@@ -2,17 +2,30 @@
 
 from pathlib import Path
 
-from ..errors import StoreMismatchError
+from ..errors import StorageError, StoreMismatchError
 from ..storage.lmdb.environment import translating_errors
 from ..storage.lmdb.file_check import DATA_FILE
+from ..storage.log.readonly import open_readonly
 from ..storage.rows.identity import Identity
+from ..storage.rows.voting_status import VotingRight
 
-__all__ = ["has_store", "store_of", "whose"]
+__all__ = ["has_store", "store_of", "was_removed", "whose"]
 
 
 def has_store(directory: Path) -> bool:
     """Say whether a member has a recording in its directory."""
     return (directory / "log" / DATA_FILE).exists()
+
+
+def was_removed(directory: Path) -> bool:
+    """Say whether a member knows that it was removed from its cluster."""
+    if not has_store(directory):
+        return False
+    try:
+        with open_readonly(directory / "log") as store:
+            return store.recorded.voting_status.kind is VotingRight.REMOVED
+    except StorageError:  # its start says what is wrong with it
+        return False
 
 
 def store_of(directory: Path) -> Path:

@@ -15,6 +15,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import attrs
@@ -26,6 +27,7 @@ from ..errors import QuorateError
 from ..node.clocks import MAX_SKEW_MS
 from ..node.requests.status import MemberAddress, NodeStatus
 from ..transport import Address
+from .member_list import Listed, ListedMember, decode_list_untrusted
 from .words import age
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "in_words",
     "survey",
     "until",
+    "with_list",
 ]
 
 SETTLED: Final = "CLOSED"
@@ -155,9 +158,15 @@ def in_words(trouble: BaseException) -> str:
 
 @attrs.frozen
 class Survey:
-    """The answers of all members, in ascending order of their ids."""
+    """The answers of all members, in ascending order of their ids.
+
+    Args:
+        answers: of the members that clients may use.
+        listed: the leader's list of all members, None if it was not asked.
+    """
 
     answers: tuple[Answer, ...]
+    listed: Listed | None = None
 
     @property
     def said(self) -> list[NodeStatus]:
@@ -188,9 +197,23 @@ class Survey:
         return [answer for answer in self.answers if not answer.address.standby]
 
     @property
+    def electorate(self) -> int:
+        """How many voters there are, by the newest configuration that a member reports."""
+        # Of a voter that lost its store there may be no answer: its successor is not listed yet.
+        newest = max(self.said, key=lambda status: status.config_version, default=None)
+        if newest is not None and newest.config_version:
+            return len(newest.voters)
+        return len(self.voters)
+
+    @property
     def needed(self) -> int:
         """How many voters a write needs."""
-        return len(self.voters) // 2 + 1
+        return self.electorate // 2 + 1
+
+    @property
+    def joining(self) -> list[ListedMember]:
+        """The members that are to become voters, and are none yet."""
+        return [one for one in self.listed.members if one.state == "joining"] if self.listed else []
 
     @property
     def voting(self) -> list[NodeStatus]:
@@ -217,7 +240,7 @@ class Survey:
             if not answer.status
         ]
         if self.said and self.spare < 0 and not self.is_unfounded:
-            have = f"{len(self.voting)} of {len(self.voters)}"
+            have = f"{len(self.voting)} of {self.electorate}"
             found.append(f"{have} voters answer; writes need {self.needed}.")
         leaders = [status for status in self.said if status.role == "leader"]
         if not leaders and self.said and not self.is_unfounded:
@@ -279,12 +302,25 @@ class Survey:
             {
                 "verdict": self.verdict.name.lower(),
                 "leader_id": self.leader.member_id if self.leader else None,
+                "version": self.leader.config_version if self.leader else None,
                 "spare_members": self.spare,
                 "problems": self.problems,
                 "members": [_plain(answer) for answer in self.answers],
+                "joining": [_plain_joining(one) for one in self.joining],
             },
             indent=2,
         )
+
+
+def _plain_joining(one: ListedMember) -> dict[str, object]:
+    plain: dict[str, object] = {"member_id": one.member_id, "role": one.role.value}
+    plain |= {"host": one.host, "client_port": one.client_port, "member_port": one.member_port}
+    return plain | {
+        "replaces": one.replaces,
+        "live": one.live,
+        "behind": one.behind,
+        "waits": one.waits,
+    }
 
 
 def _plain(answer: Answer) -> dict[str, object]:
@@ -343,6 +379,19 @@ async def survey(addresses: Sequence[MemberAddress]) -> Survey:
             return Survey(_sorted([first, *await _ask_all(others)]))
         firsts.append(first)
     return Survey(tuple(firsts))
+
+
+async def with_list(seen: Survey) -> Survey:
+    """Add the leader's list of all members, unless no member ever changed or it does not answer."""
+    leader = next((one.address for one in seen.answers if one.status is seen.leader), None)
+    # Before the first change all members are voters or standbys, and each has a row.
+    if leader is None or seen.leader is None or not seen.leader.config_version:
+        return seen
+    with trio.move_on_after(ANSWER_SECONDS), suppress(OSError, RespError, ValueError):
+        async with open_resp(leader.host, leader.client_port) as client:
+            answer = await client.call("QUORATE.CONTROL", "member", "list")
+            return attrs.evolve(seen, listed=decode_list_untrusted(answer))
+    return seen
 
 
 async def _ask_all(addresses: Sequence[MemberAddress]) -> list[Answer]:

@@ -47,6 +47,7 @@ class LookedAt:
         raw_bytes: unpacked.
         digest: equal for equal states.
         damage: what is wrong with it, empty if it is whole.
+        of_witness: it is that of a witness, and has only the position.
     """
 
     row: SnapshotRow
@@ -54,6 +55,7 @@ class LookedAt:
     raw_bytes: int = 0
     digest: str = ""
     damage: str = ""
+    of_witness: bool = False
 
 
 @attrs.frozen
@@ -87,11 +89,17 @@ class RecoveryPlan:
     trouble: str = ""
 
 
-def plan_recovery(directory: Path) -> RecoveryPlan:
+def plan_recovery(directory: Path, *, witness: bool = False) -> RecoveryPlan:
     """Work out what the next start of the member in `directory` will do; changes nothing.
+
+    A witness loads and replays nothing: it has no tables, and its snapshots have no state.
 
     This is for a member with the key-value store. A service that keeps nothing on disk always
     begins with the newest snapshot.
+
+    Args:
+        directory: of the member.
+        witness: the member is a witness.
 
     Raises:
         StorageError: its log can't be read.
@@ -104,13 +112,15 @@ def plan_recovery(directory: Path) -> RecoveryPlan:
     except StorageError as error:
         damage = str(error)
     folder = SnapshotFolder(directory / "snapshots")
-    looked_at = tuple(_look(folder, row) for row in reversed(recorded.snapshots))
+    looked_at = tuple(_look(folder, row, witness) for row in reversed(recorded.snapshots))
     damaged = {each.row for each in looked_at if each.damage}
     start = recorded.start_position
     wanted = candidates(position, start, recorded.snapshots)
     load = next((row for row in wanted if row not in damaged), None)
-    trouble = ""
-    if load is None and position < start:
+    trouble, replay_from = "", position if load is None else load.position
+    if witness:
+        position, damage, load, replay_from = 0, "", None, recorded.append_position
+    elif load is None and position < start:
         trouble = (
             f"the tables are at {position}, the log begins at {start}, and no snapshot is whole: "
             "the member will wait for a snapshot from another member"
@@ -125,16 +135,18 @@ def plan_recovery(directory: Path) -> RecoveryPlan:
         tables_damage=damage,
         snapshots=looked_at,
         load=load,
-        replay_from=position if load is None else load.position,
+        replay_from=replay_from,
         trouble=trouble,
     )
 
 
-def _look(folder: SnapshotFolder, row: SnapshotRow) -> LookedAt:
+def _look(folder: SnapshotFolder, row: SnapshotRow, witness: bool) -> LookedAt:  # noqa: FBT001
     try:
         summary = folder.check(row)
     except StorageError as error:
         return LookedAt(row, damage=str(error))
     if summary.head.service == NO_STATE:
-        return LookedAt(row, damage="it is of a witness, which keeps no state")
+        # In place of the tables of any other member, it would lose all keys.
+        damage = "" if witness else "it is of a witness, which keeps no state"
+        return LookedAt(row, summary.file_bytes, damage=damage, of_witness=True)
     return LookedAt(row, summary.file_bytes, summary.raw_bytes, summary.digest)

@@ -12,6 +12,8 @@ import pytest
 import trio
 
 from quorate.cli.app import EX_CONFIG, EX_USAGE, run
+from quorate.local.cluster import HOST
+from quorate.node.config.config import MemberConfig, NodeConfig
 from quorate.node.leader.term_event import TermEvent, encode_term_event
 from quorate.storage import Entry, EntryKind, Store, encode_batch
 from quorate.storage.tables.tables import Tables
@@ -78,6 +80,20 @@ def test_describe_as_json_holds_everything(
     assert found["identity"]["cluster"] == "orders"
     assert found["batches"] == BATCHES
     assert found["terms"][0]["opened"] == attrs.asdict(EVENT)
+
+
+def test_the_plan_of_a_witness_says_what_it_keeps(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = tuple(MemberConfig(n, HOST, 100 + n, 200 + n, witness=n == 2) for n in range(3))
+    (directory / "node.toml").write_text(NodeConfig("orders", 2, Path(), members).to_toml())
+    assert run(["log", "recovery-plan", str(directory)]) == 0
+    text = capsys.readouterr().out
+    assert "none, it is a witness" in text
+    assert "A witness keeps the log, and no keys" in text
+    assert run(["log", "recovery-plan", str(directory), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["replay_from"] == found["append_position"]
 
 
 def test_verify_of_a_sound_recording_succeeds(

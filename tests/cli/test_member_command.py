@@ -47,6 +47,8 @@ class FakeLeader(FakeStore):
             said = status_of(1, snapshot_activity=self.activity)
             status: dict[str, object] = attrs.asdict(said)
             return _bulk(json.dumps(status | {"topology": {"members": []}}))
+        if command[0] == b"PING":
+            return b"+PONG\r\n"
         words = b" ".join(command[1:]).decode()
         self.asked.append(words)
         if words == "member list":
@@ -123,12 +125,13 @@ async def test_a_new_member_gets_its_file_where_it_is_wanted(tmp_path: Path) -> 
     file = tmp_path / "node.toml"
     status, out, _ = await typed(leader, "add", *NEW, "--out", str(file), "--json")
     assert status == 0
-    assert json.loads(out.splitlines()[0]) == DONE
+    said = {"request": "member add", "outcome": "done", "words": DONE["done"]}
+    assert json.loads(out) == said | {"version": 8, "member": 4}
     assert load_config(file).member_id == 4
     written = file.read_text()
     status, out, _ = await typed(leader, "add", *NEW, "--out", str(file))
     assert (status, file.read_text()) == (0, written)  # a command may be repeated
-    assert out == f"Its file is {file}. Start it with an empty directory: quorate run {file}\n"
+    assert out.startswith(f"Its file is {file}. Put it into an empty directory on the machine of ")
 
 
 @pytest.mark.parametrize("name", ["other.toml", "words.toml", "nowhere/node.toml"])
@@ -147,6 +150,11 @@ async def test_a_file_of_another_member_is_never_overwritten(tmp_path: Path, nam
     [
         (("add", "--host", "a b", "--port", "1", "--client-port", "2"), 'host = "a b": expected'),
         (("add", "--host", "a", "--port", "0", "--client-port", "2"), "member_port = 0: expected"),
+        (
+            ("add", "--host", "bücher", "--port", "1", "--client-port", "2"),
+            'address: host = "bücher": expected ASCII, such as xn--bcher-kva',
+        ),
+        (("move", "2", "--host", "é" * 70), "expected ASCII\n"),
         (("move", "2"), "expected --host, --port, --client-port or --redirect-port"),
         (("move", "2", "--port", "70000"), "member_port = 70000: expected a port number"),
     ],
@@ -165,8 +173,8 @@ async def test_a_refusal_is_explained(word: str) -> None:
     assert (status, out) == (1, "")
     assert err == f"{word}: it can't be now\n{MEANINGS[word]}\n"
     status, out, _ = await typed(leader, "remove", "1", "--json")
-    found = json.loads(out)
-    assert (status, found["outcome"], found["words"]) == (1, "refused", f"{word}: it can't be now")
+    said = {"request": "member remove 1", "outcome": "refused", "word": word}
+    assert (status, json.loads(out)) == (1, said | {"words": f"{word}: it can't be now"})
 
 
 async def test_a_member_is_replaced_only_if_that_makes_sense() -> None:
@@ -200,6 +208,40 @@ async def test_a_member_that_leaves_is_not_the_one_that_is_asked() -> None:
     assert (leader.asked, other.asked) == (["member list"], ["member remove 1"])
 
 
+async def test_a_silent_member_is_named_once() -> None:
+    leader = FakeLeader(answer(seat(0), seat(1), seat(4, **JOINING)))
+    async with asking(leader) as (connect,):
+        words = ("add", *NEW, "--connect", f"{HOST}:1", "--connect", connect)
+        done = await trio.to_thread.run_sync(partial(quorate, "member", *words))
+    assert done.returncode == 0
+    assert done.stderr.count(f"{HOST}:1: ") == 1
+
+
+async def test_a_member_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate.cli.control.ANSWER_SECONDS", 0.1)
+    listening = await trio.open_tcp_listeners(0, host=HOST)
+    port = listening[0].socket.getsockname()[1]
+    async with asking(FakeLeader()) as (connect,):
+        words = ("list", "--connect", f"{HOST}:{port}", "--connect", connect)
+        done = await trio.to_thread.run_sync(partial(quorate, "member", *words))
+    assert done.returncode == 0
+    assert done.stderr == f"{HOST}:{port}: connection timed out\n"
+    await listening[0].aclose()
+
+
+async def test_the_end_of_waiting_has_an_object_of_its_own(tmp_path: Path) -> None:
+    new = {"host": "10.0.0.9"}
+    joining = answer(seat(0), seat(1), seat(2), seat(4, **JOINING | new | {"replaces": 2}))
+    leader = FakeLeader(joining, joining, answer(seat(0), seat(1), seat(4, **new), version=10))
+    words = ("replace", "2", "--host", "10.0.0.9", "--out", str(tmp_path / "n"), "--wait", "--json")
+    status, out, _ = await typed(leader, *words)
+    first, last = map(json.loads, out.splitlines())
+    assert status == 0
+    assert (first["request"], first["outcome"], first["version"]) == ("member replace 2", "done", 8)
+    assert (last["request"], last["outcome"], last["version"]) == ("member replace 2", "done", 10)
+    assert last["words"].startswith("Member 4 is a voter in the place of member 2, after ")
+
+
 async def test_an_unknown_outcome_and_a_missing_leader_have_their_own_status() -> None:
     status, _, err = await typed(FakeLeader(change="UNKNOWN may be done"), "remove", "1")
     assert status == 2
@@ -224,7 +266,10 @@ async def test_the_list_is_printed_as_a_table_and_for_programs() -> None:
     assert out.splitlines()[0].split() == ["id", "state", "clients", "members", "live", *WIDE]
     assert out.splitlines()[2].split()[:4] == ["1", "voter,", "leads", "10.0.0.2:7000"]
     status, out, _ = await typed(leader, "list", "--json")
-    assert json.loads(out) == answer()
+    found = json.loads(out)
+    assert (found.pop("request"), found.pop("outcome")) == ("member list", "done")
+    assert found.pop("words") == "Version 7: member 1 leads term 4; 3 voters."
+    assert found == answer()
 
 
 WIDE = ["behind", "waits"]
@@ -276,8 +321,8 @@ def test_a_member_that_is_gone_has_the_command_that_replaces_it() -> None:
     unused = seat(2, live=False, role="spare", state="standby", instance="0" * 16)
     (words,) = advice(listed(seat(1), unused), ())
     assert words == f"Member 2 waits: not-claimed. {MEANINGS['not-claimed']}"
-    (words,) = advice(listed(seat(1), seat(2, state="joining", waits="even")), ())
-    assert words.endswith("allow it: `quorate member promote 2 --even`.")
+    (words,) = advice(listed(seat(1), seat(2, state="joining", waits="even")), ("db1:7000",))
+    assert words.endswith("allow it: `quorate member promote 2 --connect db1:7000 --even`.")
     replaced = listed(seat(1), seat(2, live=False), seat(4, state="joining", replaces=2))
     assert tuple(advice(replaced, ())) == ("Member 2 is not live; member 4 is to replace it.",)
 
@@ -295,8 +340,8 @@ async def waited(
     monkeypatch.setattr(member_wait, "REPEAT_SECONDS", 0.0)
     async with asking(leader) as connect:
         with trio.fail_after(5):
-            status = await member_wait.wait_for(connect, 4, **changes)
-    return status, capsys.readouterr().err.splitlines()
+            waited = await member_wait.wait_for(connect, 4, **changes)
+    return waited.status, capsys.readouterr().err.splitlines()
 
 
 async def test_a_joining_member_is_followed_until_it_votes(
@@ -320,7 +365,7 @@ async def test_a_joining_member_is_followed_until_it_votes(
     assert "Member 4: behind, 8.0 MiB behind" in lines
     (last,) = [line for line in lines if line.startswith("Member 4: behind, 4.0 MiB behind, ")]
     assert "/s, about 0." in last
-    assert "Member 4: joint" in lines
+    assert "Member 4: the voters change now" in lines
     assert lines[-1].startswith("Member 4 is a voter, after ")
 
 

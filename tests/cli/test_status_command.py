@@ -24,8 +24,10 @@ from quorate.local.survey import (
     ask,
     survey,
     until,
+    with_list,
 )
 from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus
+from tests.cli.test_member_list import answer, listed, seat
 
 ADDRESSES = tuple(MemberAddress(n, HOST, 7000 + n) for n in range(3))
 
@@ -82,7 +84,7 @@ AGREED = seen(status_of(0), status_of(1), status_of(2))
 
 def shown(what: Survey, width: int = 160) -> str:
     console = Console(width=width, file=io.StringIO())
-    render(what, console)
+    render(what, console, ("db1:7000",))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -254,6 +256,33 @@ def test_json_holds_every_members_words() -> None:
     assert plain["members"][1]["client_port"] == 7001
 
 
+def joining(*seats: dict[str, object]) -> Survey:
+    leads = status_of(1, config_version=7, voters=(0, 1, 2))
+    return attrs.evolve(seen(status_of(0), leads, status_of(2)), listed=listed(*seats))
+
+
+def test_a_member_that_joins_is_shown_with_what_it_waits_for() -> None:
+    new = {"state": "joining", "waits": "lagging", "behind": 3 << 20, "replaces": 2}
+    found = joining(seat(0), seat(1), seat(2), seat(3, **new))
+    assert found.verdict is Verdict.AGREED
+    text = shown(found)
+    assert "Member 3 joins as a voter in the place of member 2: lagging, 3.0 MiB behind." in text
+    assert "what to do: quorate member list --connect db1:7000" in text
+    (one,) = json.loads(found.as_json())["joining"]
+    assert (one["member_id"], one["waits"], one["replaces"]) == (3, "lagging", 2)
+    assert "quorate member list" not in shown(joining(seat(0), seat(1), seat(2)))
+
+
+def test_how_many_can_be_lost_is_said_although_a_member_is_gone() -> None:
+    gone = seen(status_of(0), status_of(1), None)
+    assert "leads term 4; 2 of 3 voters answer, none can be lost." in shown(gone)
+    # Of five voters only three have an address that clients get.
+    voters = status_of(1, config_version=9, voters=(0, 1, 2, 3, 4))
+    found = seen(status_of(0), voters, status_of(2))
+    assert (found.electorate, found.needed, found.spare) == (5, 3, 0)
+    assert "4 of 5" not in shown(found)
+
+
 async def test_until_returns_the_survey_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     surveys = iter([seen(None, None, None), seen(status_of(0), status_of(1), None), AGREED])
 
@@ -387,3 +416,16 @@ async def test_the_member_that_is_asked_says_where_others_reach_it() -> None:
         found = await survey([attrs.evolve(asked, member_id=-1)])
     ports = {one["member_id"]: one["member_port"] for one in json.loads(found.as_json())["members"]}
     assert ports == {0: 17000, 1: 17001, 2: 17002}
+
+
+async def test_the_leader_is_asked_for_the_members_if_they_have_changed() -> None:
+    found = json.dumps(answer(seat(1), seat(3, state="joining", waits="behind"))).encode()
+    async with serving([b"$%d\r\n%s\r\n" % (len(found), found)]) as (address,):
+        where = attrs.evolve(address, member_id=1)
+        first = Survey((Answer(where, status_of(1)),))
+        assert (await with_list(first)).listed is None
+        changed = Survey((Answer(where, status_of(1, config_version=3)),))
+        assert [one.member_id for one in (await with_list(changed)).joining] == [3]
+        nobody = Survey((Answer(where, None, "connection refused"),))
+        assert (await with_list(nobody)).listed is None
+    assert (await with_list(changed)).listed is None

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from quorate.errors import UnknownOutcomeError
-from quorate.node.leader.reconfiguration import Reconfiguration
-from quorate.node.membership.admission import take_vote
+from quorate.node.leader.members.changes import Changes
+from quorate.node.membership.admission import become_voter
 from quorate.node.protocol.membership import Membership, Seat
 from quorate.simulation import Observer
 from quorate.simulation.ledger import equal, open_ledgers
@@ -96,7 +96,7 @@ async def test_a_store_takes_its_vote_once_although_two_tasks_see_the_claim(
     taken: list[bool] = []
 
     async def take() -> None:
-        taken.append(await take_vote(store, applied))
+        taken.append(await become_voter(store, applied))
 
     async with running(open_store(tmp_path)) as store:
         async with trio.open_nursery() as nursery:
@@ -135,13 +135,13 @@ async def test_a_leader_without_a_successor_is_replaced(
 async def test_a_snapshot_that_was_taken_in_a_change_is_installed_by_a_joiner(
     tmp_path: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, held = Reconfiguration._append, [True]  # pyright: ignore[reportPrivateUsage]
+    append, held = Changes.append, [True]
 
-    def late(self: Reconfiguration, after: Membership) -> None:
+    def late(self: Changes, after: Membership) -> None:
         if after.joint or not (held and self._state.membership.joint):  # pyright: ignore[reportPrivateUsage]
             append(self, after)
 
-    monkeypatch.setattr(Reconfiguration, "_append", late)
+    monkeypatch.setattr(Changes, "append", late)
     observer = Observer([0, 1, 2])
     async with open_ledgers(tmp_path, observer=observer) as world:
         for host in world.hosts.values():

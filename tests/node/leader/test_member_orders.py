@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import RefusedError
-from quorate.node.leader.member_orders import (
+from quorate.node.leader.members.orders import (
     Add,
     Demote,
     ListMembers,

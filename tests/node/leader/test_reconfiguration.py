@@ -11,7 +11,7 @@ import trio
 
 from quorate.errors import RefusedError, RequestError, UnknownOutcomeError
 from quorate.node.leader.leadership import Leadership
-from quorate.node.leader.promotion import MAX_LAG_BYTES
+from quorate.node.leader.members.promotion import MAX_LAG_BYTES
 from quorate.node.protocol.membership import MemberRole
 from quorate.simulation.ledger import Ledger, equal, open_ledgers
 from quorate.transport import AdmissionRequest, AppendFlags, AppendPosition
@@ -117,6 +117,24 @@ async def test_a_vote_is_kept_if_the_rest_would_be_no_quorum(world: World[Ledger
     await refused(world, f"demote {other}", "would-lose-quorum")
     await order(world, f"remove {dead}")
     assert voters(world) == sorted([leader, other])
+
+
+@settled
+async def test_a_new_leader_waits_for_voters_that_are_on_their_way(world: World[Ledger]) -> None:
+    leader = await world.leader()
+    patience = world.hosts[leader].running.state.timeouts.leader_heartbeat_timeout
+
+    def late(sender: int, receiver: int, message: Message) -> bool:
+        return leader not in {sender, receiver} and isinstance(message, AppendPosition)
+
+    # It hands over, and its successor does the rest; there the third member is late.
+    heard_again = world.messages.drop(late)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(order, world, f"remove {leader}")
+        await world.until(lambda: world.leaders() not in ([], [leader]))
+        await trio.sleep(patience / 2)
+        heard_again()
+    assert leader not in voters(world)
 
 
 async def test_at_most_nine_members_vote(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -242,6 +260,41 @@ async def test_an_order_whose_client_has_gone_is_done(world: World[Ledger]) -> N
     await world.until(lambda: out not in world.membership.ids)
 
 
+@settled
+async def test_what_becomes_of_the_one_that_replaces_a_member_is_said(
+    world: World[Ledger],
+) -> None:
+    one, other = world.others(await world.leader())
+    spare = await add(world, "role=spare", start=False)
+    new = await add(world, f"replaces={one}", start=False)
+    answer = await order(world, f"demote {one}")
+    assert answer["done"] == f"member {one} is a standby now; member {new} still replaces it"
+    answer = await order(world, f"remove {one}")
+    successor = f"member {new} was to replace it, and joins all the same"
+    assert answer["done"] == f"member {one} is removed; {successor}"
+    assert (await described(world, new))["replaces"] is None
+    assert (await order(world, f"demote {other}"))["done"] == f"member {other} is a standby now"
+    version = (await order(world, f"demote {spare}"))["version"]
+    assert (await described(world, spare))["role"] == "standby"
+    assert (await order(world, f"demote {spare}"))["version"] == version
+
+
+@settled
+async def test_a_member_that_is_gone_is_not_live_though_nothing_is_written(
+    world: World[Ledger],
+) -> None:
+    member = world.others(await world.leader())[0]
+    standby = await add(world, "role=standby")
+    await world.settled()
+    await trio.sleep(5.0)
+    assert (await described(world, standby))["live"]
+    assert (await described(world, member))["live"]
+    await world.kill(member)
+    await trio.sleep(5.0)
+    assert not (await described(world, member))["live"]
+    assert (await described(world, standby))["live"]
+
+
 # --- why a joiner waits ---------------------------------------------------------------------------
 
 
@@ -338,3 +391,23 @@ async def test_a_demoted_member_keeps_its_store_and_its_promises(world: World[Le
     assert now.instance == world.hosts[member].running.store.identity.instance_id
     assert attrs.evolve(now, role=MemberRole.VOTER).name not in world.membership.voters
     assert world.hosts[member].running.state.votes
+
+
+# --- log that is kept for a member ----------------------------------------------------------------
+
+
+@settled
+async def test_no_log_is_kept_for_a_member_that_is_removed(world: World[Ledger]) -> None:
+    role, leader = leadership(world), await world.leader()
+    member, other = world.others(leader)
+
+    def installs(message: AppendPosition) -> AppendPosition:
+        return attrs.evolve(message, flags=message.flags | AppendFlags.INSTALL)
+
+    for removed, how in ((member, "remove"), (other, "demote")):
+        undo = change_reports(world, leader, role, installs, of=removed)
+        held = world.hosts[leader].running.snapshots.held
+        await world.until(partial(held.__contains__, removed))
+        undo()
+        await order(world, f"{how} {removed}")
+        assert removed not in held

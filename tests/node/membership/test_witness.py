@@ -18,6 +18,7 @@ from quorate.node.state_machine.witness import LEAST_KEPT, WitnessService
 from quorate.simulation import Observer
 from quorate.simulation.ledger import Ledger, equal, open_ledgers
 from quorate.storage import NO_STATE, SnapshotReader, verify
+from quorate.storage.tools.recovery_plan import plan_recovery
 from quorate.transport import SnapshotOffer, SnapshotRequest, StreamPurpose
 from tests.node.state_machine.test_snapshots import PRUNING, load, set_policy
 from tests.simulation.members import add
@@ -198,6 +199,9 @@ async def test_its_log_is_pruned_and_it_restarts(tmp_path: Path, autojump_clock:
         await world.until(lambda: host.running.status().commit_position == commit)
         await world.kill(W)
         assert verify(host.config.directory / "log").ok
+        plan = plan_recovery(host.config.directory, witness=True)
+        assert (plan.trouble, plan.load, plan.replay_from) == ("", None, plan.append_position)
+        assert [(one.of_witness, one.damage) for one in plan.snapshots] == [(True, "")] * LEAST_KEPT
         await load(world, leader, 5, b"without it")
         await world.start(W)
         await world.settled()

@@ -206,3 +206,32 @@ async def test_a_member_that_loses_its_seat_is_asked_to_retry(s: Script) -> None
         peer.say(ForwardRequest(1, COMMAND, 0, b"x"))
         assert (await replies(peer, 1))[1].status == ForwardStatus.RETRY
         assert asked == []
+
+
+@scripted()
+async def test_a_request_that_comes_before_we_lead_waits_until_we_do(s: Script) -> None:
+    # A follower is ready before its leader is. If it had to try again, its client would wait for a
+    # heartbeat interval.
+    position, term = s.store.append_position, await s.win()
+    forwarder, other = s.peers[1], s.peers[2]
+    forwarder.say(ForwardRequest(1, COMMAND, 0, b"early", 0, 0))
+    await s.until(lambda: s.member.requests.parked == 1)
+    other.append_position(term, position, AppendFlags.READY)
+    await s.enters(State.CLOSED)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(support, s, other, term)
+        (reply,) = (await replies(forwarder, 1)).values()
+        nursery.cancel_scope.cancel()
+    assert reply.status == ForwardStatus.REPLY
+
+
+@scripted()
+async def test_a_request_that_comes_before_we_lead_goes_back_if_we_never_do(s: Script) -> None:
+    await s.win()
+    forwarder = s.peers[1]
+    forwarder.say(ForwardRequest(1, COMMAND, 0, b"early", 0, 0))
+    await s.until(lambda: s.member.requests.parked == 1)
+    await s.enters(State.INIT)  # nobody has our log in time
+    (reply,) = (await replies(forwarder, 1)).values()
+    assert reply.status == ForwardStatus.RETRY
+    assert s.member.requests.parked == 0

@@ -21,7 +21,7 @@ from tests.support.scripted import LOST, scripted
 def test_what_a_reply_says_of_the_request(
     reply: bytes, status: int, outcome: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with scripted(reply) as member:
+    with scripted(b"+PONG\r\n", reply) as member:
         host, port = member.address
         answered = trio.run(ask_one_of, (f"{host}:{port}",), "suspend")
     assert (answered.status, answered.words) == (status, words)
@@ -34,7 +34,7 @@ def test_what_a_reply_says_of_the_request(
 
 
 def test_a_member_that_ends_is_not_reached(capsys: pytest.CaptureFixture[str]) -> None:
-    with scripted(LOST) as member:
+    with scripted(b"+PONG\r\n", LOST) as member:
         host, port = member.address
         answered = trio.run(ask_one_of, (f"{host}:{port}",), "suspend")
     assert (answered.status, answered.unknown) == (UNREACHABLE, False)

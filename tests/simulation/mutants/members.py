@@ -8,10 +8,9 @@ from quorate.node.configurations import Configurations
 from quorate.node.election.context import ElectionContext
 from quorate.node.leader.follower_progress import Followers
 from quorate.node.leader.lease import Lease
-from quorate.node.leader.promotion import Promotion
-from quorate.node.leader.reconfiguration import Reconfiguration
+from quorate.node.leader.members.changes import Changes
+from quorate.node.leader.members.reconfiguration import Reconfiguration
 from quorate.node.protocol.membership import Membership, encode_membership
-from quorate.node.protocol.membership import without_vote as plan_without_vote
 from quorate.node.protocol.quorum import ANY_STORE, Quorums, VoterId
 from quorate.node.state import MemberState
 from quorate.storage import Entry, EntryKind
@@ -32,11 +31,11 @@ def change_before_the_term_is_open(patch: pytest.MonkeyPatch) -> None:
     configuration. The rule keeps changes simple, so it is checked by itself.
     """
 
-    def obstacle(self: Reconfiguration) -> str:
+    def obstacle(self: Changes) -> str:
         accepting = self._replication.accepting  # pyright: ignore[reportPrivateUsage]
         return "" if accepting and not self.awaited else "in-flight"
 
-    patch.setattr(Reconfiguration, "_obstacle", property(obstacle))
+    patch.setattr(Changes, "obstacle", property(obstacle))
 
 
 def decide_by_what_is_committed(patch: pytest.MonkeyPatch) -> None:
@@ -91,7 +90,7 @@ def vote_for_members_only(patch: pytest.MonkeyPatch) -> None:
 
 def end_the_change_at_once(patch: pytest.MonkeyPatch) -> None:
     """Append the final configuration before the joint one is committed."""
-    patch.setattr(Reconfiguration, "awaited", property(lambda _self: 0))
+    patch.setattr(Changes, "awaited", property(lambda _self: 0))
 
 
 def count_oneself_in_any_case(patch: pytest.MonkeyPatch) -> None:
@@ -106,17 +105,14 @@ def count_oneself_in_any_case(patch: pytest.MonkeyPatch) -> None:
 
 
 def _lead_for_others(patch: pytest.MonkeyPatch) -> None:
-    def leads_for_others(_self: Reconfiguration, _now: Membership) -> bool:
+    def must_hand_over(_self: Reconfiguration, _now: Membership) -> bool:
         return False
 
-    async def without_vote(
-        self: Reconfiguration, now: Membership, member: int, role: object
-    ) -> Membership:
-        del self
-        return plan_without_vote(now, member, role=role)  # type: ignore[arg-type]
+    async def hand_over_first(_self: Reconfiguration) -> None:
+        pass
 
-    patch.setattr(Reconfiguration, "_leads_for_others", leads_for_others)
-    patch.setattr(Reconfiguration, "_without_vote", without_vote)
+    patch.setattr(Reconfiguration, "_must_hand_over", must_hand_over)
+    patch.setattr(Reconfiguration, "_hand_over_first", hand_over_first)
 
 
 def count_by_member(patch: pytest.MonkeyPatch) -> None:
@@ -141,10 +137,10 @@ def obey_what_is_below_the_floor(patch: pytest.MonkeyPatch) -> None:
 def name_stores_that_nobody_knows(patch: pytest.MonkeyPatch) -> None:
     """Append configurations without looking whether the voters that answer are enough."""
 
-    def keeps_quorum(_self: Promotion, _after: Membership) -> bool:
+    def keep_quorum(_self: Followers, _after: Membership) -> bool:
         return True
 
-    patch.setattr(Promotion, "keeps_quorum", keeps_quorum)
+    patch.setattr(Followers, "keep_quorum", keep_quorum)
 
 
 def hold_the_lease_of_one_set(patch: pytest.MonkeyPatch) -> None:
@@ -171,7 +167,7 @@ def save_the_latest_configuration(patch: pytest.MonkeyPatch) -> None:
 def send_the_final_one_to_the_dropped(patch: pytest.MonkeyPatch) -> None:
     """Send a member the configuration that takes its vote, before it is committed."""
 
-    def append(self: Reconfiguration, after: Membership) -> None:
+    def append(self: Changes, after: Membership) -> None:
         self._replication.append(  # pyright: ignore[reportPrivateUsage]
             [Entry(EntryKind.MEMBERSHIP, encode_membership(after))]
         )
@@ -180,4 +176,4 @@ def send_the_final_one_to_the_dropped(patch: pytest.MonkeyPatch) -> None:
         return frozenset()
 
     patch.setattr(Followers, "_dropped", dropped)
-    patch.setattr(Reconfiguration, "_append", append)
+    patch.setattr(Changes, "append", append)

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from ...errors import ConfigurationError, RefusedError
-from ..config.config import MemberConfig
-from ..protocol.membership import MemberRole, Seat
+from ....errors import ConfigurationError, RefusedError
+from ...config.config import MemberConfig
+from ...protocol.membership import MemberRole, Seat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,184 @@
+"""A founder that lost its disk founds no second cluster, however old its file is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+
+from quorate.errors import LostStoreError, RefusedError, leaves
+from quorate.node.membership.founding import CALLERS_SECONDS
+from quorate.storage.log.founding import force
+from quorate.transport import Founding, LinkLimits
+from tests.support.changing import complete, gone, grow, order
+from tests.support.founding import new_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from quorate.simulation import Ledger, World
+
+
+def lose_disk(world: World[Ledger], *members: int) -> None:
+    """Give members that do not run an empty directory."""
+    for i in members:
+        host = world.hosts[i]
+        directory = host.config.directory.with_name(f"empty-{i}")
+        host.config = attrs.evolve(host.config, directory=directory)
+
+
+async def end_of(world: World[Ledger], member: int) -> str:
+    """Wait until a member has ended because its store was lost; return its words."""
+    await world.until(lambda: world.hosts[member].stopped)
+    (failure,) = leaves(world.failures[member])
+    assert isinstance(failure, LostStoreError), failure
+    return str(failure)
+
+
+async def test_a_founder_whose_file_names_only_itself_does_not_found_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path, members=1) as world:
+        await world.start()
+        others = await grow(world, 2)
+        await world.kill(0)
+        assert await world.attempt(await world.leader(), b"one")
+        lose_disk(world, 0)
+        # The pause between two dials has grown to its longest.
+        await trio.sleep(20 * LinkLimits().backoff_longest)
+        for _ in range(2):
+            await world.start(0)
+            words = await end_of(world, 0)
+            assert any(f"member {i} at h{i}:7000 says" in words for i in others), words
+            assert "quorate recover" in words
+            assert "--connect h" in words
+        assert world.leaders()[0] in others
+
+
+async def test_a_founder_whose_cofounders_are_gone_does_not_begin_without_them(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        await world.start()
+        await grow(world, 2)
+        await order(world, "remove 2")
+        await gone(world, 2)
+        await world.kill(0)
+        lose_disk(world, 0)
+        await trio.sleep(10.0)
+        await world.start(0)
+        # At once: nobody has dialled it yet.
+        assert world.hosts[0].running.founders.take(b"found 2", lambda _: None)
+        assert "the cluster has a history" in await end_of(world, 0)
+
+
+async def test_all_founders_but_one_are_lost_and_an_operator_begins_anew(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """With 0, 1, 3, 4 and 5, members 0 and 1 agree that they are new."""
+    async with new_cluster(tmp_path) as world:
+        await world.start()
+        await grow(world, 3)
+        await order(world, "remove 2")
+        await gone(world, 2)
+        await world.kill(0, 1)
+        lose_disk(world, 0, 1)
+        await trio.sleep(10.0)
+        await world.start(0, 1)
+        member = world.hosts[0].running
+        assert member.founders.take(b"found 2", lambda _: None)
+        for i in (0, 1):
+            assert "the cluster has a history" in await end_of(world, i)
+        assert await world.attempt(await world.leader(), b"one")
+
+
+async def test_a_member_that_is_known_to_have_a_history_is_named_to_the_operator(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        await world.start()
+        await grow(world, 1)
+        await world.kill(0)
+        lose_disk(world, 0)
+        # It hears that they have a history, and not with which stores that began.
+        world.messages.drop(lambda _sender, _receiver, message: isinstance(message, Founding))
+        await world.start(0)
+        founders = world.hosts[0].running.founders
+        answers: list[object] = []
+        await trio.sleep(1.5)
+        assert founders.take(b"found 1", answers.append)
+        (answer,) = answers
+        assert isinstance(answer, RefusedError)
+        assert "the cluster has a history" in str(answer)
+        assert "the cluster has a history" in await end_of(world, 0)
+
+
+async def test_a_restored_store_and_one_of_the_old_history_say_which_to_stop(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path, members=1) as world:
+        await world.start()
+        others = await grow(world, 2)
+        await world.kill(0)
+        force(world.hosts[0].config.directory / "log", instance_id=77, timestamp_ms=5)
+        await trio.sleep(10.0)
+        await world.start(0)
+        words = await end_of(world, 0)
+        assert "the quorum was forced with its store" in words
+        assert any(f"member {i} at h{i}:7000 has the history from before" in words for i in others)
+
+
+async def test_a_lone_founder_waits_for_callers_only_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path, members=1) as world:
+        began = trio.current_time()
+        await world.start()
+        await world.leader()
+        assert CALLERS_SECONDS <= trio.current_time() - began < CALLERS_SECONDS + 0.5
+        await world.kill(0)
+        began = trio.current_time()
+        await world.start()
+        await world.leader()
+        assert trio.current_time() - began < 0.5
+
+
+async def test_a_demoted_founder_with_an_empty_disk_is_refused(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Its file says that it is a voter, and has no `join = true`."""
+    async with new_cluster(tmp_path) as world:
+        await world.start()
+        await grow(world, 1)
+        await order(world, "demote 0")
+        await complete(world)
+        await world.kill(0)
+        lose_disk(world, 0)
+        await world.start(0)
+        assert "quorate recover" in await end_of(world, 0)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["in the file", "added later"])
+async def test_a_founder_that_was_slow_to_note_the_founding_is_let_in_by_any_member(
+    tmp_path: Path, autojump_clock: MockClock, *, late: bool
+) -> None:
+    """It crashed before it was durable that it is a founder; the others have its store."""
+    async with new_cluster(tmp_path) as world:
+        world.hosts[2].disk.latency = 1.0
+        await world.start()
+        await world.until(
+            lambda: all(world.hosts[i].running.status().standing == "member" for i in (0, 1))
+        )
+        assert world.hosts[2].running.status().standing == "fresh"
+        await world.kill(2)
+        world.hosts[2].disk.latency = 0.0
+        if late:
+            await grow(world, 2)
+            for i in (0, 1):
+                world.network.cut("h2", f"h{i}")
+        await world.start(2)
+        await world.until(lambda: world.hosts[2].running.state.votes)
