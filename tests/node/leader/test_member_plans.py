@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 import pytest
 from hypothesis import given
@@ -13,7 +15,15 @@ from quorate.node.leader.members.plans import plan
 from quorate.node.protocol.membership import MemberRole, Membership, Seat, completed, promoted
 from quorate.node.protocol.quorum import VoterId
 
-ROLES: tuple[MemberRole, ...] = (MemberRole.VOTER, MemberRole.STANDBY, MemberRole.WITNESS, MemberRole.SPARE)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROLES: tuple[MemberRole, ...] = (
+    MemberRole.VOTER,
+    MemberRole.STANDBY,
+    MemberRole.WITNESS,
+    MemberRole.SPARE,
+)
 
 
 def seat_of(member: int, **changes: object) -> Seat:
@@ -89,7 +99,7 @@ def moving(member: int, port: int) -> Move:
     return Move(member, {"member_port": port})
 
 
-def more_of(kinds: list[tuple[MemberRole, int | None]]) -> list[Seat]:
+def more_of(kinds: Sequence[tuple[MemberRole, int | None]]) -> list[Seat]:
     return [
         seat_of(3 + i, role=role, replaces=replaces) for i, (role, replaces) in enumerate(kinds)
     ]
