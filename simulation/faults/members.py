@@ -172,6 +172,8 @@ async def _lose(n: FaultContext) -> None:
     if not patience or all(seat.role is not MemberRole.SPARE for seat in seats):
         return
     member = _someone(n)
+    if member not in n.world.hosts:
+        return  # nobody has made its machine yet
     n.world.isolate(member)
     n.later(1.5 * patience, lambda: n.world.reconnect(member))
 
