@@ -171,9 +171,9 @@ async def _lose(n: FaultContext) -> None:
     seats = n.observer.known.latest.seats
     if not patience or all(seat.role is not MemberRole.SPARE for seat in seats):
         return
-    # A member that has a seat may have no machine yet.
-    if (member := _someone(n)) not in n.world.hosts:
-        return
+    member = _someone(n)
+    if member not in n.world.hosts:
+        return  # nobody has made its machine yet
     n.world.isolate(member)
     n.later(1.5 * patience, lambda: n.world.reconnect(member))
 
