@@ -123,10 +123,16 @@ async def _move(n: FaultContext) -> None:
     """Have a member listen at another port: at once, or once the order is acknowledged.
 
     One at a time, and until the cluster knows it: two that have moved, and of which it does not,
-    can't find each other.
+    can't find each other. Nor can one whose file has not all members: others may have moved since
+    it was last up. A founder's file has to stay as it was.
     """
     now, hosts = n.observer.known.latest, n.world.hosts
-    seats = [seat for seat in now.seats if seat.member_id in hosts]
+    seats = [
+        seat
+        for seat in now.seats
+        if (host := hosts.get(seat.member_id)) is not None
+        and (host.config.join or {*now.ids} <= {each.member_id for each in host.config.members})
+    ]
     if not seats or moved(n) is not None:
         return
     member = n.rng.choice(seats).member_id
