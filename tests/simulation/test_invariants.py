@@ -202,7 +202,7 @@ PLANTED = [
         "TermTable", [*elected(0, 3), TermRecorded(0, 3, 0), *elected(1, 5)], TermRecorded(1, 4, 0)
     ),
     Planted(
-        "FewMessages", [Said(0, i / 2001, "Founding") for i in range(2000)], Said(0, 0.999, "X")
+        "FewMessages", [Said(0, i / 1001, "Founding") for i in range(1000)], Said(0, 0.999, "X")
     ),
     Planted("DurableStays", [*recorded(0), Truncating(0, 96)], Started(0, 0, -1, -1)),
     Planted("DurableStays", [*recorded(0), Started(0, 192, -1, -1)], Started(0, 96, -1, -1)),
