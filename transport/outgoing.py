@@ -261,9 +261,12 @@ class OutgoingLink:
         self._untried = deque(self.addresses)
         while self._untried:
             self._address = self._untried.popleft()
+            limits = self._limits
+            if self._untried:
+                limits = attrs.evolve(limits, dial_seconds=limits.alternative_seconds)
             try:
                 connection, decoder, rest = await dial(
-                    self._network, self._address, self.hello, self._limits
+                    self._network, self._address, self.hello, limits
                 )
             except CONNECTION_ERRORS as error:
                 self._dial_failed(error)

@@ -50,10 +50,11 @@ log = logging.getLogger("quorate.node")
 FOUND: Final = b"found"
 """The verb of the control request that founds a cluster without named members."""
 
-CALLERS_SECONDS: Final = 1.25 * LinkLimits().backoff_longest
+CALLERS_SECONDS: Final = 1.25 * LinkLimits().backoff_longest + LinkLimits().alternative_seconds
 """How long a store listens for members of a cluster that runs, before it founds one alone.
 
-A member dials each seat at least once per `LinkLimits.backoff_longest`; the rest is for the hello.
+A member waits at most `LinkLimits.backoff_longest` between its dials, and `alternative_seconds` for
+another address of the seat that is silent; the rest is for the hello.
 If smaller, a wiped member may found a second cluster before the members of the first one reach it.
 If larger, the very first start of a cluster of one takes longer. A machine whose network came up in
 this very second may be reached a second later, since a dial that got no answer is waited for.

@@ -1,8 +1,11 @@
 """Warns an operator if two processes say that they are the same member.
 
 A file that was copied to another machine, or a directory, makes a second process with the id of a
-member. Both dial all others, and each new link of the one ends that of the other. To the cluster
-that is a member which comes and goes, so nothing unsafe happens; but somebody has to stop one.
+member. Both dial all others, and each new link of the one ends that of the other. If only the file
+was copied, the second process has a store of its own, without a vote: the member comes and goes,
+and nothing unsafe happens. A copied directory is worse. Its store has the same vote, so in a
+partition both copies may vote for two leaders. That can't be noticed by a member that sees only one
+of them; these warnings are all that is done about it.
 
 Two signs are looked for. A member speaks with another store, although its link with the store
 before was up until just now. Or two processes, each with an incarnation of its own, take turns: a

@@ -15,6 +15,7 @@ from quorate.transport import (
     Hello,
     HelloReply,
     HelloStatus,
+    LinkLimits,
     Links,
     Message,
     StreamPurpose,
@@ -538,6 +539,20 @@ async def test_all_addresses_get_one_pause_together_and_one_verdict() -> None:
         assert not links.refused(1)  # one of the two may be the peer, cut off
         assert links.trouble(1).startswith(("no:1: ", "cut:2: "))
         nursery.cancel_scope.cancel()
+
+
+@simulated
+async def test_an_address_that_is_silent_does_not_hold_up_the_next_one_for_long() -> None:
+    async with world(1) as w:
+        w.network.cut("host5", "silent")
+        where = [Address("silent", 1), address(0)]
+        links = make_links(
+            5, everybody(5), w.network.host("host5"), peer := Recorder(), peers={0: where}
+        )
+        open_to_all(w)
+        await w.nursery.start(links.run)
+        await peer.until("up", 0)
+        assert trio.current_time() < LinkLimits().alternative_seconds + 0.02
 
 
 def test_reasons_of_several_addresses_are_logged_once_each(

@@ -157,7 +157,11 @@ class Promotion:
     def lost_voter(self, patience: float) -> int | None:
         """Return a voter that was not heard for that many seconds; None without one."""
         now = trio.current_time()
+        # One that another member is to replace waits for that one, also if an operator wants it so.
+        replaced = {seat.replaces for seat in self._state.membership.joining}
         for voter in self._state.membership.voters:
+            if voter.member_id in replaced:
+                continue
             follower = self._followers.get(voter.member_id)
             # One that has come back with another store begins anew: it has to fetch the log first.
             if follower and now - max(follower.heard_at, follower.known_since) > patience:

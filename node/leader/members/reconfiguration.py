@@ -175,7 +175,7 @@ class Reconfiguration:
             if replaced and self._handover.best_successor() is not None:
                 await self._handover.to_best(drain=True)
             self._changes.append(promoted(now, {seat.member_id for seat in due}))
-        elif not now.joining:
+        else:
             self._use_spare(now)
 
     @property

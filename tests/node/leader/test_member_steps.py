@@ -68,6 +68,18 @@ async def test_a_spare_takes_the_place_of_a_voter_that_is_silent_for_too_long(
         assert await world.attempt(await world.leader(), b"one")
 
 
+async def test_a_member_that_nobody_ever_starts_keeps_no_spare_from_its_work(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with with_spare(tmp_path) as world:
+        await add(world, start=False)
+        leader = await world.leader()
+        lost = world.others(leader, 3)[0]
+        await world.kill(lost)
+        await world.until(lambda: world.membership.seat(lost) is None)
+        assert voters(world) == sorted([3, *world.others(lost, 3)])
+
+
 async def test_a_voter_that_returns_with_another_store_in_time_keeps_its_place(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
