@@ -69,8 +69,11 @@ class Promotion:
         self._links = links
         self._followers = followers
         self._replication = replication
-        self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
         self._steady = Steady[VoterId](applier, longest_gap=self._patience)
+
+    @property
+    def _patience(self) -> float:
+        return STEADY_TIMEOUTS * self._state.timeouts.leader_heartbeat_timeout
 
     def observe(self) -> None:
         """Note which voters and joiners are caught up; called once in a heartbeat interval."""

@@ -268,6 +268,8 @@ async def the_first_change_knows_few_stores(stage: World[Ledger]) -> None:
     await stage.hosts[old].running.control(f"transfer {leader}")
     await stage.until(lambda: stage.leaders() == [leader])
     assert await stage.attempt(leader, b"x")
+    # A leader that is newer would wait for the two that are away.
+    await trio.sleep(TIMEOUTS.leader_heartbeat_timeout)
     links = stage.hosts[leader].running.links
     await stage.kill(dies)
     await stage.until(lambda: not links.connected(dies), within=0.2)

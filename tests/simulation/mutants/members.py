@@ -36,6 +36,7 @@ def change_before_the_term_is_open(patch: pytest.MonkeyPatch) -> None:
         return "" if accepting and not self.awaited else "in-flight"
 
     patch.setattr(Changes, "obstacle", property(obstacle))
+    patch.setattr(Changes, "_gathers", False)
 
 
 def decide_by_what_is_committed(patch: pytest.MonkeyPatch) -> None:
