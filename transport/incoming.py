@@ -7,8 +7,7 @@ on their way over the older one belong to a stream that its sender has given up.
 Strangers
 ---------
 Anybody can open connections and say nothing. So a hello has a timeout and a small first frame, and
-the number of connections without a hello is bounded. One too many closes the oldest of the host
-that has most of them; a member gets through, since it says hello at once.
+the number of connections without a hello is bounded (`strangers`).
 """
 
 import logging
@@ -19,10 +18,11 @@ import trio
 
 from ..errors import WireError
 from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, HelloStatus, StreamPurpose
-from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
+from .limits import RECEIVE_BYTES, LinkLimits
 from .messages import Hello, HelloReply, Message
 from .network import Connection
 from .peer_links import PeerLinks
+from .strangers import OnceLog, Strangers, host_of
 from .streams import (
     CONNECTION_ERRORS,
     HELLOS,
@@ -130,9 +130,9 @@ class Reception:
         self._service = service
         self._links: dict[int, Connection] = {}
         self._hellos: dict[int, Hello] = {}  # with which these links began
-        self._pending: dict[trio.CancelScope, str] = {}  # hosts of awaited hellos, oldest first
         self._streams = Counter[int]()  # open streams by member
-        self._logged: dict[str, None] = {}  # reasons that were logged
+        self._log = OnceLog().warn
+        self._strangers = Strangers(limits.pending_hellos, "without a hello", self._log)
 
     def has_link(self, member: int) -> bool:
         """Whether the member's link to us is open."""
@@ -188,33 +188,13 @@ class Reception:
         self, connection: Connection
     ) -> tuple[Hello, FrameDecoder, list[Message]] | None:
         """Wait for a hello; None if none comes in time, or if newer connections need the room."""
-        # Without the port, which differs for each connection of one stranger.
-        host = connection.peer.rpartition(":")[0]
-        if len(self._pending) >= self._limits.pending_hellos:
-            self._make_room()
-        with trio.CancelScope() as scope:
-            # The scope is the handle by which `_make_room` ends this wait.
-            self._pending[scope] = host
+        host = host_of(connection.peer)
+        with self._strangers.waiting(host):
             try:
                 return await self._receive_hello(connection)
             except CONNECTION_ERRORS as error:
                 self._log(f"no hello from {host}: {describe(error)}")
-            finally:
-                self._pending.pop(scope, None)
         return None
-
-    def _make_room(self) -> None:
-        """Stop waiting for the oldest connection of the host that has most of them."""
-        counts = Counter(self._pending.values())
-        # A flood from one address then costs that address, not a member.
-        host = max(counts, key=counts.__getitem__)
-        scope = next(one for one, of in self._pending.items() if of == host)
-        del self._pending[scope]
-        scope.cancel()
-        self._log(
-            f"more than {self._limits.pending_hellos} connections without a hello, most of them "
-            f"from {host}: the oldest of these are closed"
-        )
 
     async def _receive_hello(
         self, connection: Connection
@@ -364,13 +344,6 @@ class Reception:
             ) as group:
                 name = hello.purpose.name
                 log.info("%s from %s ended: %r", name, stream.peer, group.exceptions)
-
-    def _log(self, reason: str) -> None:
-        """Log a reason for refusing a connection, once per reason that is remembered."""
-        # A peer dials again for ever. Logged each time, one wrong setting would fill the log.
-        if reason not in self._logged and len(self._logged) < REMEMBERED_REASONS:
-            self._logged[reason] = None
-            log.warning("%s", reason)
 
 
 def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list[Message]:
