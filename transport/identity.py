@@ -48,6 +48,7 @@ _READS: Final = frozenset(
         StreamPurpose.REPLAY,
         StreamPurpose.SNAPSHOT,
         StreamPurpose.BACKUP,
+        StreamPurpose.HEARTBEAT,
     }
 )
 STREAMS: Final = {

@@ -338,7 +338,7 @@ def test_whatever_a_stranger_sends_costs_only_its_connection(pieces: list[bytes]
 
 @simulated
 async def test_a_handshake_that_is_too_long_is_refused() -> None:
-    async def never(_turns: trio.Lock) -> bool:
+    async def never(turns: trio.Lock) -> bool:
         return False  # whatever comes, it is not over
 
     async with raw_pair() as (near, far), trio.open_nursery() as nursery:
