@@ -12,6 +12,7 @@ in the reverse one::
         ├── applier         applies what has to be read back from the log
         ├── requests        parked and forwarded ones
         ├── disk space      watches how much is left
+        ├── certificates    takes new ones into use
         └── election        elects, leads, follows, again and again
 
 A bug in any of them ends the member, with one error that says why. A lost link, a refused
@@ -73,7 +74,9 @@ from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
 from .state_machine.witness import check_role
 from .store_opening import check_arguments, check_service, open_store, service_of
+from .upkeep.access import Access, open_access
 from .upkeep.disk_space import DiskSpaceWatch
+from .upkeep.exposure import check_exposure
 from .upkeep.repair import Repair
 from .voter import Voter
 
@@ -109,7 +112,7 @@ class Member:
         *,
         store: Store,
         service: Service,
-        network: Network,
+        access: Access,
         rng: Random,
         clock_ms: Callable[[], int],
         executor: ExecutorFactory[Write],
@@ -122,7 +125,8 @@ class Member:
         self.store = store
         self.incarnation = rng.getrandbits(64)
         state = self.state = MemberState(config, store)
-        links = self.links = self._links(network, rng, kind_of(service))
+        self.access = access
+        links = self.links = self._links(access, rng, kind_of(service))
         self.clocks = Clocks(clock_ms, state)
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
@@ -155,7 +159,7 @@ class Member:
     def __repr__(self) -> str:
         return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
 
-    def _links(self, network: Network, rng: Random, service: str) -> Links:
+    def _links(self, access: Access, rng: Random, service: str) -> Links:
         """Make the links to the other members; `service` is the kind of the state machine."""
         config = self.config
         return Links(
@@ -166,11 +170,12 @@ class Member:
             bind=Address(config.member_listen_host, config.own.member_port),
             advertised=Address(config.own.host, config.own.member_port),
             peers=self.state.configurations.addresses(self.state.membership),
-            network=network,
+            network=access.network,
             handler=self,
             rng=rng,
             history=self.store.voting_status.history,
             service=service,
+            security=access.security,
         )
 
     def _make_server(self) -> Server:
@@ -269,6 +274,8 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self.removal.run)
+                if self.access.watch is not None:
+                    consensus.start_soon(self.access.watch.run, self.links)
                 consensus.start_soon(self._part)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
@@ -564,6 +571,7 @@ class Member:
             self.founders,
             self.election,
             self.requests,
+            self.access,
         )
         return status.now(self.now_ms())
 
@@ -603,7 +611,7 @@ async def open_member(
         service: the replicated state machine; a witness runs none in its place.
         rng: the only source of randomness.
         clock_ms: milliseconds since the epoch; the log's time follows it while this member leads.
-        network: TCP unless given.
+        network: TCP unless given. TLS is put over either, as `config` says.
         executor: writes to disk on a thread unless given.
         free: returns the bytes that are free on the disk of a directory; the system's by default.
 
@@ -614,6 +622,16 @@ async def open_member(
         OSError: its address can't be bound.
     """
     check_arguments(config, service)
+    if network is None:
+        await check_exposure(config)
+    access = open_access(
+        config.security,
+        cluster=config.cluster,
+        member_id=config.member_id,
+        network=network or TcpNetwork(),
+        clock_ms=clock_ms,
+        rng=rng,
+    )
     store = open_store(config, rng, executor)
     # Closed last: the member's tasks write to it until they have ended.
     with closing(store):
@@ -621,7 +639,7 @@ async def open_member(
             config,
             store=store,
             service=service_of(config, store, service),
-            network=network or TcpNetwork(),
+            access=access,
             rng=rng,
             clock_ms=clock_ms,
             executor=executor,

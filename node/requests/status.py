@@ -132,6 +132,9 @@ class NodeStatus:
             say.
         joint: the voters are changing.
         voters: the members that are voters by that configuration; in a joint one the new voters.
+        certificate_expires_ms: when the certificate in use ends, milliseconds since the epoch; 0
+            without one.
+        certificate_trouble: why new files of a certificate are not used, in words; empty if none.
     """
 
     member_id: int
@@ -170,3 +173,5 @@ class NodeStatus:
     config_version: int = 0
     joint: bool = False
     voters: tuple[int, ...] = ()
+    certificate_expires_ms: int = 0
+    certificate_trouble: str = ""

@@ -108,7 +108,7 @@ def material(name: object = 0, cluster: str = "test", ca: str = "test CA") -> Ma
     """Return what a member of this name has loaded, made once for each run of the tests."""
     with TemporaryDirectory() as folder:
         files = authority(ca).write(Path(folder), uri(name, cluster=cluster))
-        return load_material(files, cluster=cluster, purpose=Purpose.MEMBER)
+        return load_material(files, cluster=cluster, purposes=(Purpose.MEMBER,))
 
 
 def uri(name: object, purpose: Purpose = Purpose.MEMBER, cluster: str = "test") -> str:

@@ -12,7 +12,15 @@ Read `connection` first, then `network`. `files` loads certificates and keys, an
 """
 
 from .connection import TlsConnection
-from .files import Material, TlsFiles, load_material
+from .files import Material, Minimum, Stamp, TlsFiles, load_material
 from .network import TlsNetwork
 
-__all__ = ["Material", "TlsConnection", "TlsFiles", "TlsNetwork", "load_material"]
+__all__ = [
+    "Material",
+    "Minimum",
+    "Stamp",
+    "TlsConnection",
+    "TlsFiles",
+    "TlsNetwork",
+    "load_material",
+]

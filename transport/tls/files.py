@@ -67,14 +67,14 @@ class Material:
 
 
 def load_material(
-    files: TlsFiles, *, cluster: str, purpose: Purpose, name: str | None = None
+    files: TlsFiles, *, cluster: str, purposes: tuple[Purpose, ...], name: str | None = None
 ) -> Material:
     """Load the files, and check that they fit each other, and us.
 
     Args:
         files: to load.
         cluster: that the certificate must be for.
-        purpose: that it must be for.
+        purposes: one of which it must be for.
         name: that it must have; None for any.
 
     Raises:
@@ -92,11 +92,11 @@ def load_material(
         identity = identity_untrusted(text for kind, text in names if kind == "URI")
     except WireError as error:
         raise _wrong("certificate", files.certificate, str(error)) from None
-    expected = Identity(cluster, purpose, identity.name if name is None else name)
-    if identity != expected:
-        raise _wrong(
-            "certificate", files.certificate, f"it is for {identity}: expected one for {expected}"
-        )
+    fits = identity.purpose in purposes and name in {None, identity.name}
+    if identity.cluster != cluster or not fits:
+        wanted = " or ".join(str(Identity(cluster, each, name or "NAME")) for each in purposes)
+        what = f"it is for {identity}: expected one for {wanted}"
+        raise _wrong("certificate", files.certificate, what)
     expires = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
     return Material(server, client, identity, int(expires * 1000), stamp)
 

@@ -13,7 +13,7 @@ from tests.support.certificates import NOW, authority, pem_of, uri, write
 
 
 def load(files: TlsFiles) -> Material:
-    return load_material(files, cluster="test", purpose=Purpose.MEMBER, name="2")
+    return load_material(files, cluster="test", purposes=(Purpose.MEMBER,), name="2")
 
 
 def refused(files: TlsFiles, *words: str) -> None:
@@ -123,7 +123,7 @@ def test_a_certificate_without_one_good_name_is_refused(tmp_path: Path, names: l
 
 def test_any_name_will_do_if_none_is_expected(tmp_path: Path) -> None:
     files = authority().write(tmp_path, uri("spark", Purpose.READER))
-    made = load_material(files, cluster="test", purpose=Purpose.READER)
+    made = load_material(files, cluster="test", purposes=(Purpose.READER,))
     assert made.identity.name == "spark"
 
 
