@@ -187,10 +187,8 @@ class Certificates:
             expected = Identity.member(self.cluster, hello.member_id)
             return Reject(f"the certificate is for {identity}, expected {expected}")
         if not identity.may_open(hello.purpose):
-            what = identity.purpose.value
-            return Reject(
-                f"the certificate is for {identity}: a {what} has no {hello.purpose.name}"
-            )
+            what = f"which may not open {hello.purpose.name}"
+            return Reject(f"the certificate is for {identity}, {what}")
         return Accept(str(identity))
 
     def respond(self, hello: Hello, challenge: bytes, credentials: bytes) -> Reject:  # noqa: ARG002
