@@ -319,6 +319,11 @@ class Member:
         """Call `observer` with every transition of the election."""
         self.election.observers.append(observer)
 
+    def reload_certificates(self) -> None:
+        """Look at the files of our certificate now; without one nothing happens."""
+        if self.access.watch is not None:
+            self.access.watch.look_now()
+
     # --- the links' handler -----------------------------------------------------------------------
 
     def admits(self, hello: Hello) -> tuple[HelloStatus, str]:
@@ -616,7 +621,8 @@ async def open_member(
         free: returns the bytes that are free on the disk of a directory; the system's by default.
 
     Raises:
-        ConfigurationError: `config` is no NodeConfig, or `service` has not all methods of one.
+        ConfigurationError: `config` is no NodeConfig, `service` has not all methods of one, a
+            certificate or key is wrong, or the member port would be open to everybody.
         StorageError: the store is another member's, is in use, or is damaged.
         RemovedError: the member was removed from its cluster.
         OSError: its address can't be bound.
@@ -624,14 +630,7 @@ async def open_member(
     check_arguments(config, service)
     if network is None:
         await check_exposure(config)
-    access = open_access(
-        config.security,
-        cluster=config.cluster,
-        member_id=config.member_id,
-        network=network or TcpNetwork(),
-        clock_ms=clock_ms,
-        rng=rng,
-    )
+    access = open_access(config, network or TcpNetwork(), clock_ms, rng)
     store = open_store(config, rng, executor)
     # Closed last: the member's tasks write to it until they have ended.
     with closing(store):

@@ -11,7 +11,7 @@ The names, by what they are for:
 
 - Run a member: `open_node`, `Node`, `KeyValue`.
 - Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
-  `load_config`, `local_configs`.
+  `Security`, `load_config`, `local_configs`.
 - Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
   and the protocols `Service` and `SnapshotService`.
 - Look at it: `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`.
@@ -77,6 +77,7 @@ _HOMES: Final = {
         "NodeConfig",
         "NodeStatus",
         "PeerStatus",
+        "Security",
         "Service",
         "SnapshotPolicy",
         "SnapshotService",
@@ -131,6 +132,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .node import NodeConfig as NodeConfig
     from .node import NodeStatus as NodeStatus
     from .node import PeerStatus as PeerStatus
+    from .node import Security as Security
     from .node import Service as Service
     from .node import SnapshotPolicy as SnapshotPolicy
     from .node import SnapshotService as SnapshotService

@@ -50,6 +50,7 @@ class _Member(Protocol):
     async def control(self, words: str) -> str: ...
     def status(self) -> NodeStatus: ...
     def observe(self, observer: Callable[[Transition], None]) -> None: ...
+    def reload_certificates(self) -> None: ...
     @property
     def topology(self) -> Topology: ...
 
@@ -151,6 +152,13 @@ class Node:
     def topology(self) -> Topology:
         """The members and the last known leader."""
         return self._member.topology
+
+    def reload_certificates(self) -> None:
+        """Look at the files of the certificate now, not only every five seconds.
+
+        A member without one does nothing. The result is in `status`.
+        """
+        self._member.reload_certificates()
 
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Call `observer` at every transition of this member's elections, from now on."""
@@ -288,7 +296,8 @@ async def open_node(
             :class:`quorate.StateMachine`. A witness runs neither.
 
     Raises:
-        ConfigurationError: `config` is not a NodeConfig, or `service` is missing methods.
+        ConfigurationError: `config` is not a NodeConfig, `service` is missing methods, a
+            certificate or key is wrong, or the member port would be open to everybody.
         StorageError: the store is in use, is damaged, or belongs to another member.
         OSError: a host name cannot be resolved, or an address cannot be bound.
         SafetyViolationError: the member stopped, rather than lose data.

@@ -30,6 +30,7 @@ from ...transport import (
 )
 from ...transport.authentication import SHORTEST_KEY_BYTES
 from ...transport.tls import Material, Stamp, TlsFiles, TlsNetwork, load_material
+from ..config.config import NodeConfig
 from ..config.security import Security
 
 log = logging.getLogger("quorate.node")
@@ -165,20 +166,12 @@ class Access:
 
 
 def open_access(
-    security: Security,
-    *,
-    cluster: str,
-    member_id: int,
-    network: Network,
-    clock_ms: Callable[[], int],
-    rng: Random,
+    config: NodeConfig, network: Network, clock_ms: Callable[[], int], rng: Random
 ) -> Access:
     """Load what a member proves by who it is.
 
     Args:
-        security: names the files.
-        cluster: of the member.
-        member_id: its id.
+        config: of the member; its table [security] names the files.
         network: carries what is sent, encrypted or not.
         clock_ms: milliseconds since the epoch.
         rng: for pauses.
@@ -186,29 +179,28 @@ def open_access(
     Raises:
         ConfigurationError: a file can't be read, or something in it is wrong.
     """
+    security, cluster, name = config.security, config.cluster, str(config.member_id)
     if (files := security.tls) is not None:
 
         def load() -> Material:
-            return load_material(
-                files, cluster=cluster, purposes=(Purpose.MEMBER,), name=str(member_id)
-            )
+            return load_material(files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name)
 
         encrypted = TlsNetwork(network, load())
         watch = CertificateWatch(files, load, encrypted, clock_ms, rng)
         return Access(encrypted, PeerSecurity.by(Certificates(cluster)), watch)
-    return Access(network, _by_key(security, member_id))
+    return Access(network, _by_key(security, config.member_id))
 
 
 def open_reader_access(
     security: Security, *, cluster: str, purposes: tuple[Purpose, ...], network: Network
 ) -> Access:
-    """Load what a reader proves by who it is; arguments and errors as `open_access`.
+    """Load what a reader proves by who it is; errors as `open_access`.
 
     Args:
         security: names the files.
         cluster: whose members are read from.
-        purposes: that its certificate may be for.
-        network: carries what is sent.
+        purposes: one of which its certificate is for.
+        network: carries what is sent, encrypted or not.
     """
     if (files := security.tls) is not None:
         material = load_material(files, cluster=cluster, purposes=purposes)

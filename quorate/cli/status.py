@@ -64,14 +64,20 @@ def render(seen: Survey, console: Console, connect: Addresses = ()) -> None:
         console.print(_summary(seen), style="green")
     elif seen.leader is not None and seen.spare >= 0:
         console.print(_summary(seen))
-    for problem in seen.problems:
-        console.print(problem, style="red")
-    for one in seen.joining:
-        console.print(_joins(one))
+    _print_lines(seen, console)
     gone = any(answer.status is None for answer in seen.answers)
     if seen.leader is not None and (gone or seen.joining):
         words = command("list", connect)
         console.print(f"What each of them waits for, and what to do: {words}", soft_wrap=True)
+
+
+def _print_lines(seen: Survey, console: Console) -> None:
+    """Print what has to be done, and which members join."""
+    for style, lines in (("red", seen.problems), ("yellow", seen.warnings)):
+        for line in lines:
+            console.print(line, style=style)
+    for one in seen.joining:
+        console.print(_joins(one))
 
 
 def _row(seen: Survey, answer: Answer) -> list[str]:

@@ -55,10 +55,9 @@ REFUSED_BY_TLS = ["expired", "not yet valid", "other CA", "self-signed", "two na
 
 def loaded(files: TlsFiles) -> Material:
     """Load files without any of the checks: an impostor would not make them."""
-    contexts = [
-        _context(kind, files) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
-    ]
-    return Material(*contexts, material(1).identity, 0, ())
+    server = _context(ssl.PROTOCOL_TLS_SERVER, files)
+    client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+    return Material(server, client, material(1).identity, 0, ())
 
 
 @cache
@@ -130,7 +129,8 @@ def test_a_dialler_with_the_wrong_name_is_refused(
                 ) as caught:
                     await open_stream(network, address(0), said)
                 assert caught.value.status is HelloStatus.UNAUTHORISED
-            assert recorder.events == recorder.peers == []
+            assert recorder.events == []
+            assert recorder.peers == []
 
     check()
     words = f"refused {purpose.name} from member 1: the certificate is for {REFUSED_BY_NAME[kind]}"
@@ -148,7 +148,8 @@ def test_a_dialler_with_a_wrong_certificate_is_refused(
             for _ in range(3):
                 with pytest.raises((trio.BrokenResourceError, HandshakeError)):
                     await open_stream(network, address(0), hello(1, at=address(1)))
-            assert recorder.events == recorder.peers == []
+            assert recorder.events == []
+            assert recorder.peers == []
 
     check()
     assert caplog.text.count("no TLS connection from x: ") == 1
@@ -175,7 +176,8 @@ def test_a_listener_that_is_an_impostor_is_refused_and_gets_no_hello(
             network = TlsNetwork(memory.host("host1"), impostor(kind))
             nursery.start_soon(network.serve, address(1), accept_anything)
             await trio.sleep(10)
-            assert recorder.events == recorder.removals == []
+            assert recorder.events == []
+            assert recorder.removals == []
             assert not recorder.links.connected(1)
             assert "certificate" in recorder.links.trouble(1)
             nursery.cancel_scope.cancel()
@@ -196,7 +198,7 @@ def test_a_reader_may_read_from_any_member_and_no_more(kind: str) -> None:
     @simulated
     async def check() -> None:
         async with member_0() as (memory, recorder):
-            recorder._stream = note  # type: ignore[assignment]
+            recorder._stream = note
             network = TlsNetwork(memory.host("x"), impostor(kind))
             for purpose in StreamPurpose:
                 said = hello(-1, purpose=purpose)

@@ -121,9 +121,9 @@ def test_whole_clusters_link_up_with_a_key() -> None:
 def test_other_keys_are_refused(theirs: bytes | None, ours: bytes | None, words: str) -> None:
     @simulated
     async def check() -> None:
-        async with member((theirs and key(theirs, 0)) or None) as (network, recorder):
+        async with member(key(theirs, 0)) as (network, recorder):
             said = hello(1, at=address(1), called_member_id=0)
-            await refuses(network, said, (ours and key(ours, 1)) or None, words)
+            await refuses(network, said, key(ours, 1), words)
             assert theirs is None or recorder.events == []
 
     check()
