@@ -181,7 +181,15 @@ class Member:
     def _make_server(self) -> Server:
         """Make what serves our log and our snapshots to others."""
         pace = SharedRate(self.config.limits.reader_bytes_per_second)
-        return Server(self.state, self.store, self.applier, self.snapshots, self.repair, pace)
+        return Server(
+            self.state,
+            self.store,
+            self.applier,
+            self.snapshots,
+            self.repair,
+            pace,
+            self.access.security.authoriser,
+        )
 
     def _snapshot_install(self) -> SnapshotInstall:
         """Make what fetches snapshots from other members."""
@@ -370,6 +378,7 @@ class Member:
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
         self.founders.on_hello(hello)
+        self.state.versions[member] = hello.protocol_version
         if self.state.use_store(member, hello.instance):
             self.state.role.on_other_store(member)
 

@@ -116,6 +116,8 @@ class Status:
             voters=tuple(voter.member_id for voter in self.state.membership.voters),
             certificate_expires_ms=watch.expires_ms if watch else 0,
             certificate_trouble=watch.trouble if watch else "",
+            leader_heard_ms=role.probe.heard_ms if isinstance(role, Following) else -1,
+            leader_round_trip_ms=role.probe.round_trip_ms if isinstance(role, Following) else -1.0,
         )
 
     @property

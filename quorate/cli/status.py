@@ -102,7 +102,7 @@ def _row(seen: Survey, answer: Answer) -> list[str]:
         str(said.term),
         *(f"{position:,}" for position in positions),
         _lag(seen, said),
-        "itself" if said is seen.leader else _heard(seen, member_id),
+        "itself" if said is seen.leader else _heard(seen, member_id) + _answered(said),
     ]
 
 
@@ -135,6 +135,13 @@ def _heard(seen: Survey, member_id: int) -> str:
     if seconds is not None:
         return f"{age(seconds)} ago"
     return "not yet" if seen.leader else "-"  # a leader counts from the start of its term
+
+
+def _answered(said: NodeStatus) -> str:
+    """How long the leader takes to answer a standby; empty for other members."""
+    if said.leader_round_trip_ms < 0:
+        return ""
+    return f", answers it in {said.leader_round_trip_ms:.1f} ms"
 
 
 def _joins(one: ListedMember) -> str:
