@@ -20,6 +20,7 @@ import trio
 from ..errors import HandshakeError, WireError
 from .authentication import PeerSecurity
 from .fields import NULL_VALUE, HelloStatus
+from .identity import Identity
 from .limits import STREAM_JOIN_BYTES, STREAM_JOIN_FRAMES, STREAM_RECEIVE_BYTES, LinkLimits
 from .messages import Challenge, ChallengeResponse, Hello, HelloReply, Message
 from .network import Address, Connection, Network
@@ -312,7 +313,7 @@ async def _introduce(
         # believe that we were removed.
         with _naming(address, f", and refused us: {reply.reason}" if reply.reason else ""):
             supplier.check_reply(reply, connection.identity, challenged=challenged)
-    _judge_reply(reply, hello, address)
+    _judge_reply(reply, hello, address, connection.identity)
     return decoder, rest
 
 
@@ -352,9 +353,13 @@ async def open_stream(
     return FrameStream(*made)
 
 
-def _judge_reply(reply: Message | None, hello: Hello, address: Address) -> None:
+def _judge_reply(
+    reply: Message | None, hello: Hello, address: Address, identity: Identity | None
+) -> None:
     if reply is None:
-        raise trio.BrokenResourceError(f"{address} closed the connection without an answer")
+        # A listener with TLS does just that if we have none.
+        hint = "" if identity else "; if members have certificates, we need one, too"
+        raise trio.BrokenResourceError(f"{address} closed the connection without an answer{hint}")
     if not isinstance(reply, HelloReply):
         raise WireError(f"{address} answered the hello with a {type(reply).__name__}")
     # Before the id is compared: a refusal says more than "another member".

@@ -21,9 +21,9 @@ import attrs
 
 from ...errors import ConfigurationError
 from ...transport.tls import Minimum, TlsFiles
-from .settings import Expects
+from .settings import Expects, read_tables, structure
 
-__all__ = ["ClientCertificates", "Security"]
+__all__ = ["ClientCertificates", "Security", "load_security"]
 
 ClientCertificates = Literal["none", "optional", "required"]
 
@@ -109,3 +109,24 @@ class Security:
             ca=at(self.ca),
             cluster_key_file=at(self.cluster_key_file),
         )
+
+
+@attrs.frozen
+class _OnlySecurity:
+    """What is read of a file by those that are no members."""
+
+    security: Security = attrs.field(factory=Security)
+
+
+def load_security(path: Path) -> Security:
+    """Read the table [security] of a file, which may be a member's file or have that table only.
+
+    Raises:
+        ConfigurationError: the file cannot be read, is not TOML, has no such table, or has wrong
+            values in it.
+    """
+    tables = read_tables(path)
+    if "security" not in tables:
+        raise ConfigurationError(f"{path}: security: missing: expected a table [security]")
+    found = structure({"security": tables["security"]}, _OnlySecurity, path)
+    return found.security.within(path.parent)

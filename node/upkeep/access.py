@@ -21,6 +21,7 @@ import trio
 
 from ...errors import ConfigurationError
 from ...transport import (
+    NULL_VALUE,
     Certificates,
     ClusterKey,
     Links,
@@ -191,22 +192,22 @@ def open_access(
     return Access(network, _by_key(security, config.member_id))
 
 
-def open_reader_access(
-    security: Security, *, cluster: str, purposes: tuple[Purpose, ...], network: Network
-) -> Access:
+READERS: Final = (Purpose.READER, Purpose.BACKUP, Purpose.MEMBER)
+"""Whose certificates a reader may use. A tool on the machine of a member has that member's."""
+
+
+def open_reader_access(security: Security, *, cluster: str, network: Network) -> Access:
     """Load what a reader proves by who it is; errors as `open_access`.
 
     Args:
         security: names the files.
         cluster: whose members are read from.
-        purposes: one of which its certificate is for.
         network: carries what is sent, encrypted or not.
     """
     if (files := security.tls) is not None:
-        material = load_material(files, cluster=cluster, purposes=purposes)
-        encrypted = TlsNetwork(network, material)
-        return Access(encrypted, PeerSecurity.by(Certificates(cluster)))
-    return Access(network, _by_key(security, -1))
+        material = load_material(files, cluster=cluster, purposes=READERS)
+        return Access(TlsNetwork(network, material), PeerSecurity.by(Certificates(cluster)))
+    return Access(network, _by_key(security, NULL_VALUE))
 
 
 def _by_key(security: Security, member_id: int) -> PeerSecurity:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,11 +16,11 @@ import trio
 from quorate.errors import HandshakeError
 from quorate.local.cluster import free_client_port, lay_out
 from quorate.node.config.config import NodeConfig, Security, load_config
-from quorate.transport import Address, StreamPurpose, TcpNetwork, open_stream
+from quorate.transport import Address, Purpose, StreamPurpose, TcpNetwork, open_stream
 from quorate.transport.tls import Material, TlsFiles, TlsNetwork
 from tests.security.test_impostors import impostor
 from tests.support.certificates import DAY, NOW, authority, uri
-from tests.support.real import PATIENCE_SECONDS, RealCluster
+from tests.support.real import PATIENCE_SECONDS, QUORATE, RealCluster
 from tests.support.transport_world import hello
 
 CLUSTER = "local"
@@ -90,6 +91,25 @@ def test_members_with_certificates_agree_and_refuse_impostors(tmp_path: Path) ->
             assert all(peer.connected for peer in other.peers)
         assert client.get("a") == b"1"
         client.close()
+
+
+def test_a_backup_needs_a_certificate_of_its_own(tmp_path: Path) -> None:
+    with tls_cluster(tmp_path / "c") as (cluster, configs):
+
+        def backup(*options: str) -> int:
+            to = ["--to", str(tmp_path / "taken"), "--connect", f"127.0.0.1:{port}"]
+            return subprocess.run([*QUORATE, "backup", *to, *options], check=False).returncode
+
+        port = cluster.leader_port
+        table = '[security]\ncertificate = "own.crt"\nkey = "own.key"\nca = "ca.crt"\n'
+        for purpose in (Purpose.BACKUP, Purpose.CLIENT):
+            authority().write(tmp_path / purpose.value, uri("x", purpose, CLUSTER))
+            (tmp_path / purpose.value / "backup.toml").write_text(table)
+        assert backup() == 2
+        assert backup("--security", str(tmp_path / "client/backup.toml")) == 78
+        assert backup("--security", str(tmp_path / "backup/backup.toml")) == 0
+        # A tool on the machine of a member may use the member's file.
+        assert backup("--security", str(configs[1].directory / "node.toml")) == 0
 
 
 @pytest.mark.slow
