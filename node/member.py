@@ -606,6 +606,15 @@ def _write_nothing(_group: Sequence[Write]) -> None:
     """Write nothing: snapshots use an executor only to read."""
 
 
+async def _access_of(
+    config: NodeConfig, network: Network | None, clock_ms: Callable[[], int], rng: Random
+) -> Access:
+    """Return how a member reaches other ones, by TCP unless a network is given."""
+    if network is None:
+        await check_exposure(config)
+    return open_access(config, network or TcpNetwork(), clock_ms, rng)
+
+
 @one_error
 @asynccontextmanager
 async def open_member(
@@ -630,16 +639,13 @@ async def open_member(
         free: returns the bytes that are free on the disk of a directory; the system's by default.
 
     Raises:
-        ConfigurationError: `config` is no NodeConfig, `service` has not all methods of one, a
-            certificate or key is wrong, or the member port would be open to everybody.
+        ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
         StorageError: the store is another member's, is in use, or is damaged.
         RemovedError: the member was removed from its cluster.
         OSError: its address can't be bound.
     """
     check_arguments(config, service)
-    if network is None:
-        await check_exposure(config)
-    access = open_access(config, network or TcpNetwork(), clock_ms, rng)
+    access = await _access_of(config, network, clock_ms, rng)
     store = open_store(config, rng, executor)
     # Closed last: the member's tasks write to it until they have ended.
     with closing(store):

@@ -127,6 +127,9 @@ class Following(Role):
     catchup_position: int | None = None
     catchup_stopped = False
     termination: int | None = None
+    _confirm_id = 0
+    _nursery: trio.Nursery | None = None  # while `run` is running
+    _probes = False  # a task asks the leader
 
     def __init__(
         self,
@@ -171,10 +174,7 @@ class Following(Role):
         # The announcement was a sign of life; without this the watch would end the role at once.
         self.pulse.alive()
         self.probe = LeaderProbe(partial(links.send, self.leader_id))
-        self._nursery: trio.Nursery | None = None  # while `run` is running
-        self._probes = False  # a task asks the leader
         self._membership = Signal()
-        self._confirm_id = 0
         self._reported_at = -math.inf
         self._ahead = Ahead()
         self._catchup_scope = trio.CancelScope()

@@ -100,18 +100,10 @@ def lay_out(
         MemberConfig(i, hosts[i], member, client, redirect_port=redirect)
         for i, (client, member, redirect) in enumerate(ports_for(members, client_port))
     )
+    patience, secured = profile or "lan", security or Security()
     configs = [
-        _one(
-            NodeConfig(
-                cluster,
-                i,
-                directory / f"member-{i}",
-                everyone,
-                profile or "lan",
-                security=security or Security(),
-            )
-        )
-        for i in range(members)
+        _one(NodeConfig(cluster, i, folder, everyone, patience, security=secured))
+        for i, folder in enumerate(directory / f"member-{i}" for i in range(members))
     ]
     for config in configs:
         if profile not in (None, config.profile):
