@@ -8,7 +8,7 @@ again for ever, and one wrong setting would fill the log.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import trio
@@ -47,7 +47,7 @@ class Strangers:
         self._waiting: dict[trio.CancelScope, str] = {}  # hosts, the oldest connection first
 
     @contextmanager
-    def waiting(self, host: str) -> Iterator[None]:
+    def waiting(self, host: str) -> Generator[None]:
         """Wait in this block for a connection of a host; it is cancelled if room is needed."""
         if len(self._waiting) >= self._most:
             self._make_room()

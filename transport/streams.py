@@ -9,7 +9,7 @@ A stream may end between two frames. An end inside a frame is an error.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
@@ -318,7 +318,7 @@ async def _introduce(
 
 
 @contextmanager
-def _naming(address: Address, behind: str = "") -> Iterator[None]:
+def _naming(address: Address, behind: str = "") -> Generator[None]:
     """Put the address, of which an error in this block speaks, in front of it."""
     try:
         yield

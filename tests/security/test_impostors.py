@@ -3,6 +3,8 @@
 Those that know no cluster key, or a wrong one, are in tests/transport/test_authentication.py.
 """
 
+# pyright: reportPrivateUsage=false
+
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

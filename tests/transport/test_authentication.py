@@ -1,5 +1,7 @@
 """Who may come in: certificates and cluster keys, and every impostor, at either end."""
 
+# pyright: reportPrivateUsage=false
+
 import hmac
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress

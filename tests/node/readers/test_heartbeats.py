@@ -1,5 +1,7 @@
 """HeartbeatRequest: a standby asks its leader, and a monitor asks whoever leads."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from contextlib import suppress

@@ -1,5 +1,7 @@
 """How a member proves who it is: its files, new certificates, and the protected default."""
 
+# pyright: reportPrivateUsage=false
+
 import logging
 import os
 from pathlib import Path

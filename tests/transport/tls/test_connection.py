@@ -1,5 +1,7 @@
 """A TLS connection: bytes in any pieces, strangers of any kind, and ends that are no ends."""
 
+# pyright: reportPrivateUsage=false
+
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing, suppress
