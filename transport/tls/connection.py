@@ -27,6 +27,7 @@ An orderly end is a message of TLS. An end without it may be forged by anybody o
 breaks the connection instead of ending it.
 """
 
+import secrets
 import ssl
 from contextlib import suppress
 from typing import Any, Final, cast
@@ -51,6 +52,11 @@ HANDSHAKE_BYTES: Final = 64 << 10
 """Most bytes of a handshake. A chain of three certificates has about 4 KiB. Smaller: long chains
 are refused. Larger: strangers can make us buffer more."""
 
+KEY_BYTES: Final = 1 << 38
+"""Most bytes that one key encrypts (RFC 8446, section 5.5, has about as many for AES-GCM). OpenSSL
+never changes keys by itself, so the connection breaks then, and a link is dialled again. Smaller:
+busy links break more often. Larger: an attacker that collects ciphertext has better odds."""
+
 
 class TlsConnection:
     """One end of a TLS connection; see `network.Connection`.
@@ -72,6 +78,8 @@ class TlsConnection:
         self._tls = context.wrap_bio(self._arrived, self._outgoing, server_side=server)
         self._unsent = memoryview(b"")  # ciphertext that the network has not taken
         self._owed = False  # the next byte that is offered was encrypted already
+        # Drawn: the links to two followers must not break at the same moment.
+        self._key_bytes = KEY_BYTES - secrets.randbelow(KEY_BYTES // 2)
         self._closed = False
         self._ended = False  # the other end has said that it sends no more
         self._broken = ""  # why the connection is of no use any more
@@ -144,7 +152,10 @@ class TlsConnection:
         size = len(data)
         if not self._flush() or not size:
             return 0
+        if self._key_bytes <= 0 and not self._owed:
+            raise self._break("its key has encrypted enough; the next connection has another one")
         taken, self._owed = int(self._owed), False
+        self._key_bytes -= size
         view = memoryview(data)
         while taken < size:
             try:

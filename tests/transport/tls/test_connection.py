@@ -289,6 +289,16 @@ async def test_memory_of_a_connection_that_nobody_reads_is_bounded() -> None:
         assert wrapped[0].kept < CHUNK_BYTES + 1000
 
 
+@simulated
+async def test_a_key_that_has_encrypted_enough_is_used_no_more() -> None:
+    async with pair() as (here, there):
+        here._key_bytes = 10
+        assert here.send_nowait(b"0123456789") == 10
+        with pytest.raises(trio.BrokenResourceError, match="its key has encrypted enough"):
+            here.send_nowait(b"x")
+        assert await there.receive(100) == b"0123456789"
+
+
 # --- strangers ------------------------------------------------------------------------------------
 
 
