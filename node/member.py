@@ -24,6 +24,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Never
 
+import attrs
 import trio
 
 from ..errors import RefusedError, check_interpreter
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ..storage import ExecutorFactory, Store, Write
-    from ..transport import Network, NewLeadershipTerm
+    from ..transport import Network, NewLeadershipTerm, PeerSecurity
     from .config.config import NodeConfig
     from .election.transition import Transition
     from .protocol.log_matching import WayToJoin
@@ -606,13 +607,31 @@ def _write_nothing(_group: Sequence[Write]) -> None:
     """Write nothing: snapshots use an executor only to read."""
 
 
+@asynccontextmanager
+async def _running(member: Member) -> AsyncGenerator[None, None]:
+    """Run a member for the length of the block, and close it in order at the end."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(member.run)
+        try:
+            yield
+            await member.close()
+        finally:
+            # Also after an error in the block, when nothing is closed in order.
+            nursery.cancel_scope.cancel()
+
+
 async def _access_of(
-    config: NodeConfig, network: Network | None, clock_ms: Callable[[], int], rng: Random
+    config: NodeConfig,
+    network: Network | None,
+    security: PeerSecurity | None,
+    clock_ms: Callable[[], int],
+    rng: Random,
 ) -> Access:
-    """Return how a member reaches other ones, by TCP unless a network is given."""
-    if network is None:
+    """Return how a member reaches other ones; see `open_member`."""
+    if network is None and security is None:
         await check_exposure(config)
-    return open_access(config, network or TcpNetwork(), clock_ms, rng)
+    access = open_access(config, network or TcpNetwork(), clock_ms, rng)
+    return access if security is None else attrs.evolve(access, security=security)
 
 
 @one_error
@@ -624,6 +643,7 @@ async def open_member(
     rng: Random,
     clock_ms: Callable[[], int],
     network: Network | None = None,
+    security: PeerSecurity | None = None,
     executor: ExecutorFactory[Write] = ThreadExecutor,
     free: Callable[[Path], int] = free_bytes,
 ) -> AsyncGenerator[Member, None]:
@@ -635,8 +655,9 @@ async def open_member(
         rng: the only source of randomness.
         clock_ms: milliseconds since the epoch; the log's time follows it while this member leads.
         network: TCP unless given. TLS is put over either, as `config` says.
+        security: judges others, and proves who we are; by default as `config` says.
         executor: writes to disk on a thread unless given.
-        free: returns the bytes that are free on the disk of a directory; the system's by default.
+        free: returns the bytes that are free on a disk; the system's by default.
 
     Raises:
         ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
@@ -645,7 +666,7 @@ async def open_member(
         OSError: its address can't be bound.
     """
     check_arguments(config, service)
-    access = await _access_of(config, network, clock_ms, rng)
+    access = await _access_of(config, network, security, clock_ms, rng)
     store = open_store(config, rng, executor)
     # Closed last: the member's tasks write to it until they have ended.
     with closing(store):
@@ -659,11 +680,5 @@ async def open_member(
             executor=executor,
             free=free,
         )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(member.run)
-            try:
-                yield member
-                await member.close()
-            finally:
-                # Also after an error in the block, when nothing is closed in order.
-                nursery.cancel_scope.cancel()
+        async with _running(member):
+            yield member

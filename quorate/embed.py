@@ -16,6 +16,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
+    from .transport import PeerSecurity
 
 
 _MAX_FLAGS: Final = 255
@@ -280,7 +282,7 @@ def _wall_clock_ms() -> int:
 @one_error
 @asynccontextmanager
 async def open_node(
-    config: NodeConfig, service: Service | None = None
+    config: NodeConfig, service: Service | None = None, *, security: PeerSecurity | None = None
 ) -> AsyncGenerator[Node, None]:
     """Run a member for the length of the block; the end of the block stops it in order.
 
@@ -294,6 +296,8 @@ async def open_node(
         config: the member's configuration.
         service: a state machine of your own, instead of the key-value store; see
             :class:`quorate.StateMachine`. A witness runs neither.
+        security: judges members and readers, and proves who we are, in place of what `config` says.
+            TLS stays as `config` has it.
 
     Raises:
         ConfigurationError: `config` is not a NodeConfig, `service` is missing methods, a
@@ -305,16 +309,14 @@ async def open_node(
     """
     check_arguments(config, service)
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+    opening = partial(open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security)
     if service is not None:
-        async with open_member(config, service, rng=rng, clock_ms=_wall_clock_ms) as member:
+        async with opening(service) as member:
             yield Node(member, member.state.terminated)
         return
     store = _key_value_service(config)
     try:
-        async with (
-            open_member(config, store, rng=rng, clock_ms=_wall_clock_ms) as member,
-            trio.open_nursery() as nursery,
-        ):
+        async with opening(store) as member, trio.open_nursery() as nursery:
             port = _client_port(member, config)
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)

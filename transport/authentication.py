@@ -53,21 +53,33 @@ _NUMBERS: Final = struct.Struct("<iiiBQQ")
 
 @attrs.frozen
 class Accept:
-    """The dialler is who it says; `principal` is its name for logs and for an `Authoriser`."""
+    """The dialler is who it says.
+
+    Args:
+        principal: its name, for logs and for an `Authoriser`.
+    """
 
     principal: str
 
 
 @attrs.frozen
 class ChallengeWith:
-    """The dialler has to answer this challenge first."""
+    """The dialler has to answer a challenge first.
+
+    Args:
+        challenge: for its `CredentialsSupplier`.
+    """
 
     challenge: bytes
 
 
 @attrs.frozen
 class Reject:
-    """The dialler may not come in; it gets the reason."""
+    """The dialler may not come in.
+
+    Args:
+        reason: for the dialler, and for our log.
+    """
 
     reason: str
 

@@ -83,7 +83,14 @@ class Hello:
 
 @attrs.frozen
 class HelloReply:
-    """The answer to a hello: accepted, or refused with what was found and what expected."""
+    """The answer to a hello.
+
+    Args:
+        member_id: the answering member.
+        status: accepted, or why not.
+        reason: if refused, what was found and what expected, in words.
+        incarnation: random number of the answering process.
+    """
 
     member_id: I32
     status: HelloStatus

@@ -13,12 +13,25 @@ import trio
 
 from quorate.cli.app import run
 from quorate.embed import open_node
-from quorate.errors import ConfigurationError
-from quorate.local.cluster import lay_out
+from quorate.errors import ConfigurationError, HandshakeError
+from quorate.local.cluster import lay_out, local_configs
 from quorate.node.config.config import NodeConfig, Security, load_config
 from quorate.node.upkeep.access import Access, CertificateWatch, open_access, open_reader_access
 from quorate.node.upkeep.exposure import check_exposure, is_loopback
-from quorate.transport import Purpose, TcpNetwork
+from quorate.transport import (
+    PROTOCOL_VERSION,
+    Accept,
+    Address,
+    ChallengeWith,
+    Hello,
+    Identity,
+    PeerSecurity,
+    Purpose,
+    Reject,
+    StreamPurpose,
+    TcpNetwork,
+    open_stream,
+)
 from quorate.transport.tls import TlsNetwork
 from tests.support.certificates import DAY, NOW, authority, uri
 
@@ -134,6 +147,25 @@ def test_the_end_is_warned_of_once_a_day(
 
     trio.run(main)
     assert caplog.text.count("own.crt ends in 31") == warnings
+
+
+class Nobody:
+    """An authenticator that lets nobody in."""
+
+    def connect(self, hello: Hello, identity: Identity | None) -> Accept | ChallengeWith | Reject:
+        return Reject("closed today")
+
+    def respond(self, hello: Hello, challenge: bytes, credentials: bytes) -> Accept | Reject:
+        raise AssertionError(credentials)
+
+
+async def test_a_program_may_judge_by_itself_who_comes_in(tmp_path: Path) -> None:
+    (alone,) = local_configs(1, tmp_path)
+    async with open_node(alone, security=PeerSecurity(Nobody())):
+        hello = Hello("local", -1, PROTOCOL_VERSION, 0, StreamPurpose.BACKUP)
+        where = Address(alone.own.host, alone.own.member_port)
+        with pytest.raises(HandshakeError, match="refused us: closed today"):
+            await open_stream(TcpNetwork(), where, hello)
 
 
 # --- keys -----------------------------------------------------------------------------------------
