@@ -65,6 +65,16 @@ class Configurations:
         """Return the configuration as of a position of the log."""
         return self._value(self._row_at(position))
 
+    def since(self, position: int) -> list[Membership]:
+        """Return the configuration as of a position of the log, and all that are behind it."""
+        behind = [row for row in self._store.recorded.memberships if row.position > position]
+        return [self.at(position), *(self.at(row.position) for row in behind)]
+
+    def until(self, position: int) -> list[Membership]:
+        """Return the configurations up to a position, as far as they are still in the log."""
+        rows = self._store.recorded.memberships
+        return [self.at(row.position) for row in rows if row.position <= position]
+
     def payload_at(self, position: int) -> str:
         """Return the text of the entry that counts at a position; empty for the first one."""
         row = self._row_at(position)
@@ -72,7 +82,10 @@ class Configurations:
 
     def _row_at(self, position: int) -> MembershipRow | None:
         rows = self._store.recorded.memberships
-        return self._last(tuple(row for row in rows if row.position <= position))
+        # Nearly always all rows count. This is asked with each command of some clients.
+        if rows and rows[-1].position > position:
+            rows = tuple(row for row in rows if row.position <= position)
+        return self._last(rows)
 
     def _last(self, rows: tuple[MembershipRow, ...]) -> MembershipRow | None:
         status = self._store.voting_status

@@ -54,9 +54,11 @@ from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
 from .member_status import Status
-from .membership.admission import take_vote
+from .membership.admission import become_voter
 from .membership.founding import Founders
 from .membership.removal import Removal
+from .membership.taken_seat import why_lost
+from .membership.two_processes import TwoProcesses
 from .one_error import one_error
 from .protocol.membership import MemberRole
 from .protocol.states import State
@@ -153,6 +155,7 @@ class Member:
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
+        self._twice = TwoProcesses(state.member_id, state.timeouts.leader_heartbeat_timeout)
         # Last, because they call the parts made above.
         store.on_durable = self._on_durable
         store.on_membership = self._on_membership
@@ -250,6 +253,8 @@ class Member:
 
     def _follow(self, message: NewLeadershipTerm, *, way: WayToJoin) -> Following:
         """Make the role of a follower of the leader that sent a message."""
+        # A snapshot may have brought a configuration without its entry.
+        self._look_for_our_seat()
         return Following(
             message,
             way=way,
@@ -283,9 +288,9 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self.removal.run)
+                consensus.start_soon(self._disconnect_removed)
                 if self.access.watch is not None:
                     consensus.start_soon(self.access.watch.run, self.links)
-                consensus.start_soon(self._part)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
@@ -371,6 +376,7 @@ class Member:
     def on_peers(self) -> None:
         """Note to which members there are links now."""
         self.state.use_peers(self.links.peers)
+        self._twice.keep(self.links.peers)
 
     def on_removed(self, member: int, reason: str) -> None:
         """Note that a member says that we were removed from the cluster."""
@@ -378,6 +384,7 @@ class Member:
 
     def on_hello(self, member: int, hello: Hello) -> None:
         """Note which store of a member speaks from now on."""
+        self._twice.on_hello(hello)
         self.founders.on_hello(hello)
         self.state.versions[member] = hello.protocol_version
         if self.state.use_store(member, hello.instance):
@@ -410,6 +417,7 @@ class Member:
 
     def on_link_lost(self, member: int) -> None:
         """Note that a member's link to us has ended."""
+        self._twice.on_link_lost(member)
         self.requests.unlinked(member)
         self.state.role.on_link_lost(member)
 
@@ -440,11 +448,18 @@ class Member:
         """
         # Before the vote. A member that joins has no seat yet when its store is opened.
         check_role(self.config, self.configuration)
-        if await take_vote(self.store, self.configuration):
+        if await become_voter(self.store, self.configuration):
             self.links.set_history(self.store.voting_status.history)
+        self._look_for_our_seat()
         self._applied.set()
 
-    async def _part(self) -> Never:
+    def _look_for_our_seat(self) -> None:
+        """End, once a task of ours can, if what is applied gives our seat to another store."""
+        applied = self.applier.applied_position
+        if words := why_lost(self.store, self.state.configurations, applied):
+            self.removal.lost(words)
+
+    async def _disconnect_removed(self) -> Never:
         """End the links of members that an applied configuration has removed; until cancelled."""
         while True:
             await self._applied.wait()

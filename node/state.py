@@ -14,7 +14,7 @@ import trio
 
 from ..storage import LogEnd, VotingRight
 from .configurations import Configurations
-from .protocol.membership import NOBODY
+from .protocol.membership import UNKNOWN_STORE
 from .protocol.quorum import ANY_STORE, VoterId
 from .protocol.role import Role
 
@@ -176,7 +176,7 @@ class MemberState:
         # that has it: two processes would claim it in turns (:mod:`.membership.taken_seat`).
         counted = self.own_store in {*membership.voters, *membership.outgoing}
         founder = (self.member_id, seat.instance) in membership.founders
-        return counted or seat.instance in {ANY_STORE, NOBODY} or founder
+        return counted or seat.instance in {ANY_STORE, UNKNOWN_STORE} or founder
 
     def speaks_with(self, member: int) -> int:
         """Return the store with which a member speaks; 0 if it was not heard."""

@@ -15,6 +15,7 @@ from ..storage import NodeState
 from ..transport import NULL_VALUE, ScoutReply, Vote, VoteReason
 from .protocol import ballots, log_matching
 from .protocol.promise import Promise
+from .protocol.quorum import VoterId
 
 if TYPE_CHECKING:
     from ..storage import Store
@@ -42,6 +43,9 @@ class Voter:
         self._links = links
         self._clocks = clocks
         self.lease_promise = Promise(state.promised.lease_ms / 1000)
+        # The term of our last vote, and the candidate with its store. Not durable: after a restart
+        # a repeated request is refused, and the candidate asks in a later term.
+        self._given: tuple[int, VoterId] | None = None
 
     # --- promises ---------------------------------------------------------------------------------
 
@@ -73,9 +77,8 @@ class Voter:
 
     # --- answers ----------------------------------------------------------------------------------
 
-    @property
-    def view(self) -> ballots.VoterView:
-        """All that the rules of voting need to know of us."""
+    def view(self, candidate: int) -> ballots.VoterView:
+        """Return all that the rules of voting need to know of us, to answer a candidate."""
         state = self._state
         return ballots.VoterView(
             # A log below its floor counts as long as the floor: what is missing may have been
@@ -86,13 +89,25 @@ class Voter:
             admission=state.admission,
             terms=[row.term for row in self._store.terms],
             has_vote=state.votes,
+            same_store=self._given == (state.promised.candidate_term, self._asks(candidate)),
         )
+
+    def _asks(self, candidate: int) -> VoterId:
+        """Return a candidate with the store with which it speaks."""
+        return VoterId(candidate, self._state.speaks_with(candidate))
 
     def decide(
         self, request: RequestVote, *, in_ballot: bool, leader_alive: bool
     ) -> ballots.BallotDecision:
         """Decide a vote request from our durable state."""
-        return ballots.consider(request, self.view, in_ballot=in_ballot, leader_alive=leader_alive)
+        candidate = request.candidate_member_id
+        decision = ballots.consider(
+            request, self.view(candidate), in_ballot=in_ballot, leader_alive=leader_alive
+        )
+        if decision.vote and decision.promise is not None:
+            # Now, not once it is durable: by then the candidate may speak with another store.
+            self._given = decision.promise.candidate_term, self._asks(candidate)
+        return decision
 
     def answer(self, sender: int, request: RequestVote, decision: ballots.BallotDecision) -> None:
         """Send a candidate our decision; a promise in it must be durable by now."""
@@ -111,7 +126,7 @@ class Voter:
     def answer_prevote(self, scout: Scout, *, in_ballot: bool, leader_alive: bool) -> VoteReason:
         """Answer a pre-vote: would we vote for its sender? Nothing is promised."""
         reason = ballots.consider_prevote(
-            scout, self.view, in_ballot=in_ballot, leader_alive=leader_alive
+            scout, self.view(scout.member_id), in_ballot=in_ballot, leader_alive=leader_alive
         )
         state = self._state
         reply = ScoutReply(

@@ -54,6 +54,7 @@ from .watching.facts import (
     Promised,
     Recorded,
     Said,
+    Saved,
     Started,
     TermRecorded,
     Truncated,
@@ -65,10 +66,10 @@ from .watching.facts import (
 from .watching.knowledge import NOTHING, Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from ..node import Member
-    from ..storage import BatchHeader, NodeState, SnapshotRow, TermRow
+    from ..storage import BatchHeader, NodeState, SnapshotHead, SnapshotRow, TermRow
     from ..storage.log.state import Recorded as StoreState
     from ..transport import Message
     from .watching.facts import Fact
@@ -170,7 +171,22 @@ class Observer:
 
         setattr(store, "truncate", watched)  # noqa: B010 - of this one store
         self._watch_install(i, member)
+        self._watch_save(i, member)
         self.look(i)
+
+    def _watch_save(self, i: int, member: Member) -> None:
+        """Look at each snapshot, of its own or of another member, that the member writes."""
+        # Both ways to a file go through it.
+        write = member.snapshots._write  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+        async def watched(head: SnapshotHead, pieces: Iterator[bytes]) -> int:
+            # Without a vote, a store does not know yet which configurations are of its history.
+            if member.state.votes:
+                text = head.membership.encode()
+                self.tell(Saved(i, head.position, decode(text) if text else None))
+            return await write(head, pieces)
+
+        setattr(member.snapshots, "_write", watched)  # noqa: B010 - of this one member
 
     def _watch_install(self, i: int, member: Member) -> None:
         """Look at a snapshot that takes the place of the log."""

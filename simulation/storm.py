@@ -26,6 +26,7 @@ import trio
 
 from ..errors import RequestError
 from ..node import State
+from ..node.protocol.membership import MemberRole
 from ..node.protocol.quorum import VoterId
 from ..node.protocol.quorum import quorum as quorum_size
 from ..node.state_machine.applier import CUT_SECONDS
@@ -101,6 +102,7 @@ class Storm:
         ]
         self._doing = list(zip(self.doors, doing, strict=True))
         self._unit = world.setting.timeouts.leader_heartbeat_timeout
+        self._replace_after = world.setting.timeouts.replace_after
         self._hanging = False
         self._hang_in_a_ballot: list[int] = []
         world.after_every_event(self._look_at_a_ballot)
@@ -212,7 +214,8 @@ class Storm:
             return self.rng.sample(voting, size) if len(voting) >= size else intact
         found = [*intact]
         if self._can_decide(found):
-            for i in self.rng.sample(intact, len(intact)):
+            drops = [i for i in intact if i not in self._spares()]
+            for i in self.rng.sample(drops, len(drops)):
                 fewer = [each for each in found if each != i]
                 found = fewer if self._can_decide(fewer) else found
         return found
@@ -231,6 +234,20 @@ class Storm:
             for each in known.open_configurations()
         )
 
+    def _spares(self) -> set[int]:
+        """Give the members that may take the places of lost voters."""
+        seats = self.observer.known.latest.seats if self._replace_after else ()
+        return {seat.member_id for seat in seats if seat.role is MemberRole.SPARE}
+
+    async def _outwait(self, quorum: list[int]) -> None:
+        """Let a leader put spares into the places of the voters that are lost.
+
+        Storms hardly ever leave a leader alone for so long.
+        """
+        if self._spares().intersection(quorum):
+            await trio.sleep(1.5 * self._replace_after)
+            await self._serves(quorum)
+
     async def _serves_alone(self, quorum: list[int], intact: list[int]) -> None:
         """Check that a quorum serves, unless a change of the members makes it no quorum.
 
@@ -242,6 +259,7 @@ class Storm:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_quorum, quorum, nursery.cancel_scope)
             await self._serves(quorum)
+            await self._outwait(quorum)
             await self._within(self._settled, f"a change of the members ends at {quorum}")
             served = True
             nursery.cancel_scope.cancel()

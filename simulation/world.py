@@ -162,10 +162,14 @@ class World(Generic[S_co]):
     def readdress(self, i: int, member_port: int, membership: Membership) -> None:
         """Change where a member listens for members, in its file, from its next start on.
 
-        Whoever edits the file also puts in where the other members of it are by now: a member that
-        was away while they moved could not find them.
+        Whoever edits the file also puts in where the other members are by now: a member that was
+        away while they moved could not find them.
         """
         host = self.hosts[i]
+        if host.config.join and membership.seats:
+            own = attrs.evolve(host.config.own, member_port=member_port)
+            host.config = attrs.evolve(host.config, members=_listed(membership, own))
+            return
         ports = {seat.member_id: seat.member_port for seat in membership.seats} | {i: member_port}
         members = tuple(
             attrs.evolve(each, member_port=ports.get(each.member_id, each.member_port))

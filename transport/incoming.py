@@ -314,7 +314,7 @@ class Reception:
         return HelloStatus.ACCEPTED, ""
 
     def _judge_member(self, hello: Hello) -> tuple[HelloStatus, str]:
-        """Return the status of a hello by who sends it and, if refused, the reason."""
+        """Return the status of a hello, as far as its sender decides, and the reason if refused."""
         member, purpose = hello.member_id, hello.purpose
         # Clients and tools have no id. They may read, and never take part in consensus.
         if member == NULL_VALUE and purpose in CLIENT_PURPOSES:

@@ -46,6 +46,7 @@ from typing import Any, Final, Literal, cast, get_args
 import attrs
 
 from ...errors import ConfigurationError
+from ..protocol.membership import MAX_HOST_CHARACTERS
 from ..protocol.promise import MAX_LEASE_MS
 from .limits import Limits, SnapshotPolicy
 from .security import Security
@@ -90,10 +91,6 @@ MAX_MEMBERS: Final = 9
 larger, every write waits for more disks, and no failure that really happens is survived in
 addition."""
 
-
-MAX_HOST_CHARACTERS: Final = 253
-"""Longest host name (RFC 1035). If larger, a configuration of many members does not fit into an
-entry of the log."""
 
 MAX_REPLACE_AFTER: Final = 30 * 24 * 3600.0
 """The longest wait for a lost voter, in seconds. Longer: hardly anybody would wait for it."""

@@ -49,7 +49,17 @@ if TYPE_CHECKING:
     from ..state import MemberState
     from ..state_machine.applier import Applier
     from ..voter import Voter
-    from .prevote import PreVote
+
+    class Asking(Protocol):
+        """What a pre-vote is asked while it is under way (:mod:`.prevote`)."""
+
+        def goes_before(self, other: Scout) -> bool:
+            """Whether we are asking, and the other member that asks has to yield."""
+            ...
+
+        def give_way(self) -> None:
+            """Ask later, since we have granted another member's pre-vote."""
+            ...
 
     class MakeFollowing(Protocol):
         """Makes the role of a follower of a leader that was adopted."""
@@ -134,7 +144,7 @@ class ElectionContext:
         self.highest_term_heard = NULL_VALUE
         self.gone: int | None = None
         self.mandate: TimeoutNow | None = None
-        self.prevote: PreVote | None = None
+        self.prevote: Asking | None = None
         self.failed_ballots = 0
         self.backoff = Backoff(state)
         self.hold_back = HoldBack(state, rng)

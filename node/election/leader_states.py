@@ -87,7 +87,7 @@ async def _announce(ctx: ElectionContext, role: Leadership) -> None:
         # Repeated, since a link drops what it has no room for, and members start late.
         announcement = role.new_leadership_term(ctx.store.log_term)
         for follower in role.followers.values():
-            if not follower.withheld:
+            if not follower.gets_no_log:
                 ctx.links.send(follower.member_id, announcement)
         await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
 

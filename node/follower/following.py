@@ -53,7 +53,7 @@ from ...transport import (
     TerminationPosition,
     TimeoutNow,
 )
-from ..membership.admission import take_vote
+from ..membership.admission import become_voter
 from ..protocol import ballots, log_matching, quorum
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
@@ -62,7 +62,7 @@ from ..state_machine.applier import PendingBatch
 from .leader_probe import LeaderProbe
 from .live_log import Ahead
 from .replay_receiver import ReplayReceiver
-from .termination import terminate_follower
+from .termination import FollowerTermination
 
 if TYPE_CHECKING:
     from ...storage import SnapshotHead, Store
@@ -115,8 +115,6 @@ class Following(Role):
         join_position: where the live log began.
         catchup_position: where the catch-up stream that arrived begins, None before.
         catchup_stopped: the leader reports that the catch-up is complete.
-        termination: the position at which the cluster stops, None if it does not.
-        terminates: notified when that position is known.
         notified_commit: highest commit position heard from the leader.
         pulse: the leader's heartbeats.
         probe: what the leader answered to a standby.
@@ -126,7 +124,6 @@ class Following(Role):
     join_position: int | None = None
     catchup_position: int | None = None
     catchup_stopped = False
-    termination: int | None = None
     _confirm_id = 0
     _nursery: trio.Nursery | None = None  # while `run` is running
     _probes = False  # a task asks the leader
@@ -152,7 +149,6 @@ class Following(Role):
         self.store = store
         self.links = links
         self.applier = applier
-        self.snapshots = snapshots
         self.clocks = clocks
         self.voter = voter
         self.log_guard = log_guard
@@ -168,11 +164,11 @@ class Following(Role):
         self.timestamp_ms = message.timestamp
         self.lease_ms = message.lease_ms
         self.flags = AppendFlags.NONE
-        self.terminates = Signal()
         self.notified_commit = message.commit_position
         self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
         # The announcement was a sign of life; without this the watch would end the role at once.
         self.pulse.alive()
+        self._termination = self._make_termination(snapshots)
         self.probe = LeaderProbe(partial(links.send, self.leader_id))
         self._membership = Signal()
         self._reported_at = -math.inf
@@ -181,6 +177,16 @@ class Following(Role):
         self._catchup: FrameStream | None = None
         # What the leader had committed by then may be durable here already.
         self._raise_commit()
+
+    def _make_termination(self, snapshots: Snapshots) -> FollowerTermination:
+        return FollowerTermination(
+            self.term,
+            self.leader_id,
+            state=self.state,
+            links=self.links,
+            applier=self.applier,
+            snapshots=snapshots,
+        )
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -266,8 +272,7 @@ class Following(Role):
             case LeadershipCession(leadership_term_id=self.term, leader_member_id=leader):
                 self._finish(Ended(f"leader {leader} closed in order", gone=leader, in_order=True))
             case TerminationPosition(leadership_term_id=self.term, log_position=position):
-                self.termination = position
-                self.terminates.notify()
+                self._termination.stop_at(position)
             case TimeoutNow(leadership_term_id=self.term, member_id=self.state.member_id):
                 words = f"leader {self.leader_id} hands over"
                 self._finish(Ended(words, in_order=True, mandate=message))
@@ -523,7 +528,7 @@ class Following(Role):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._reports)
                 nursery.start_soon(self._watch_leader)
-                nursery.start_soon(terminate_follower, self)
+                nursery.start_soon(self._termination.run)
                 self._nursery = nursery
                 self._begin_to_probe()
         finally:
@@ -558,7 +563,7 @@ class Following(Role):
         """Claim our seat for our store, once we have the leader's log."""
         # It may be applied already, by a snapshot, or before a crash that came too soon.
         applied = self.state.configurations.at(self.applier.applied_position)
-        if await take_vote(self.store, applied):
+        if await become_voter(self.store, applied):
             self.links.set_history(self.store.voting_status.history)
         elif AppendFlags.READY in self.flags:
             own = self.store.identity

@@ -16,6 +16,7 @@ from ..protocol.quorum import VoterId, is_active
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
+    from ...transport import Links
     from ..protocol.membership import Membership
     from ..state import MemberState
     from ..state_machine.applier import Applier
@@ -38,9 +39,10 @@ class Follower:
         live: it gets every batch on our link to it.
         join_position: where its live log begins, None before it asked for it.
         heir: by the configuration, it may lead: it is a voter that stays, and no witness.
-        votes: its store may vote, as far as it has reported: only then is it counted.
-        has_room: its disk has room, as far as it has reported.
-        withheld: it gets nothing of our log until the configuration in force is committed.
+        votes: its last report says that its store may vote, or it has not reported yet; without
+            that it is not counted.
+        has_room: its last report says that its disk has room, or it has not reported yet.
+        gets_no_log: it gets nothing of our log until the configuration in force is committed.
         known_since: when this leader began to watch it, with the store that it has now.
     """
 
@@ -55,7 +57,7 @@ class Follower:
     heir: bool = True
     votes: bool = True
     has_room: bool = True
-    withheld: bool = False
+    gets_no_log: bool = False
     known_since: float = attrs.field(factory=trio.current_time)
 
     def rejoins(self) -> None:
@@ -105,12 +107,14 @@ class Followers(dict[int, Follower]):
 
     Args:
         state: of the member that begins to lead.
+        links: to the other members.
         committed: the commit position.
     """
 
-    def __init__(self, state: MemberState, *, committed: int) -> None:
+    def __init__(self, state: MemberState, links: Links, *, committed: int) -> None:
         super().__init__()
         self._state = state
+        self._links = links
         self._committed = committed
         self.use_configuration(committed=committed)
 
@@ -133,10 +137,10 @@ class Followers(dict[int, Follower]):
                 follower.heir = stays and seat.role is not MemberRole.WITNESS
                 # Its store counts: another one of the same member may be a voter now.
                 name = VoterId(member, self._state.speaks_with(member))
-                follower.withheld = name in dropped
-                # It must not have an entry of ours by which it has no vote before that is certain:
-                # it might hold the newest log, which others need, and could not lead.
-                follower.live = follower.live and not follower.withheld
+                follower.gets_no_log = name in dropped
+                # An entry takes its vote, and is not committed yet. If it had that entry, it could
+                # not stand; but until then its log may be the newest, which a new leader needs.
+                follower.live = follower.live and not follower.gets_no_log
 
     def _dropped(self) -> frozenset[VoterId]:
         """Return the voters that the configuration in force has taken the vote from."""
@@ -167,7 +171,10 @@ class Followers(dict[int, Follower]):
         live = {
             VoterId(each.member_id, state.speaks_with(each.member_id))
             for each in self.voters
-            if each.follows and is_active(each.heard_at, now, timeout)
+            if each.follows
+            and is_active(each.heard_at, now, timeout)
+            # The end of a process is seen at once, and its silence only after a timeout.
+            and self._links.connected(each.member_id)
         }
         return after.quorums.agree({state.own_store, *live})
 

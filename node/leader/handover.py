@@ -95,7 +95,7 @@ class Handover:
         return max(members, key=lambda each: (priorities.get(each, 0), -each), default=None)
 
     def best_successor(self) -> int | None:
-        """Return the best of the followers that could lead now and have the whole log."""
+        """Return the best of the linked followers that may lead and have the whole log, or None."""
         end = self._replication.end
         return self.best_of(
             member

@@ -133,7 +133,7 @@ class Leadership(Role):
         self._voter = voter
         self._work = Signal()
         self._policy_snapshot_at = 0  # where the log has the last snapshot action of the policy
-        self.followers = Followers(state, committed=applier.commit_position)
+        self.followers = Followers(state, links, committed=applier.commit_position)
         self.reads = Reads(state, applier, self.followers)
         self._clock = LogClock(clocks.now_ms, store.last_timestamp_ms)
         self._disk = DiskWatch(state, store, applier)
@@ -405,7 +405,7 @@ class Leadership(Role):
     def on_message(self, sender: int, message: Message) -> None:
         """Handle a message of a follower, of a candidate, or of the leader of another term."""
         follower = self.followers.get(sender)
-        if follower is None or follower.withheld:
+        if follower is None or follower.gets_no_log:
             self._on_stranger(sender, message)
             return
         match message:
@@ -483,7 +483,7 @@ class Leadership(Role):
         """Refuse a candidate, and let it follow if it can (Aeron: onRequestVote)."""
         self._voter.refuse(sender, request, leader_alive=True)
         follower = self.followers.get(sender)
-        if follower is None or follower.withheld:
+        if follower is None or follower.gets_no_log:
             return  # it gets nothing of our log
         if request.candidate_member_id == sender and request.candidate_term_id <= self.term:
             # It has promised no term above ours: it need not lose its ballot and canvass first.
@@ -499,8 +499,8 @@ class Leadership(Role):
         self._membership_end = self._reconfiguration.awaited
         before = {*self.followers}
         self._reconfiguration.update()
-        withheld = {each.member_id for each in self.followers.values() if each.withheld}
-        for member in (before - {*self.followers}) | withheld:
+        gets_no_log = {each.member_id for each in self.followers.values() if each.gets_no_log}
+        for member in (before - {*self.followers}) | gets_no_log:
             self._catchups.stop(member)
             self._snapshots.held.pop(member, None)  # or log would be kept for it for ever
 

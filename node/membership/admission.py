@@ -7,9 +7,9 @@ nothing had been, X and W elect X, and the entry is gone.
 Two questions
 =============
 May this store vote at all? Only the store itself knows; that is its *voting status* (below). And is
-its vote counted? That is for the one who counts: a candidate, or a leader, by the configuration in
-force in its own log (:mod:`..configurations`). A voter there is a pair of a member and a store, so
-the store that takes the place of a lost one is another voter.
+its vote counted? A candidate and a leader count votes by the configuration in force in their own
+logs (:mod:`..configurations`). A voter there is a pair of a member and a store, so the store that
+takes the place of a lost one is another voter.
 
 The voting status of a store
 ============================
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.node")
 
 
-async def take_vote(store: Store, applied: Membership) -> bool:
+async def become_voter(store: Store, applied: Membership) -> bool:
     """Let our store vote if an applied configuration has it in our seat; return whether it now may.
 
     Args:
@@ -106,6 +106,5 @@ async def take_vote(store: Store, applied: Membership) -> bool:
         return False
     status = VotingStatus(VotingRight.VOTER, applied.founders, applied.floor)
     await store.save_voting_status(status)
-    what = "it may vote" if seat.is_to_vote else f"it is a {seat.role.value}, without a vote"
-    log.warning("member %d: its store is admitted, %s", own.member_id, what)
+    log.warning("store_admitted member=%d role=%s", own.member_id, seat.role.value)
     return True

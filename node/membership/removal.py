@@ -1,4 +1,4 @@
-"""How a member learns that it was removed, and ends."""
+"""How a member ends once the cluster goes on without it, or without its store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Never
 import attrs
 import trio
 
-from ...errors import RemovedError
+from ...errors import LostStoreError, RemovedError
 from ...storage import VotingRight
 
 if TYPE_CHECKING:
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class Removal:
-    """Ends a member once another one has refused its call as that of a removed member.
+    """Ends a member that was removed, or whose seat is another store's.
 
-    Members refuse it so only if the configuration that they have *applied* has no seat for it, so
-    no new leader can take that back.
+    It was removed if another member has refused its call for that reason. Members refuse it so only
+    if the configuration that they have *applied* has no seat for it, so no new leader can take that
+    back. :mod:`.taken_seat` finds out about the seat.
 
     Args:
         store: notes durably that the member was removed.
@@ -28,6 +29,12 @@ class Removal:
         self._store = store
         self._heard = trio.Event()
         self._words = ""
+        self._lost = ""
+
+    def lost(self, words: str) -> None:
+        """Note that our seat belongs to another store, in words."""
+        self._lost = words
+        self._heard.set()
 
     def heard(self, member: int, reason: str) -> None:
         """Note that another member says so; its words may come again and again."""
@@ -35,12 +42,15 @@ class Removal:
         self._heard.set()
 
     async def run(self) -> Never:
-        """Wait until the member was removed.
+        """Wait until the member was removed, or has lost its seat.
 
         Raises:
-            RemovedError: it was.
+            RemovedError: it was removed.
+            LostStoreError: another store has its seat.
         """
         await self._heard.wait()
+        if self._lost:
+            raise LostStoreError(self._lost)
         # Durable, so that it is not tried again after a restart. Based on what was submitted: our
         # store may be getting its vote in this moment. Without a vote, our histories were not
         # compared: a member of another history may listen at that address.

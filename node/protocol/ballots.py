@@ -101,6 +101,8 @@ class VoterView:
         admission: where the last configuration entry ends in its log.
         terms: the terms in its log; may be left out without such an entry.
         has_vote: its store has a vote at all.
+        same_store: the candidate asks with the store that got its vote of the promised term. False
+            if that is not known, as after a restart.
     """
 
     own: LogEnd
@@ -109,6 +111,7 @@ class VoterView:
     admission: LogEnd = EMPTY_LOG
     terms: Collection[int] = ()
     has_vote: bool = True
+    same_store: bool = True
 
     def shares_configuration(self, end: LogEnd) -> bool:
         """Say whether a log that ends there surely has the last configuration entry of this one."""
@@ -135,8 +138,9 @@ def consider(
     if term < promised.candidate_term:
         return BallotDecision(False, VoteReason.TERM)
     if term == promised.candidate_term:
-        # A repeated request gets the same answer: there is one vote per term.
-        if promised.voted_for == request.candidate_member_id:
+        # A repeated request gets the same answer: there is one vote per term. It is for one store:
+        # another one of the same member has another log, which we have not looked at.
+        if promised.voted_for == request.candidate_member_id and voter.same_store:
             return BallotDecision(True, VoteReason.GRANTED)
         return BallotDecision(False, VoteReason.ALREADY_VOTED)
     if leader_alive:

@@ -46,9 +46,10 @@ MAX_PAYLOAD_BYTES: Final = 32 << 10
 """Longest entry that is read. `MAX_SEATS` seats with the longest host names stay below it."""
 
 MAX_HOST_CHARACTERS: Final = 253
-"""Longest host name (RFC 1035)."""
+"""Longest host name (RFC 1035). If smaller, hosts that the DNS has are refused. If larger, a
+configuration of many members does not fit into an entry of the log."""
 
-NOBODY: Final = 1
+UNKNOWN_STORE: Final = 1
 """The store of a voter whose store is not known when voters are first named with their stores. No
 member has it, so that voter counts for nothing until a store claims its seat."""
 
@@ -122,7 +123,7 @@ class Membership:
 
     Args:
         seats: the members, ascending by id.
-        voters: who decides; with `outgoing`, the voters after the change.
+        voters: the members and stores that decide; with `outgoing`, those after the change.
         outgoing: the voters before the change that is under way; empty without one.
         version: one more than that of the configuration before. 0 is what the founders' files say.
         next_id: the id of the next new seat; all ids in use are below.
@@ -169,14 +170,17 @@ class Membership:
         )
 
     @property
-    def meant(self) -> set[int]:
+    def voters_to_be(self) -> set[int]:
         """The members that will have a vote once all that join have taken their places."""
         to_vote = [seat for seat in self.seats if seat.is_to_vote]
         return {seat.member_id for seat in to_vote} - {seat.replaces for seat in to_vote}
 
     def is_removed(self, member_id: int) -> bool:
-        """Say whether a member had a seat once, and has none now."""
-        # By its id alone: ids are never used again. In version 0 nobody was removed.
+        """Say whether a member has no seat, and never gets one: its id is not used again.
+
+        Also for an id that nobody has had, below one that is in use.
+        """
+        # In version 0 nobody was removed.
         return self.version > 0 and member_id < self.next_id and self.seat(member_id) is None
 
     def may_stand(self, name: VoterId) -> bool:
@@ -211,7 +215,7 @@ def named(now: Membership, stores: Mapping[int, int]) -> Membership:
     # The old voters stay voters: a majority of them is needed as before. One whose store nobody
     # knows counts no more, which is safe: every quorum is one of the old ones, too.
     def name(member: int) -> VoterId:
-        return VoterId(member, stores.get(member, NOBODY))
+        return VoterId(member, stores.get(member, UNKNOWN_STORE))
 
     voters = tuple(name(voter.member_id) for voter in now.voters)
     seats = tuple(attrs.evolve(s, instance=stores.get(s.member_id, ANY_STORE)) for s in now.seats)
@@ -300,7 +304,7 @@ def check(after: Membership) -> None:
     voters = {voter.member_id for voter in after.voters}
     if not voters:
         raise RefusedError("last-voter: a cluster needs at least one member with a vote")
-    if len(after.meant) > MAX_VOTERS:
+    if len(after.voters_to_be) > MAX_VOTERS:
         raise RefusedError(f"too-many: expected at most {MAX_VOTERS} members with a vote")
     if len(after.seats) > MAX_SEATS:
         raise RefusedError(f"too-many: expected at most {MAX_SEATS} members")
@@ -323,7 +327,7 @@ def _check_witnesses(after: Membership) -> None:
         RefusedError: they would be.
     """
     witnesses = {seat.member_id for seat in after.seats if seat.role is MemberRole.WITNESS}
-    for voters in ({voter.member_id for voter in after.voters}, after.meant):
+    for voters in ({voter.member_id for voter in after.voters}, after.voters_to_be):
         # What a majority of witnesses commits is perhaps applied nowhere, and then pruned.
         if len(voters & witnesses) > len(voters) // 2:
             raise RefusedError(
@@ -389,13 +393,20 @@ def decode_membership_untrusted(payload: bytes) -> Membership | None:
 
 
 def _check_shape(value: Membership) -> None:
-    if (
-        not value.version
-        or not value.voters
-        or len(value.seats) > MAX_SEATS
-        or [*value.ids] != sorted({*value.ids})
-    ):
-        raise ValueError(f"seats {value.ids}, voters {value.voters}")
+    """Refuse what no step makes; votes would be counted wrongly by it.
+
+    Raises:
+        ValueError: it is such a value.
+    """
+    if not value.version or len(value.seats) > MAX_SEATS or [*value.ids] != sorted({*value.ids}):
+        raise ValueError(f"version {value.version}, seats {value.ids}")
+    if not value.voters or {*value.voters} == {*value.outgoing}:
+        raise ValueError(f"voters {value.voters}, before the change {value.outgoing}")
+    for voters in (value.voters, value.outgoing):
+        members = [voter.member_id for voter in voters]
+        # With two stores a member would have two votes, and without a seat nobody could reach it.
+        if len({*members}) < len(members) or not {*members} <= {*value.ids}:
+            raise ValueError(f"voters {voters}: expected each once, of the seats {value.ids}")
 
 
 def _hex(instance: int) -> str:

@@ -162,8 +162,7 @@ async def replace(
         return request.refuse(answered, same)
     role = old.role if old and old.role is MemberRole.WITNESS else MemberRole.VOTER
     words = _words(entry, role.value, member_id, even=False, if_version=if_version)
-    request = attrs.evolve(request, asking=answered.connect)
-    return await _give_seat(request, entry, words, out)
+    return await _give_seat(request, entry, words, out, asking=answered.connect)
 
 
 @member.command(help_epilogue="")
@@ -383,7 +382,6 @@ class _Request:
         as_json: for programs.
         wait: stay until the member is what it is to become.
         replaced: the member that has to be gone then, too.
-        asking: where to ask by now; `connect` if empty.
     """
 
     words: str
@@ -391,7 +389,6 @@ class _Request:
     as_json: bool
     wait: bool
     replaced: int | None = None
-    asking: Addresses = ()
 
     def refuse(self, answered: Answered, words: str) -> int:
         """Print why it can't be done, without asking the leader; return the exit status."""
@@ -415,12 +412,15 @@ class _Request:
 
 
 async def _give_seat(
-    request: _Request, entry: MemberConfig, words: Sequence[str], out: Path | None
+    request: _Request,
+    entry: MemberConfig,
+    words: Sequence[str],
+    out: Path | None,
+    asking: Addresses = (),
 ) -> int:
     """Ask for a seat, and print or write the file of the member that gets it."""
     _check_out(out, entry)
-    connect = request.asking or request.connect
-    answered, changed = await ask_for_change(connect, request.words, *words)
+    answered, changed = await ask_for_change(asking or request.connect, request.words, *words)
     if changed is None or request.as_json:
         tell(answered, request.connect, as_json=request.as_json, changed=changed)
     else:  # Standard output is for the file, so that it can be redirected.

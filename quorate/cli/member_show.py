@@ -92,7 +92,10 @@ def advice(listed: Listed, connect: Addresses) -> Iterator[str]:
     """Yield why members wait, and the command that replaces a member that is gone."""
     for each in listed.members:
         if word := _waits(listed, each):
-            yield f"Member {each.member_id} waits: {word}. {why_waiting(word, each.member_id)}"
+            promote = f"promote {each.member_id}"
+            why = why_waiting(word, each.member_id)
+            why = why.replace(f"quorate member {promote}", command(promote, connect))
+            yield f"Member {each.member_id} waits: {word}. {why}"
         elif not each.live and (each.votes or each.state == "standby"):
             yield from _of_gone(listed, each, connect)
 

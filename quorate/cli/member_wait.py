@@ -156,7 +156,7 @@ class _Progress:
             snapshot: what it does with a snapshot, empty if nothing.
         """
         now = trio.current_time()
-        word = seen.waits or ("joint" if listed.joint else "soon")
+        word = seen.waits or ("the voters change now" if listed.joint else "it is ready")
         meaning = why_waiting(word, seen.member_id)
         self._explain(word, f"{self._name} waits: {word}. {meaning}" if meaning else "")
         self._samples.append(_Sample(now, seen.match or 0, seen.behind or 0))

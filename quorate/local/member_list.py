@@ -76,7 +76,7 @@ MEANINGS: Final = {
     ),
     "role": (
         "The change does not fit what the member is now. `quorate member list` shows what each "
-        "member is."
+        "member is. A witness that joins waits until enough members with tables have joined."
     ),
     "not-claimed": (
         "The leader does not reach its process. Start it with its file: `quorate run node.toml`. "

@@ -54,7 +54,7 @@ async def _add(n: FaultContext) -> None:
     now = n.observer.known.latest
     if len(now.seats) < MOST_SEATS and _wanted(now) < MAX_VOTERS:
         roles = ("voter", "voter", "voter", "standby", "witness")
-        spares = ("spare", "spare") if n.world.setting.timeouts.replace_after else ()
+        spares = ("spare",) * 4 if n.world.setting.timeouts.replace_after else ()
         role = n.rng.choice((*roles, *spares))
         # Where little log is kept, the loss of a member with tables may be more than one loss.
         if role == "witness" and not n.world.setting.snapshot.margin_bytes:
@@ -123,10 +123,16 @@ async def _move(n: FaultContext) -> None:
     """Have a member listen at another port: at once, or once the order is acknowledged.
 
     One at a time, and until the cluster knows it: two that have moved, and of which it does not,
-    can't find each other.
+    can't find each other. Nor can one whose file has not all members: others may have moved since
+    it was last up. A founder's file has to stay as it was.
     """
     now, hosts = n.observer.known.latest, n.world.hosts
-    seats = [seat for seat in now.seats if seat.member_id in hosts]
+    seats = [
+        seat
+        for seat in now.seats
+        if (host := hosts.get(seat.member_id)) is not None
+        and (host.config.join or {*now.ids} <= {each.member_id for each in host.config.members})
+    ]
     if not seats or moved(n) is not None:
         return
     member = n.rng.choice(seats).member_id
@@ -165,6 +171,19 @@ async def _restart(n: FaultContext, member: int) -> None:
         await n.world.start(member)
 
 
+async def _lose(n: FaultContext) -> None:
+    """Cut a voter off for longer than a leader waits before it puts a spare in its place."""
+    patience = n.world.setting.timeouts.replace_after
+    seats = n.observer.known.latest.seats
+    if not patience or all(seat.role is not MemberRole.SPARE for seat in seats):
+        return
+    member = _someone(n)
+    if member not in n.world.hosts:
+        return  # nobody has made its machine yet
+    n.world.isolate(member)
+    n.later(1.5 * patience, lambda: n.world.reconnect(member))
+
+
 async def _come_back(n: FaultContext) -> None:
     """Start a member that was removed, months later."""
     retired = [i for i, host in n.world.hosts.items() if host.retired and host.stopped]
@@ -182,6 +201,7 @@ ACTIONS: Final[tuple[tuple[Callable[[FaultContext], Awaitable[None]], int], ...]
     (_demote, 2),
     (_remove, 4),
     (_move, 1),
+    (_lose, 2),
     (_come_back, 1),
 )
 """What an operator does, with weights. Removing is as likely as adding, so the size varies."""

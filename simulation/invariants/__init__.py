@@ -38,7 +38,7 @@ from .log.leader_append_only import LeaderAppendOnly
 from .log.log_matching import LogMatching
 from .log.term_table import TermTable
 from .log.truthful_reports import TruthfulReports
-from .membership.in_force import LastInForce, ListedAsInLog
+from .membership.in_force import LastInForce, ListedAsInLog, SavedAsInLog
 from .membership.one_change import JointFirst, OneChange, OwnTermFirst, VersionsInOrder
 from .membership.shared_quorums import SharedQuorums, StoresCountOnce
 from .membership.the_dropped import NotForTheDropped, RemovedIfCommitted
@@ -62,6 +62,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     CountsArePrefixes,
     LastInForce,
     ListedAsInLog,
+    SavedAsInLog,
     VersionsInOrder,
     JointFirst,
     OneChange,

@@ -216,6 +216,21 @@ class Listed:
 
 
 @attrs.frozen
+class Saved:
+    """A member with a vote writes a snapshot, its own or the head of another member's.
+
+    Args:
+        member: which.
+        position: of the snapshot.
+        membership: the configuration in it; None for the first one.
+    """
+
+    member: int
+    position: int
+    membership: Membership | None
+
+
+@attrs.frozen
 class Dismissed:
     """A member's store says, durably, that the member was removed."""
 
@@ -461,6 +476,7 @@ Fact: TypeAlias = (
     | InForce
     | Listed
     | Dismissed
+    | Saved
     | Committed
     | Claimed
     | Said

@@ -131,6 +131,7 @@ class Knowledge:
         digests: for each position that a service has reached, what stands for its state there.
         committed_end: how far anybody has committed.
         committed_in: for each term in which something was committed, how far.
+        floor: up to there logs are of a history before a restore.
     """
 
     def __init__(self, members: list[int], standbys: Collection[int] = ()) -> None:
@@ -145,6 +146,7 @@ class Knowledge:
         self.committed_prefix = {0: NOTHING}
         self.configurations: list[tuple[int, Membership]] = []
         self.committed_end = 0
+        self.floor = 0
         self.committed_in: dict[int, int] = {}
         self.digests: dict[int, bytes] = {}
 
@@ -184,6 +186,13 @@ class Knowledge:
         return frozenset(
             voter for voter in quorums.voters if any(map(applies, self.disks_of(voter)))
         )
+
+    def configurations_of(self, member: int) -> list[tuple[int, Membership]]:
+        """Give the configurations in a member's log that mean something to the cluster.
+
+        A store without a vote does not know the floor yet, and decides nothing.
+        """
+        return [row for row in self.disks[member].configurations if row[0] > self.floor]
 
     def open_configurations(self) -> list[Membership]:
         """Give the configurations by which anybody may decide from now on.
@@ -243,6 +252,7 @@ class Knowledge:
             case VotingStatus(_, votes, floor):
                 disk.votes, disk.floor = votes, floor
                 if floor:  # a new history begins, with the members of their files
+                    self.floor = max(self.floor, floor)
                     self.configurations = [row for row in self.configurations if row[0] > floor]
             case Promised(_, term, voted_for):
                 disk.promise(term, voted_for)

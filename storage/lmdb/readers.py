@@ -168,7 +168,8 @@ def _wait_for_readers(directory: Path, lock: int) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise StoreBusyError(f"{directory}: open in process {holder(lock)}") from None
+        process = f"{directory}: open in process {holder(lock)}"
+        raise StoreBusyError(f"{process}; each member needs a directory of its own") from None
     log.info("waiting_for_readers directory=%s", directory)
     for _ in range(_WAITS):
         with contextlib.suppress(BlockingIOError):

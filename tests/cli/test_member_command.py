@@ -321,8 +321,8 @@ def test_a_member_that_is_gone_has_the_command_that_replaces_it() -> None:
     unused = seat(2, live=False, role="spare", state="standby", instance="0" * 16)
     (words,) = advice(listed(seat(1), unused), ())
     assert words == f"Member 2 waits: not-claimed. {MEANINGS['not-claimed']}"
-    (words,) = advice(listed(seat(1), seat(2, state="joining", waits="even")), ())
-    assert words.endswith("allow it: `quorate member promote 2 --even`.")
+    (words,) = advice(listed(seat(1), seat(2, state="joining", waits="even")), ("db1:7000",))
+    assert words.endswith("allow it: `quorate member promote 2 --connect db1:7000 --even`.")
     replaced = listed(seat(1), seat(2, live=False), seat(4, state="joining", replaces=2))
     assert tuple(advice(replaced, ())) == ("Member 2 is not live; member 4 is to replace it.",)
 
@@ -365,7 +365,7 @@ async def test_a_joining_member_is_followed_until_it_votes(
     assert "Member 4: behind, 8.0 MiB behind" in lines
     (last,) = [line for line in lines if line.startswith("Member 4: behind, 4.0 MiB behind, ")]
     assert "/s, about 0." in last
-    assert "Member 4: joint" in lines
+    assert "Member 4: the voters change now" in lines
     assert lines[-1].startswith("Member 4 is a voter, after ")
 
 

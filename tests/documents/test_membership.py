@@ -4,6 +4,7 @@
 # mypy: disable-error-code="no-untyped-call"
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
+import ast
 import json
 import re
 import secrets
@@ -23,9 +24,13 @@ import redis
 from quorate.cli.app import EX_NOPERM
 from quorate.local.member_list import MEANINGS
 from quorate.node.config.config import MemberConfig, NodeConfig, load_config
+from quorate.node.leader.members.changes import IN_FLIGHT, NOT_SETTLED
+from quorate.node.leader.members.promotion import WOULD_LOSE_QUORUM
 from tests.support.real import PATIENCE_SECONDS, QUORATE, quorate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "membership.md").read_text()
+NODE: Final = Path(__file__).parents[2] / "node"
+WORD: Final = re.compile("[a-z]+(-[a-z]+)*")
 NETWORK: Final = "127.0.40."
 """Where the machines of the page are: each has an address of the loopback network."""
 
@@ -33,6 +38,48 @@ NETWORK: Final = "127.0.40."
 def test_every_word_of_the_leader_is_explained() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (both|refusal|waits) \| ", PAGE, re.MULTILINE)
     assert {word for word, _ in rows} == set(MEANINGS)
+
+
+def _sources() -> list[ast.AST]:
+    """The code that refuses changes of the members, or says why one waits."""
+    rooms = [*sorted((NODE / "leader" / "members").glob("*.py")), NODE / "protocol/membership.py"]
+    return [ast.parse(file.read_text()) for file in rooms]
+
+
+def words_of_refusals() -> set[str]:
+    """The words with which texts of the code begin, in front of a colon; and those of a choice."""
+    found: set[str] = set()
+    for node in (node for tree in _sources() for node in ast.walk(tree)):
+        match node:
+            case ast.Constant(value=str(text)) if begins := re.match(r"([a-z]+(-[a-z]+)*): ", text):
+                found.add(begins[1])
+            case ast.IfExp(body=ast.Constant(value=str(one)), orelse=ast.Constant(value=str(two))):
+                found |= {one, two} & set(MEANINGS)
+            case _:
+                pass
+    return found - {"member", "move"}  # of a request whose words are wrong
+
+
+def words_of_waiting() -> set[str]:
+    """The words that have a name in the code."""
+    found: set[str] = set()
+    for node in (node for tree in _sources() for node in ast.walk(tree)):
+        match node:
+            case ast.AnnAssign(value=ast.Constant(value=str(text))) if WORD.fullmatch(text):
+                found.add(text)
+            case _:
+                pass
+    return found
+
+
+def test_the_words_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (both|refusal|waits) \| ", PAGE, re.MULTILINE)
+    said = {kind: {word for word, where in rows if where == kind} for _, kind in rows}
+    # A witness waits with the word by which `check` would refuse it.
+    assert said["waits"] | said["both"] == words_of_waiting() | {"role"}
+    # Three of these refuse by the names that they have for waiting.
+    named = {IN_FLIGHT, NOT_SETTLED, WOULD_LOSE_QUORUM}
+    assert said["refusal"] | said["both"] == words_of_refusals() | named
 
 
 def commands() -> list[list[str]]:
@@ -71,15 +118,20 @@ class Machines:
 
     @classmethod
     @contextmanager
-    def founded(cls, root: Path) -> Generator["Machines"]:
-        """Run the three members with which the page begins."""
+    def founded(cls, root: Path, settings: str = "") -> Generator["Machines"]:
+        """Run the three members with which the page begins.
+
+        Args:
+            root: a folder for all of them.
+            settings: more lines of each file.
+        """
         machines = cls(root)
         ports = machines.port + 10_000, machines.port
         members = tuple(MemberConfig(n, f"{NETWORK}{n + 1}", *ports) for n in range(3))
         try:
             for each in members:
                 config = NodeConfig("orders", each.member_id, Path(), members)
-                machines.install(each.host, config.to_toml())
+                machines.install(each.host, config.to_toml() + settings)
             machines.until(lambda: machines.listed()["leader"] in machines.hosts)
             yield machines
         finally:
@@ -134,6 +186,11 @@ class Machines:
         done = quorate("member", "list", "--json", *asking)
         found: dict[str, Any] = json.loads(done.stdout)
         return found if done.returncode == 0 else {"leader": -1, "members": []}
+
+    def voters(self) -> set[int]:
+        """The members that vote now, as the leader says."""
+        members = self.listed()["members"]
+        return {each["member_id"] for each in members if each["state"] == "voter"}
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds."""
@@ -217,6 +274,42 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
                 machines.has_ended(int(words[2]))
         states = {each["member_id"]: each["state"] for each in machines.listed()["members"]}
         assert states == {1: "standby", 6: "voter", 7: "voter", 8: "voter"}
-        assert not (machines.file(machines.hosts[9]).parent / "tables").exists()
+        assert not (machines.file(machines.hosts[10]).parent / "tables").exists()
         with redis.Redis(host=machines.hosts[8], port=machines.port) as client:
             assert client.mget("key:0", "key:999") == [b"0", b"999"]
+            reported = client.info("raft")
+        version = machines.listed()["version"]
+        expected = {"config_version": version, "joint": 0, "voters": [6, 7, 8]}
+        assert {name: reported[f"raft_{name}"] for name in expected} == expected
+        fields = re.findall(r"^\| `(raft_[a-z_]+)` \| ", PAGE, re.MULTILINE)
+        assert set(fields) == {f"raft_{name}" for name in expected}
+
+
+@pytest.mark.slow
+def test_a_spare_takes_the_place_of_a_lost_voter(tmp_path: Path) -> None:
+    patience = "\n[timeouts]\nreplace_after = 5.0\n"
+    with Machines.founded(tmp_path, patience) as machines:
+        with redis.Redis(host=f"{NETWORK}1", port=machines.port) as client:
+            client.set("key", "before")
+        (words,) = [words for words in commands() if "spare" in words]
+        machines.do([word.replace("10.0.0.7:", "10.0.0.1:") for word in words])
+        file, host = machines.files.pop()
+        machines.install(host, file.read_text() + patience)
+        assert machines.waiting is not None
+        said = machines.waiting.communicate(timeout=2 * PATIENCE_SECONDS)[0]
+        assert "follows as a spare, after " in said
+        spare = load_config(machines.file(host)).member_id
+        lost = next(n for n in range(3) if n != machines.listed()["leader"])
+        machines.end(machines.hosts[lost], signal.SIGKILL)
+        began = time.monotonic()
+        machines.until(lambda: machines.voters() == {*range(3), spare} - {lost})
+        assert time.monotonic() - began > 5.0  # not before it was silent for so long
+        (leads,) = [machines.hosts[machines.listed()["leader"]]]
+        text = (machines.root / f"{leads}.log").read_text()
+        assert f"spare_used member={spare} replaces={lost}" in text
+        with redis.Redis(host=host, port=machines.port) as client:
+            assert client.get("key") == b"before"
+        machines.start(machines.hosts[lost])
+        machines.has_ended(lost)
+        assert "was removed" in (machines.root / f"{machines.hosts[lost]}.log").read_text()
+        assert machines.voters() == {*range(3), spare} - {lost}

@@ -31,7 +31,7 @@ KINDS = ("storm", "storm", "members")
 """After each round of sizes comes the next scenario."""
 MEMBERS = (
     *(("members", size, hours) for hours in (HOURS, HOURS, HASTY_HOURS) for size in (3, 5)),
-    *(("changes", size, HOURS) for size in (3, 5)),
+    *(("changes", size, hours) for hours in (HOURS, HASTY_HOURS) for size in (3, 5)),
 )
 """Scenario, members and hours of one seed after the other, if members change in all runs."""
 

@@ -37,6 +37,7 @@ from quorate.simulation.watching.facts import (
     Recorded,
     Refused,
     Said,
+    Saved,
     Settled,
     Stamped,
     Started,
@@ -359,6 +360,8 @@ PLANTED = [
         Listed(0, ((96, M1),)),
     ),
     Planted("ListedAsInLog", begun(C1), Listed(0, ())),
+    Planted("SavedAsInLog", begun(C1, J2), Saved(0, 100, M2)),
+    Planted("SavedAsInLog", begun(C1, J2), Saved(0, 100, None)),
     Planted("VersionsInOrder", begun(C1), Recorded(0, F3)),
     Planted(
         "VersionsInOrder",
@@ -381,6 +384,18 @@ PLANTED = [
     Planted("SharedQuorums", recorded_by_three(carrying(0, UNKNOWN)), Committed(0, 96)),
     Planted("NotForTheDropped", begun(C1, J2), Recorded(2, F3)),
     Planted("RemovedIfCommitted", begun(C1, J2), Dismissed(2)),
+    Planted(  # it was removed in the history before
+        "RemovedIfCommitted",
+        [
+            *begun(C1, J2),
+            TermRecorded(3, 0, 0),
+            *(Recorded(3, each) for each in (OPEN, C1, J2)),
+            *(Recorded(i, F3) for i in (0, 1, 3)),
+            Committed(0, 288),
+            VotingStatus(0, True, 288),
+        ],
+        Dismissed(2),
+    ),
     Planted(
         "RealTimeOrder",
         [
@@ -486,6 +501,7 @@ def test_a_whole_change_is_as_it_should_be() -> None:
         *(Recorded(i, F3) for i in (0, 3)),
         Committed(0, 288),
         Dismissed(2),
+        *(Saved(0, at, value) for at, value in ((8, None), (96, M1), (200, M2), (288, M3))),
         Wiped(3),
         Started(3, 0, -1, -1, 99),
     ]

@@ -10,7 +10,7 @@ import trio
 
 from quorate.errors import UnknownOutcomeError
 from quorate.node.leader.members.changes import Changes
-from quorate.node.membership.admission import take_vote
+from quorate.node.membership.admission import become_voter
 from quorate.node.protocol.membership import Membership, Seat
 from quorate.simulation import Observer
 from quorate.simulation.ledger import equal, open_ledgers
@@ -96,7 +96,7 @@ async def test_a_store_takes_its_vote_once_although_two_tasks_see_the_claim(
     taken: list[bool] = []
 
     async def take() -> None:
-        taken.append(await take_vote(store, applied))
+        taken.append(await become_voter(store, applied))
 
     async with running(open_store(tmp_path)) as store:
         async with trio.open_nursery() as nursery:

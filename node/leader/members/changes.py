@@ -7,7 +7,7 @@ The rules that make a change safe are in this file; they were explored in ``test
 - Every change of voters is joint (:mod:`...protocol.membership`), and begins only while those that
   answer are enough for both sets of voters.
 - A member that loses its vote by a configuration gets that only once it is committed
-  (`Follower.withheld`).
+  (`Follower.gets_no_log`).
 
 What is to be appended, and when, is for :mod:`.reconfiguration` to say.
 """

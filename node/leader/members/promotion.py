@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ...protocol.membership import MemberRole, promoted
+from ....errors import RefusedError
+from ...protocol.membership import MemberRole, check, promoted
 from ...protocol.quorum import VoterId, is_active
 from ..follower_progress import Steady
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..replication import Replication
 
 MAX_LAG_BYTES: Final = 16 << 20
-"""How much of the log a joiner may lack. Its commit would wait for that much. If smaller, a busy
+"""How much of the log a joiner may be behind. A commit would wait for that. If smaller, a busy
 cluster promotes nobody. If larger, writes may stand still after the promotion."""
 
 STEADY_TIMEOUTS: Final = 2
@@ -71,18 +72,18 @@ class Promotion:
         self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
         self._steady = Steady[VoterId](applier, longest_gap=self._patience)
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Note which voters and joiners are caught up; called once in a heartbeat interval."""
         self._steady.look(
             {
                 # By its store: another one of the same member has to be steady itself.
                 seat.name: self._followers[seat.member_id]
                 for seat in self._state.membership.seats
-                if seat.is_to_vote and not self._state_of(seat)
+                if seat.is_to_vote and not self._missing_now(seat)
             }
         )
 
-    def _state_of(self, seat: Seat) -> str:
+    def _missing_now(self, seat: Seat) -> str:
         """Return the word for what is missing at one moment; empty if nothing is."""
         state, member = self._state, seat.member_id
         follower = self._followers.get(member)
@@ -106,16 +107,16 @@ class Promotion:
             return NOT_READY
         return "" if follower.has_room else DISK_ROOM
 
-    def waits_for(self, seat: Seat) -> str:
+    def why_waiting(self, seat: Seat) -> str:
         """Return the word for what a joiner waits for; empty if it may become a voter by itself."""
-        if word := self._state_of(seat):
+        if word := self._missing_now(seat):
             return word
         return "" if self._is_steady(seat) else BEHIND
 
     def _is_steady(self, seat: Seat) -> bool:
         return self._steady.seconds(seat.name) >= self._patience
 
-    def verdict(self, seats: list[Seat]) -> str:
+    def why_not_together(self, seats: list[Seat]) -> str:
         """Return why these joiners may not become voters together; empty if they may."""
         now = self._state.membership
         after = promoted(now, {seat.member_id for seat in seats})
@@ -123,18 +124,35 @@ class Promotion:
         # The loss of either would stop both. Two joiners can be made voters at once.
         if even_of_one and not any(seat.even for seat in seats):
             return EVEN
+        try:
+            # The joiners that are ready may all be witnesses: too many, until others join as well.
+            check(after)
+        except RefusedError as error:
+            return str(error).partition(":")[0]
         return "" if self._followers.keep_quorum(after) else WOULD_LOSE_QUORUM
 
-    def due(self) -> list[Seat]:
+    def ready_to_promote(self) -> list[Seat]:
         """Return the joiners to make voters now."""
-        seats = [seat for seat in self._state.membership.joining if not self.waits_for(seat)]
+        seats = [seat for seat in self._state.membership.joining if not self.why_waiting(seat)]
         # One that replaces us comes last, since we have to hand over before. If all voters are to
         # be replaced, the next leader would hand over in its turn, and so on without end.
-        first = [seat for seat in seats if seat.replaces != self._state.member_id]
-        for some in (first, seats):
-            if some and not self.verdict(some):
+        own = self._state.member_id
+        seats.sort(key=lambda seat: seat.replaces == own)
+        first = [seat for seat in seats if seat.replaces != own]
+        # One at a time last: a witness that has to wait must not keep another joiner waiting.
+        for some in (first, seats, *([seat] for seat in seats)):
+            if some and not self.why_not_together(some):
                 return some
         return []
+
+    @property
+    def has_steady_heir(self) -> bool:
+        """Whether a follower that could lead has been caught up for a while."""
+        return any(
+            follower.may_take_over and self._is_steady(seat)
+            for seat in self._state.membership.seats
+            if (follower := self._followers.get(seat.member_id)) is not None
+        )
 
     def lost_voter(self, patience: float) -> int | None:
         """Return a voter that was not heard for that many seconds; None without one."""
@@ -149,4 +167,4 @@ class Promotion:
     def spare(self) -> Seat | None:
         """Return a spare that follows; None without one."""
         spares = (s for s in self._state.membership.seats if s.role is MemberRole.SPARE)
-        return next((s for s in spares if not self._state_of(s)), None)
+        return next((s for s in spares if not self._missing_now(s)), None)

@@ -101,6 +101,9 @@ class Reconfiguration:
             replication=replication,
         )
         self._began = trio.current_time()
+        self._claims_refused: dict[int, str] = {}
+        self._failures = 0
+        self._retry_at = self._began
 
     @property
     def awaited(self) -> int:
@@ -109,6 +112,8 @@ class Reconfiguration:
 
     def update(self) -> None:
         """Note that another configuration is in force, or that it is committed now."""
+        # What was refused before may be possible now.
+        self._failures, self._retry_at = 0, trio.current_time()
         self._followers.use_configuration(committed=self._applier.commit_position)
         self._changes.happened.notify()
 
@@ -116,23 +121,24 @@ class Reconfiguration:
 
     async def run(self) -> Never:
         """Go on with what is to be, step by step; until cancelled."""
-        timeouts, failures = self._state.timeouts, 0
+        timeouts = self._state.timeouts
         while True:
             if self._idle:
                 await self._changes.happened.wait()
             else:
                 until = trio.current_time() + timeouts.leader_heartbeat_interval
                 await self._changes.happened.wait(until)
-            self._promotion.look()
+            self._promotion.observe()
+            if trio.current_time() < self._retry_at:
+                continue
             try:
                 await self._go_on()
-                failures = 0
             except RefusedError as error:
-                log.info("member %d: members stay as they are: %s", self._state.member_id, error)
                 # Longer each time: a handover that fails has held up requests.
-                pause = timeouts.leader_heartbeat_timeout * (1 << failures)
-                failures = min(failures + 1, MAX_DOUBLINGS)
-                await trio.sleep(pause)
+                pause = timeouts.leader_heartbeat_timeout * (1 << self._failures)
+                self._failures = min(self._failures + 1, MAX_DOUBLINGS)
+                self._retry_at = trio.current_time() + pause
+                log.info("change_refused retry_seconds=%g reason=%s", pause, error)
 
     @property
     def _idle(self) -> bool:
@@ -142,9 +148,9 @@ class Reconfiguration:
             seat.role is MemberRole.SPARE for seat in now.seats
         )
         busy = now.joint or now.joining or self.awaited or spares
-        return not busy and not self._leads_for_others(now)
+        return not busy and not self._must_hand_over(now)
 
-    def _leads_for_others(self, now: Membership) -> bool:
+    def _must_hand_over(self, now: Membership) -> bool:
         """Whether we are not to lead for longer than it takes to hand over."""
         state, seat = self._state, now.seat(self._state.member_id)
         if state.witness or seat is None or seat.role is MemberRole.WITNESS:
@@ -156,15 +162,14 @@ class Reconfiguration:
         now = self._state.membership
         if self._changes.obstacle:
             return
-        if self._state.witness and self._handover.best_successor() is None:
-            return  # members with tables catch up from us; to stop for them would only delay them
-        if self._leads_for_others(now):
+        if self._must_hand_over(now):
             # Without a successor we lead on: that serves clients better than nobody.
-            await self._handover.to_best(drain=True)
+            if self._has_successor:
+                await self._handover.to_best(drain=True)
         elif now.joint:
             if self._may_part(now):
                 self._changes.append(completed(now))
-        elif due := self._promotion.due():
+        elif due := self._promotion.ready_to_promote():
             replaced = self._state.member_id in {seat.replaces for seat in due}
             # Without a successor we begin the change: then the one that replaces us may lead.
             if replaced and self._handover.best_successor() is not None:
@@ -173,15 +178,26 @@ class Reconfiguration:
         elif not now.joining:
             self._use_spare(now)
 
+    @property
+    def _has_successor(self) -> bool:
+        """Whether to try to hand over, if we are not to lead."""
+        # A witness takes no requests, so it hands over as soon as it can. Members with tables catch
+        # up from it, which a try would only delay.
+        if self._state.witness:
+            return self._handover.best_successor() is not None
+        # Each try holds up requests until it has failed, so we only try with a member that follows
+        # well. On a busy leader no follower has the whole log before the drain.
+        return self._promotion.has_steady_heir
+
     def _use_spare(self, now: Membership) -> None:
         """Have a spare take the place of a voter that was silent for too long, if wanted."""
         patience = self._state.timeouts.replace_after
         if not patience or (spare := self._promotion.spare()) is None:
             return
         if (lost := self._promotion.lost_voter(patience)) is not None:
-            log.warning("member %d takes the place of member %d", spare.member_id, lost)
             after = with_seat(now, attrs.evolve(spare, role=MemberRole.VOTER, replaces=lost))
             self._changes.append(after)
+            log.warning("spare_used member=%d replaces=%d", spare.member_id, lost)
 
     def _may_part(self, now: Membership) -> bool:
         """Whether the voters that leave have had time to send their clients on.
@@ -207,18 +223,18 @@ class Reconfiguration:
         if message.instance_id != self._state.speaks_with(member):
             return  # forged, or of a store that has gone since
         now = self._changes.named()
-        log.warning(
-            "member %d: member %d has the store %016x from now on",
-            self._state.member_id,
-            member,
-            message.instance_id,
-        )
         seat = now.seat(member)
         assert seat is not None
         try:
             self._changes.append(with_seat(now, attrs.evolve(seat, instance=message.instance_id)))
         except RefusedError as error:
-            log.warning("member %d: it has to wait: %s", self._state.member_id, error)
+            # Once for each reason: the member repeats its claim twice in a heartbeat timeout.
+            if self._claims_refused.get(member) != str(error):
+                self._claims_refused[member] = str(error)
+                log.warning("claim_refused member=%d reason=%s", member, error)
+        else:
+            self._claims_refused.pop(member, None)
+            log.warning("seat_claimed member=%d store=%016x", member, message.instance_id)
 
     # --- for operators ----------------------------------------------------------------------------
 
@@ -261,7 +277,9 @@ class Reconfiguration:
         return member_list(self._state, self._followers, end, self._why_waiting)
 
     def _why_waiting(self, seat: Seat) -> str:
-        if word := self._promotion.waits_for(seat) or self._changes.obstacle:
+        if word := self._promotion.why_waiting(seat) or self._changes.obstacle:
             return word
         # The joint one may be committed, and the final one not appended yet.
-        return IN_FLIGHT if self._state.membership.joint else self._promotion.verdict([seat])
+        return (
+            IN_FLIGHT if self._state.membership.joint else self._promotion.why_not_together([seat])
+        )

@@ -11,6 +11,7 @@ from ...watching.facts import (
     Installing,
     Listed,
     Recorded,
+    Saved,
     Started,
     Truncated,
     Truncating,
@@ -131,6 +132,28 @@ class ListedAsInLog(Invariant):
             raise self.violated(
                 f"the table of member {fact.member} lists {_words(listed)}; its log has "
                 f"{_words(log)}"
+            )
+
+
+class SavedAsInLog(Invariant):
+    """A snapshot has the configuration that was in force at its position, not a later one.
+
+    Whoever installs it decides by that one, until the log behind it brings the next.
+    """
+
+    source = "I11 of the design; Raft dissertation §5.1: a snapshot has the latest configuration"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Saved,)
+
+    def hear(self, fact: Fact) -> None:
+        """Compare a snapshot with the configurations that are committed."""
+        assert isinstance(fact, Saved)
+        rows = [row for row in self.known.configurations if row[0] <= fact.position]
+        value = rows[-1][1] if rows else None
+        if fact.membership != value:
+            saved = [] if fact.membership is None else [(fact.position, fact.membership)]
+            raise self.violated(
+                f"member {fact.member} saves {_words(saved)}; committed up to there is "
+                f"{_words(rows[-1:])}"
             )
 
 

@@ -23,7 +23,7 @@ class OneChange(Invariant):
     def hear(self, fact: Fact) -> None:
         """Look at a configuration that has become durable."""
         assert isinstance(fact, Recorded)
-        if fact.batch.membership is None or fact.batch.end <= self.known.disks[fact.member].floor:
+        if fact.batch.membership is None or fact.batch.end <= self.known.floor:
             return
         batches = self.known.disks[fact.member].batches
         open_ones = [
@@ -51,7 +51,7 @@ class OwnTermFirst(Invariant):
     def hear(self, fact: Fact) -> None:
         """Look at a configuration that has become durable."""
         assert isinstance(fact, Recorded)
-        if fact.batch.membership is None or fact.batch.end <= self.known.disks[fact.member].floor:
+        if fact.batch.membership is None or fact.batch.end <= self.known.floor:
             return
         first = fact.batch
         for batch in reversed(self.known.disks[fact.member].batches):
@@ -97,8 +97,8 @@ class JointFirst(Invariant):
             )
 
     def _before(self, member: int, batch: Batch) -> Batch | None:
-        disk = self.known.disks[member]
-        earlier = (b for b in reversed(disk.batches) if disk.floor < b.end < batch.end)
+        batches = self.known.disks[member].batches
+        earlier = (b for b in reversed(batches) if self.known.floor < b.end < batch.end)
         return next((b for b in earlier if b.membership is not None), None)
 
 
@@ -112,9 +112,9 @@ class VersionsInOrder(Invariant):
         """Compare a configuration with the one before it in the same log."""
         assert isinstance(fact, Recorded)
         after = fact.batch.membership
-        if after is None or fact.batch.end <= self.known.disks[fact.member].floor:
+        if after is None or fact.batch.end <= self.known.floor:
             return
-        rows = self.known.disks[fact.member].configurations
+        rows = self.known.configurations_of(fact.member)
         before = rows[-2][1] if len(rows) > 1 else self.known.first
         if after.version != before.version + 1:
             raise self.violated(

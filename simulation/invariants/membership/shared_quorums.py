@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from ....node.protocol.membership import NOBODY
+from ....node.protocol.membership import UNKNOWN_STORE
 from ...watching.facts import Committed
 from ...watching.knowledge import quorums_of
 from ..base import Invariant
@@ -68,7 +68,7 @@ class SharedQuorums(_OfCommitted):
             disks = [*([known.disks[member]] if member in known.disks else [])]
             disks += known.lost.get(member, [])
             stores = {disk.instance for disk in disks if disk.votes}
-            if instance != NOBODY and instance not in stores:
+            if instance != UNKNOWN_STORE and instance not in stores:
                 raise self.violated(
                     f"version {after.version} counts store {instance:016x} of member {member}, "
                     "which has no vote"
@@ -87,7 +87,7 @@ class StoresCountOnce(_OfCommitted):
     def look(self, before: Membership, after: Membership) -> None:
         """Look at the voters and seats."""
         for voters in quorums_of(after).sets:
-            named = [v.instance_id for v in voters if v.instance_id != NOBODY]
+            named = [v.instance_id for v in voters if v.instance_id != UNKNOWN_STORE]
             if len({v.member_id for v in voters}) < len(voters) or len({*named}) < len(named):
                 raise self.violated(f"version {after.version} counts {sorted(voters)}")
         self._left |= _stores(before) - _stores(after)
@@ -102,4 +102,4 @@ def _stores(membership: Membership) -> set[int]:
     """Give all stores that have a seat or a vote."""
     seats = {seat.instance for seat in membership.seats}
     voters = {voter.instance_id for voter in membership.quorums.voters}
-    return {each for each in seats | voters if each > NOBODY}
+    return {each for each in seats | voters if each > UNKNOWN_STORE}

@@ -37,7 +37,7 @@ class NotForTheDropped(Invariant):
 
     def _drops(self, member: int, after: Membership) -> bool:
         disk = self.known.disks[member]
-        rows = disk.configurations
+        rows = self.known.configurations_of(member)
         before = rows[-2][1] if len(rows) > 1 else self.known.first
         if not before.version:
             return before.has_vote(member) and not after.has_vote(member)

@@ -195,7 +195,9 @@ async def test_a_vote_that_was_durable_binds_although_nobody_heard_of_it(s: Scri
     await s.start()
     refused = await ask(s, 2)
     assert (refused.vote, refused.reason) == (False, VoteReason.ALREADY_VOTED)
-    assert (await ask(s, 1)).vote
+    # Nor is it given again: which store of the candidate had it is not durable.
+    refused = await ask(s, 1)
+    assert (refused.vote, refused.reason) == (False, VoteReason.ALREADY_VOTED)
 
 
 @scripted()

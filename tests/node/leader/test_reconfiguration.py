@@ -391,3 +391,23 @@ async def test_a_demoted_member_keeps_its_store_and_its_promises(world: World[Le
     assert now.instance == world.hosts[member].running.store.identity.instance_id
     assert attrs.evolve(now, role=MemberRole.VOTER).name not in world.membership.voters
     assert world.hosts[member].running.state.votes
+
+
+# --- log that is kept for a member ----------------------------------------------------------------
+
+
+@settled
+async def test_no_log_is_kept_for_a_member_that_is_removed(world: World[Ledger]) -> None:
+    role, leader = leadership(world), await world.leader()
+    member, other = world.others(leader)
+
+    def installs(message: AppendPosition) -> AppendPosition:
+        return attrs.evolve(message, flags=message.flags | AppendFlags.INSTALL)
+
+    for removed, how in ((member, "remove"), (other, "demote")):
+        undo = change_reports(world, leader, role, installs, of=removed)
+        held = world.hosts[leader].running.snapshots.held
+        await world.until(partial(held.__contains__, removed))
+        undo()
+        await order(world, f"{how} {removed}")
+        assert removed not in held

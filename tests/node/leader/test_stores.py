@@ -11,7 +11,7 @@ from quorate.node import State
 from quorate.node.leader.catchup_sender import CatchupSender
 from quorate.node.leader.leadership import Leadership
 from quorate.node.protocol.quorum import Quorums, VoterId
-from quorate.transport import AppendFlags, VoteReason
+from quorate.transport import AppendFlags, Vote, VoteReason
 from tests.support.script import Script, scripted
 
 if TYPE_CHECKING:
@@ -70,6 +70,23 @@ async def test_a_vote_counts_for_the_store_that_gave_it(s: Script) -> None:
     term = await s.stand()
     s.peers[1].vote(term)
     await s.enters(State.LEADER_LOG_REPLICATION)
+
+
+@scripted()
+async def test_a_repeated_vote_is_given_to_the_same_store_only(s: Script) -> None:
+    candidate = s.peers[1]
+    candidate.canvass()
+    candidate.request_vote(1)
+    assert (await candidate.hears(Vote)).vote
+    candidate.request_vote(1)
+    assert (await candidate.hears(Vote)).vote
+    s.member.state.use_store(1, LOST)
+    candidate.request_vote(1)
+    vote = await candidate.hears(Vote)
+    assert (vote.vote, vote.reason) == (False, VoteReason.ALREADY_VOTED)
+    s.member.state.use_store(1, THERE)
+    candidate.request_vote(1)
+    assert (await candidate.hears(Vote)).vote
 
 
 @scripted()

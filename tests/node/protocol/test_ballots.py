@@ -215,6 +215,13 @@ def test_the_same_request_again_gets_the_same_answer() -> None:
     assert again == BallotDecision(True, VoteReason.GRANTED)
 
 
+def test_another_store_of_the_candidate_does_not_get_the_vote_again() -> None:
+    voter = VoterView(LogEnd(4, 100), NodeState(6, CANDIDATE), same_store=False)
+    asked = RequestVote(4, 100, 6, CANDIDATE)
+    decision = consider(asked, voter, in_ballot=True, leader_alive=False)
+    assert decision == BallotDecision(False, VoteReason.ALREADY_VOTED)
+
+
 def test_a_repeated_request_is_answered_alike_even_when_the_log_has_grown_since() -> None:
     assert ask(
         own=(4, 900), promised=NodeState(6, CANDIDATE), in_ballot=False, leader_alive=True

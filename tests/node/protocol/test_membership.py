@@ -16,7 +16,7 @@ from quorate.node.protocol.membership import (
     MAX_PAYLOAD_BYTES,
     MAX_SEATS,
     MAX_VOTERS,
-    NOBODY,
+    UNKNOWN_STORE,
     MemberRole,
     Membership,
     Seat,
@@ -147,6 +147,11 @@ def decoded(payload: bytes) -> None:
         assert found.version
         assert found.quorums.voters
         assert all(voter.instance_id for voter in found.quorums.voters)
+        assert {*found.voters} != {*found.outgoing}
+        for voters in (found.voters, found.outgoing):
+            members = [voter.member_id for voter in voters]
+            assert len({*members}) == len(members)
+            assert {*members} <= {*found.ids}
         assert decode_membership_untrusted(encode_membership(found)) == found
 
 
@@ -154,6 +159,22 @@ def decoded(payload: bytes) -> None:
 @given(st.binary(max_size=64) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_configuration_or_a_wire_error(payload: bytes) -> None:
     decoded(payload)
+
+
+IDS = st.integers(0, 4)
+PAIRS = st.lists(
+    st.tuples(IDS, st.sampled_from(["00000000000000aa", "00000000000000bb"])), max_size=5
+)
+
+
+@given(PAIRS, PAIRS, st.sets(IDS, max_size=4))
+def test_any_sets_of_voters_count_each_member_once(
+    voters: list[tuple[int, str]], outgoing: list[tuple[int, str]], seats: set[int]
+) -> None:
+    body = json.loads(encode_membership(joined(cluster(5))))
+    seated = [seat for seat in body["seats"] if seat["member_id"] in seats]
+    sets = {"voters": voters, "outgoing": outgoing, "seats": seated}
+    decoded(json.dumps(body | sets).encode())
 
 
 @given(st.sampled_from(FIELDS), JSON)
@@ -183,7 +204,7 @@ def test_a_voter_without_a_proper_store_is_refused(store: str) -> None:
 def test_the_first_change_names_all_stores() -> None:
     first = Membership(tuple(map(seat_of, range(3))), tuple(map(VoterId, range(3))), next_id=3)
     after = named(first, {0: 10, 1: 11})
-    assert after.voters == (VoterId(0, 10), VoterId(1, 11), VoterId(2, NOBODY))
+    assert after.voters == (VoterId(0, 10), VoterId(1, 11), VoterId(2, UNKNOWN_STORE))
     # Nobody knows its store: it stays a voter that counts for nothing, until it claims its seat.
     assert [seat.member_id for seat in after.joining] == [2]
     assert named(cluster(3), {0: 77}) == cluster(3)

@@ -46,8 +46,8 @@ def test_the_longest_one_is_read() -> None:
         Seat(2**31 - 1 - n, host, 65535, 65534, 65533, 1000, instance=2**64 - 1)
         for n in range(MAX_SEATS)
     )
-    voters = tuple(seat.name for seat in seats)[:9]
-    longest = attrs.evolve(VALUE, seats=seats[::-1], voters=voters, outgoing=voters)
+    names = tuple(seat.name for seat in seats)
+    longest = attrs.evolve(VALUE, seats=seats[::-1], voters=names[:9], outgoing=names[9:])
     assert len(encode_membership(longest)) <= MAX_PAYLOAD_BYTES
     assert decode_membership_untrusted(encode_membership(longest)) == longest
 
@@ -68,6 +68,13 @@ WRONG: list[dict[str, object]] = [
     {"voters": []},
     {"voters": [[1]]},
     {"voters": [[0, "x"]]},
+    {"voters": [*BODY["voters"], [0, "00000000000000ff"]]},
+    {"voters": [*BODY["voters"], BODY["voters"][0]]},
+    {"voters": [*BODY["voters"], [6, "00000000000000ff"]]},
+    {"outgoing": [*BODY["outgoing"], [0, "00000000000000ff"]]},
+    {"outgoing": [*BODY["outgoing"], [6, "00000000000000ff"]]},
+    {"outgoing": BODY["voters"]},
+    {"outgoing": BODY["voters"][::-1]},
     {"floor": [float("inf"), 0]},
     {"floor": [1]},
     {"founders": []},

@@ -164,7 +164,7 @@ async def test_who_has_lost_the_end_of_its_log_votes_for_nobody_who_lacks_it(
             assert world.leaders() == []
             behind = world.hosts[late].running.state.log_end
             asked = RequestVote(behind.term, behind.position, 99, late, even_if_behind=True)
-            voter = world.hosts[holder].running.voter.view
+            voter = world.hosts[holder].running.voter.view(0)
             decision = consider(asked, voter, in_ballot=True, leader_alive=False)
             damage = world.hosts[holder].running.status().damage
             assert damage.startswith(f"the end of its log, from {behind.position} on, was damaged")

@@ -18,6 +18,7 @@ from tests.simulation.mutants.member_schedules import (
     a_snapshot_is_taken_before_a_change,
     members_come_and_go,
     only_a_stranger_can_lead,
+    the_first_change_knows_few_stores,
     two_get_a_vote_at_once,
 )
 from tests.simulation.mutants.returning import (
@@ -184,6 +185,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(members.count_by_member, 0, schedule=a_new_store_has_the_only_copy),
     Mutant(members.obey_what_is_below_the_floor, 0, schedule=a_quorum_is_forced),
+    Mutant(
+        members.name_stores_that_nobody_knows,
+        0,
+        schedule=the_first_change_knows_few_stores,
+        members=5,
+    ),
     Mutant(members.hold_the_lease_of_one_set, 0, schedule=a_leader_with_a_lease_changes_the_voters),
     Mutant(members.save_the_latest_configuration, 0, schedule=a_snapshot_is_taken_before_a_change),
     Mutant(members.send_the_final_one_to_the_dropped, 0, schedule=members_come_and_go),

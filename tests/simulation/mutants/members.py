@@ -105,13 +105,13 @@ def count_oneself_in_any_case(patch: pytest.MonkeyPatch) -> None:
 
 
 def _lead_for_others(patch: pytest.MonkeyPatch) -> None:
-    def leads_for_others(_self: Reconfiguration, _now: Membership) -> bool:
+    def must_hand_over(_self: Reconfiguration, _now: Membership) -> bool:
         return False
 
     async def hand_over_first(_self: Reconfiguration) -> None:
         pass
 
-    patch.setattr(Reconfiguration, "_leads_for_others", leads_for_others)
+    patch.setattr(Reconfiguration, "_must_hand_over", must_hand_over)
     patch.setattr(Reconfiguration, "_hand_over_first", hand_over_first)
 
 
@@ -132,6 +132,15 @@ def obey_what_is_below_the_floor(patch: pytest.MonkeyPatch) -> None:
         return rows[-1] if rows else None
 
     patch.setattr(Configurations, "_last", last)
+
+
+def name_stores_that_nobody_knows(patch: pytest.MonkeyPatch) -> None:
+    """Append configurations without looking whether the voters that answer are enough."""
+
+    def keep_quorum(_self: Followers, _after: Membership) -> bool:
+        return True
+
+    patch.setattr(Followers, "keep_quorum", keep_quorum)
 
 
 def hold_the_lease_of_one_set(patch: pytest.MonkeyPatch) -> None:
