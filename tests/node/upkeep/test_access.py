@@ -4,15 +4,19 @@
 
 import logging
 import os
+import signal
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from quorate.cli.app import run
-from quorate.embed import open_node
+from quorate.cli.run import _reload_on_hangup
+from quorate.embed import Node, open_node
 from quorate.errors import ConfigurationError, HandshakeError
 from quorate.local.cluster import lay_out, local_configs
 from quorate.node.config.config import NodeConfig, Security, load_config
@@ -101,6 +105,22 @@ async def test_an_operator_need_not_wait_for_that(config: NodeConfig) -> None:
 def config_stamp(config: NodeConfig) -> object:
     assert config.security.tls is not None
     return config.security.tls.stamp()
+
+
+async def test_a_hangup_has_the_member_look(config: NodeConfig) -> None:
+    looked = trio.Event()
+
+    class Fake:
+        def reload_certificates(self) -> None:
+            looked.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_reload_on_hangup, cast("Node", Fake()))
+        await trio.testing.wait_all_tasks_blocked()
+        signal.raise_signal(signal.SIGHUP)
+        with trio.fail_after(10):
+            await looked.wait()
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_wrong_one_is_not_used_and_reported_until_it_is_right(
