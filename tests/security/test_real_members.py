@@ -16,6 +16,7 @@ import trio
 from quorate.errors import HandshakeError
 from quorate.local.cluster import free_client_port, lay_out
 from quorate.node.config.config import NodeConfig, Security, load_config
+from quorate.pipeline.source.logs import Connect, open_log
 from quorate.transport import Address, Purpose, StreamPurpose, TcpNetwork, open_stream
 from quorate.transport.tls import Material, TlsFiles, TlsNetwork
 from tests.security.test_impostors import impostor
@@ -108,6 +109,9 @@ def test_a_backup_needs_a_certificate_of_its_own(tmp_path: Path) -> None:
         assert backup() == 2
         assert backup("--security", str(tmp_path / "client/backup.toml")) == 78
         assert backup("--security", str(tmp_path / "backup/backup.toml")) == 0
+        connect = Connect(f"127.0.0.1:{port}", security=str(tmp_path / "backup/backup.toml"))
+        with open_log(connect) as opened:
+            assert opened.facts.cluster == CLUSTER
         # A tool on the machine of a member may use the member's file.
         assert backup("--security", str(configs[1].directory / "node.toml")) == 0
 
