@@ -19,7 +19,7 @@ The exchange with a key
     ChallengeResponse(MAC "dialler") ------>
                                     <-------  HelloReply
 
-Each MAC is HMAC-SHA256 over its role, both nonces, and who speaks to whom for what. The role keeps
+Each MAC is HMAC-SHA256 over its role, both nonces, both members, and the purpose. The role keeps
 a listener's MAC from being played back to it; the nonces keep old ones from being used again. The
 listener's comes first, so a dialler never proves anything to an impostor.
 

@@ -103,7 +103,7 @@ class Challenge:
     """The listener asks the dialler to prove who it is, and proves who it is itself.
 
     Args:
-        correlation_id: of what is challenged; 0 for the hello, of which there is one.
+        correlation_id: of what is challenged; always 0, for the one hello.
         session_id: of this connection, at the listener; the response repeats it.
         challenge: for the dialler's `CredentialsSupplier`.
     """

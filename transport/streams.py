@@ -319,7 +319,7 @@ async def _introduce(
 
 @contextmanager
 def _naming(address: Address, behind: str = "") -> Generator[None]:
-    """Put the address, of which an error in this block speaks, in front of it."""
+    """Name the address in front of the text of an error in this block."""
     try:
         yield
     except HandshakeError as error:

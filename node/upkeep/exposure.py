@@ -1,7 +1,7 @@
 """The protected default: no open port of members at an address that other machines reach.
 
 A member port without TLS and without a key believes everybody. At a loopback address that is what a
-first try needs. At any other one it gives whoever reaches it the log, backups and a vote. So the
+first try needs. At any other one, every stranger gets the log, backups and a vote there. So the
 member does not start there, unless the file says that the network is closed.
 """
 

@@ -74,7 +74,7 @@ def load_material(
     Args:
         files: to load.
         cluster: that the certificate must be for.
-        purposes: one of which it must be for.
+        purposes: it must be for one of them.
         name: that it must have; None for any.
 
     Raises:
