@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
+from quorate.keyvalue.port.port_access import PortAccess
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.requests.request import RequestKind
 from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
@@ -257,8 +258,12 @@ class World:
         service = KeyValueService.open(directory, cluster="orders", member_id=0)
         try:
             member = OneMember(service)
+            access = PortAccess(service.users, spread_s=0.0)
             port = ClientPort(
-                member, "127.0.0.1", 0, limits, redirect_port=redirect_port, redirect=redirect
+                *(member, "127.0.0.1", 0, limits),
+                redirect_port=redirect_port,
+                redirect=redirect,
+                access=access,
             )
             async with trio.open_nursery() as nursery:
                 world = cls(member, port, await nursery.start(port.run))

@@ -1,0 +1,167 @@
+"""What all connections of a port share about users: who is logged in, and what was denied.
+
+A change of a user reaches the sessions at once, while the entry is applied:
+
+- a session keeps what its user may do now, if what it has proved still lets it in: its password is
+  still one of the user's, or the user needs none;
+- otherwise it has to log in again;
+- the sessions of a deleted user are closed.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+import attrs
+
+from ...node.requests.gateway import Gateway
+from ..access.compiled import Access, Denial, Reason
+from ..access.denials import Denials
+from ..access.logins import CERTIFICATE, NO_PASSWORD, Logins
+from ..access.rules import DEFAULT
+from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES, Users
+from ..access.verifier import Verifier
+from .client_state import ClientState
+
+__all__ = ["PortAccess"]
+
+BEFORE_LOGIN: Final = Access(DEFAULT_NAME, DEFAULT, logged_in=False)
+"""What a client may do before it has logged in."""
+
+
+class _Connection(Protocol):
+    client: ClientState
+
+
+C = TypeVar("C", bound=_Connection)
+
+_log = logging.getLogger("quorate.keyvalue")
+
+
+@attrs.define(eq=False)
+class PortAccess:
+    """Users and logins of one client port.
+
+    Args:
+        users: the replicated ones.
+        verifier: hashes passwords.
+        random_bytes: returns that many random bytes.
+        spread_s: how long a change of users waits at most until all members have it.
+        stale_after_s: a member without a leader for this long serves no stale reads, once there
+            are users; None for no such limit.
+    """
+
+    users: Users = attrs.field(factory=Users)
+    verifier: Verifier = attrs.field(factory=Verifier)
+    random_bytes: Callable[[int], bytes] = os.urandom
+    spread_s: float = 2.0
+    stale_after_s: float | None = 1.0
+    denials: Denials = attrs.field(factory=Denials)
+    logins: Logins = attrs.field(init=False)
+    _looked_at: float = attrs.field(init=False, default=-1.0)
+    _recent: bool = attrs.field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Make what depends on the users."""
+        self.logins = Logins(self.users, self.random_bytes)
+
+    # --- sessions
+
+    def begin(self, client: ClientState) -> None:
+        """Begin a session, or begin it anew (RESET).
+
+        It is that of the user that its certificate names, or `default` if that needs no password.
+        """
+        client.proof = CERTIFICATE if client.certified else NO_PASSWORD
+        self._give(client, client.certified or DEFAULT_NAME)
+
+    def log_in(self, client: ClientState, name: bytes, proof: bytes) -> None:
+        """Let a user in; `Logins` has found the proof right."""
+        client.proof = proof
+        self._give(client, name)
+
+    def revise(self, connections: Sequence[C]) -> list[C]:
+        """Apply a change of users to sessions; return those to close."""
+        ended: list[C] = []
+        for connection in connections:
+            client = connection.client
+            if self.users.get(client.user) is not None:
+                self._give(client, client.user)
+                continue
+            client.give(BEFORE_LOGIN)
+            if client.changes_users:  # it is answered first: it has deleted its own user
+                client.closing = True
+            else:
+                ended.append(connection)
+        return ended
+
+    def _give(self, client: ClientState, name: bytes) -> None:
+        access = self.users.access(name)
+        holds = access is not None and self.logins.holds(name, client.proof)
+        client.give(access if access is not None and holds else BEFORE_LOGIN)
+
+    # --- denials
+
+    def deny(
+        self, client: ClientState, denial: Denial, *, line: Callable[[], bytes], now_ms: int
+    ) -> bytes:
+        """Note a denial; return the text of its error.
+
+        Args:
+            client: has sent the command.
+            denial: why it may not run.
+            line: returns the client's line of CLIENT LIST.
+            now_ms: log time.
+        """
+        if not client.access.logged_in:
+            return b"NOAUTH Authentication required."
+        self._note(client, denial, client.user, line=line, now_ms=now_ms)
+        return denial.text
+
+    def deny_login(
+        self, client: ClientState, name: bytes, *, line: Callable[[], bytes], now_ms: int
+    ) -> None:
+        """Note a failed login as a user; see `deny`."""
+        self._note(client, Denial(Reason.AUTH, b"AUTH"), name, line=line, now_ms=now_ms)
+        user, peer = name[:MAX_NAME_BYTES], client.peer
+        _log.warning("login_failed client=%d address=%s user=%r", client.client_id, peer, user)
+
+    def _note(
+        self,
+        client: ClientState,
+        denial: Denial,
+        user: bytes,
+        *,
+        line: Callable[[], bytes],
+        now_ms: int,
+    ) -> None:
+        self.denials.add(
+            denial,
+            user,
+            in_transaction=client.transaction is not None,
+            client=line,
+            now=client.seen_at,
+            now_ms=now_ms,
+        )
+
+    # --- stale reads
+
+    def may_read_stale(self, gateway: Gateway, now: float) -> bool:
+        """Whether this member's own state may be read: it must know of revoked users in time."""
+        if self.stale_after_s is None or not self.users.restricted:
+            return True
+        # Once per turn: making a status costs more than a read.
+        if self._looked_at != now:
+            self._looked_at = now
+            self._recent = self._heard_recently(gateway, self.stale_after_s)
+        return self._recent
+
+    @staticmethod
+    def _heard_recently(gateway: Gateway, seconds: float) -> bool:
+        status = gateway.status()
+        if gateway.topology.is_leader:
+            return True
+        ages = (peer.last_heard_s for peer in status.peers if peer.member_id == status.leader_id)
+        age = next(ages, None)
+        return age is not None and age <= seconds
