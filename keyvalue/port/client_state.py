@@ -68,6 +68,8 @@ class ClientState:
     """The user that its certificate names; empty without a certificate."""
     changes_users: bool = False
     """A change of users that it sent is under way."""
+    removed: bool = False
+    """Its user was deleted, by itself: it is closed after the reply."""
     transaction: Transaction | None = None
     watched: WatchedKeys = attrs.field(factory=WatchedKeys)
 

@@ -48,7 +48,7 @@ from ..protocol import resp
 from ..protocol.parser import NOTHING, CommandParser
 from ..protocol.payload import IN_PARTS, PART, TRANSACTION, PayloadParser, part, watch_query
 from ..protocol.resp import CommandError
-from .acl_command import CHANGES, hashing
+from .acl_command import CHANGES
 from .client_command import client_line
 from .client_state import ClientState, Replies
 from .cluster_view import redirection
@@ -60,6 +60,7 @@ from .request_errors import error_text
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .transaction import Transaction
 from .unfinished_input import estimate_bytes
+from .user_change import Then, change_users
 from .watching import WatchedKeys
 
 __all__ = ["PATIENCE_S", "Conversation"]
@@ -127,7 +128,7 @@ class Conversation:
         # just before the call, because the result may arrive within it. `_on_result` clears it.
         self._convert: Callable[[bytes], bytes] | None = None
         # In its place, the next step of a command that takes several; it also gets errors.
-        self._then: Callable[[bytes | RequestError], None] | None = None
+        self._then: Then | None = None
         # `_running` while `_run` is on the stack: a result may arrive within it. `_paused` while
         # commands wait for a later turn, or for the client to read.
         self._running = self._paused = False
@@ -365,7 +366,7 @@ class Conversation:
         elif spec.kind is Kind.CONNECTION:
             self._local(spec, arguments)
         elif spec.name in CHANGES:
-            self._change_users(arguments)
+            change_users(arguments, self.client, self._port, self)
         else:
             self._keyed(spec, arguments)
 
@@ -397,56 +398,13 @@ class Conversation:
         if isinstance(login, bytes):
             self.replies.append(login)
         else:
-            self._offload(login.work, convert=login.finish)
+            self.offload(login.work, lambda result: self.replies.append(login.finish(result)))
 
-    def _change_users(self, arguments: list[bytes]) -> None:
-        """Execute ACL SETUSER or DELUSER: hash, send, and wait until the members have it."""
-        try:
-            work = hashing(arguments, self._port)
-        except CommandError as trouble:
-            return self._answer_error(trouble.reply)
-        if work is None:
-            return self._send_change(resp.pack(tuple(arguments)))
-        return self._offload(work, then=self._send_change)
+    # --- commands of several steps
 
-    def _send_change(self, command: bytes | RequestError) -> None:
-        if not isinstance(command, bytes) or command.startswith(b"-"):
-            return self.replies.append(_encoded(command))
-        self._then, self.client.changes_users = self._spread_change, True
-        return self._submit(RequestKind.COMMAND, command, self.client.flags, 1)
-
-    def _spread_change(self, reply: bytes | RequestError) -> None:
-        """Wait until all members have a change of users, for a while; then answer."""
-        self.client.changes_users = False
-        port = self._port
-        members, milliseconds = len(port.gateway.topology.members), port.access.spread_s * 1000
-        if not isinstance(reply, bytes) or reply.startswith(b"-") or members == 1:
-            return self.replies.append(_encoded(reply))
-
-        def answer(reached: bytes | RequestError) -> None:
-            # It is applied, whatever comes of the wait: the reply is that of the change.
-            if not isinstance(reached, bytes) or int(reached) < members - 1:
-                _log.warning(
-                    "users_not_everywhere client=%d members=%d followers_with_change=%s",
-                    self.client.client_id,
-                    members,
-                    reached.decode() if isinstance(reached, bytes) else "unknown",
-                )
-            self.replies.append(reply)
-
-        self._then = answer
-        words = b"wait %d %d" % (members - 1, milliseconds)
-        return self._submit(RequestKind.CONTROL, words, 0, 1)
-
-    def _offload(
-        self,
-        work: Callable[[], bytes],
-        *,
-        convert: Callable[[bytes], bytes] | None = None,
-        then: Callable[[bytes | RequestError], None] | None = None,
-    ) -> None:
-        """Have work done off the event loop. Its result is treated like that of a request."""
-        self._expected, self._convert, self._then = 1, convert, then
+    def offload(self, work: Callable[[], bytes], then: Then) -> None:
+        """Have work done off the event loop; see `Steps`."""
+        self._then = then
         # It is never submitted; but a client that leaves cancels it like any other.
         self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)
 
@@ -454,8 +412,17 @@ class Conversation:
             request.done(result)  # looked up now: a client that has left has replaced it
 
         if not self._port.access.verifier.submit(work, done):
-            self._request = self._convert = self._then = None
-            self.replies.append(BUSY)
+            self._request = self._then = None
+            then(BUSY)
+
+    def send(self, kind: RequestKind, payload: bytes, then: Then) -> None:
+        """Send a request; see `Steps`."""
+        self._then = then
+        self._submit(kind, payload, 0, 1)
+
+    def reply(self, reply: bytes) -> None:
+        """Answer a command of several steps."""
+        self.replies.append(reply)
 
     def _answer_error(self, error: bytes) -> None:
         """Answer one command with an error; unlike `refuse`, which gives up all input."""
@@ -620,7 +587,3 @@ class Conversation:
         now_ms = self._port.gateway.now_ms()  # now, not at the reply: the query may be parked
         self._convert = lambda reply: client.watched.keep(keys, now_ms, reply)
         return self._submit(RequestKind.QUERY, watch_query(keys), client.flags, 1)
-
-
-def _encoded(result: bytes | RequestError) -> bytes:
-    return result if isinstance(result, bytes) else resp.error(error_text(result))

@@ -14,6 +14,7 @@ from .client_command import client_line, is_printable, set_name
 from .client_state import ClientState
 from .info import REDIS_VERSION
 from .port_state import PortState
+from .user_change import Result
 
 __all__ = ["Login", "begin_login"]
 
@@ -41,7 +42,7 @@ class Login:
     """
 
     work: Callable[[], bytes]
-    finish: Callable[[bytes], bytes]
+    finish: Callable[[Result], bytes]
 
 
 @attrs.frozen
@@ -80,7 +81,8 @@ def begin_login(arguments: Sequence[bytes], client: ClientState, port: PortState
         port.access.log_in(client, name, proof)
         return asked.done()
 
-    def finish_later(result: bytes) -> bytes:
+    def finish_later(result: Result) -> bytes:
+        assert isinstance(result, bytes), "work off the event loop returns bytes"
         if result.startswith(b"-"):  # the verifier's own error
             return result
         return finish(result, right=port.access.logins.confirm(name, secret, result))

@@ -91,7 +91,7 @@ class PortAccess:
                 continue
             client.give(BEFORE_LOGIN)
             if client.changes_users:  # it is answered first: it has deleted its own user
-                client.closing = True
+                client.removed = True
             else:
                 ended.append(connection)
         return ended

@@ -16,6 +16,16 @@ WRONG = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 NO_KEY = b"-NOPERM this user has no permissions to access one of the keys used as arguments\r\n"
 
 
+BAD_BITS = (
+    b"-ERR ACL GENPASS argument must be the number of bits for the output password, a positive "
+    b"number up to 4096\r\n"
+)
+NO_PASSWORD = (
+    b"-ERR AUTH <password> called without any password configured for the default user. "
+    b"Are you sure your configuration is correct?\r\n"
+)
+
+
 def no_command(name: str) -> bytes:
     return f"-NOPERM this user has no permissions to run the '{name}' command\r\n".encode()
 
@@ -77,9 +87,8 @@ async def test_a_chunk_is_cut_where_a_command_is_denied(world: World) -> None:
     await admin(world, "ACL SETUSER bob on nopass ~a ~c +set +get")
     bob = await logged_in(world, "AUTH bob x")
     chunk = [line(f"SET {key} 1") for key in "abca"] + [line("GET a"), line("INCR a")]
-    await bob.ask(
-        b"".join(chunk), resp.OK + NO_KEY + resp.OK * 2 + b"$1\r\n1\r\n" + no_command("incr")
-    )
+    replies = resp.OK + NO_KEY + resp.OK * 2 + b"$1\r\n1\r\n" + no_command("incr")
+    await bob.ask(b"".join(chunk), replies)
     assert world.member.commands[-2:][0].count(b"SET") == 1  # before the denied one, alone
 
 
@@ -95,8 +104,8 @@ async def test_plain_commands_are_joined_only_for_users_with_all_keys(world: Wor
 async def test_before_a_login_only_four_commands_run(world: World) -> None:
     await admin(world, "ACL SETUSER default on resetpass >secret")
     client = await world.connect()
-    for text in ("PING", "GET a", "SET a 1", "MULTI", "EXEC", "CLIENT ID", "QUORATE.STATUS",
-                 "QUORATE.CONTROL snapshot", "WAIT 0 0", "COMMAND COUNT", "ACL WHOAMI", "INFO"):  # fmt: skip
+    lines = "PING;GET a;SET a 1;MULTI;EXEC;CLIENT ID;QUORATE.STATUS;QUORATE.CONTROL snapshot;INFO"
+    for text in [*lines.split(";"), "WAIT 0 0", "COMMAND COUNT", "ACL WHOAMI", "ACL CAT"]:
         await ask(client, text, NOAUTH)
     await client.send(line("HELLO 3"))
     assert (await client.receive_until(b"\r\n")).startswith(b"-NOAUTH HELLO must be called")
@@ -195,6 +204,23 @@ async def test_a_user_that_deletes_itself_gets_the_reply(world: World) -> None:
     assert not any(b"SET\r\n$1" in payload for payload in world.member.commands)
 
 
+async def test_a_change_is_answered_after_an_entry_that_tells_of_its_commit(world: World) -> None:
+    root = await world.connect()
+    world.member.parked = []
+    await root.send(line("ACL SETUSER bob on"))
+    kinds: list[bytes] = []
+    for _ in range(3):
+        await world.until(lambda: world.member.parked)
+        (request,), world.member.parked = world.member.parked, []
+        kinds.append(request.payload)
+        world.member.answer(request)
+    assert [b"SETUSER" in kinds[0], b"QUORATE.SESSIONS" in kinds[1], kinds[2]] == [
+        *(True, True),
+        b"wait 2 0",
+    ]
+    assert await root.receive(5) == resp.OK
+
+
 async def test_a_changed_user_is_held_to_its_new_rules_at_once(world: World) -> None:
     root = await admin(world, "ACL SETUSER bob on >secret ~* +@all")
     bob = await logged_in(world, "AUTH bob secret")
@@ -213,7 +239,7 @@ async def test_a_changed_user_is_held_to_its_new_rules_at_once(world: World) -> 
      ("nopass", True), ("reset on nopass +get ~*", True)],
 )  # fmt: skip
 async def test_a_session_stays_while_its_password_lets_it_in(
-    world: World, change: str, stays: bool
+    world: World, change: str, *, stays: bool
 ) -> None:
     root = await admin(world, "ACL SETUSER bob on >secret ~* +@all")
     bob = await logged_in(world, "AUTH bob secret")
@@ -279,8 +305,7 @@ async def test_a_follower_without_a_leader_serves_no_stale_reads_once_there_are_
         ("ACL CAT nosuch", b"-ERR Unknown category 'nosuch'\r\n"),
         ("ACL CAT cluster-admin", b"*1\r\n$15\r\nquorate.control\r\n"),
         ("ACL CAT HASH", b"*0\r\n"),
-        ("ACL GENPASS 0", b"-ERR ACL GENPASS argument must be the number of bits for the output "
-         b"password, a positive number up to 4096\r\n"),
+        ("ACL GENPASS 0", BAD_BITS),
         ("ACL GENPASS x", b"-ERR value is not an integer or out of range\r\n"),
         ("ACL LOAD", b"+OK\r\n"),
         ("ACL SAVE", b"+OK\r\n"),
@@ -295,8 +320,7 @@ async def test_a_follower_without_a_leader_serves_no_stale_reads_once_there_are_
         ("ACL FOO", b"-ERR unknown subcommand 'FOO'. Try ACL HELP.\r\n"),
         ("ACL DELUSER default", b"-ERR The 'default' user cannot be removed\r\n"),
         ("ACL GETUSER nobody", b"$-1\r\n"),
-        ("AUTH x", b"-ERR AUTH <password> called without any password configured for the default "
-         b"user. Are you sure your configuration is correct?\r\n"),
+        ("AUTH x", NO_PASSWORD),
         ("AUTH default x", b"+OK\r\n"),
         ("AUTH nobody x", WRONG),
         ("AUTH a b c", b"-ERR syntax error\r\n"),
@@ -413,6 +437,11 @@ async def test_the_same_secret_twice_is_one_password(world: World) -> None:
     assert not any(b"secret" in payload or b"other" in payload for payload in world.member.commands)
 
 
+def as_list(reply: resp.Reply) -> list[resp.Reply]:
+    assert isinstance(reply, list)
+    return reply
+
+
 async def test_what_was_denied_is_listed(world: World) -> None:
     root = await admin(world, "ACL SETUSER bob on nopass ~a +get +multi")
     bob = await logged_in(world, "AUTH bob x")
@@ -423,7 +452,7 @@ async def test_what_was_denied_is_listed(world: World) -> None:
     await root.send(line("ACL LOG"))
     (entries,) = resp.parse_replies_untrusted(await root.receive_some(1 << 20))
     assert isinstance(entries, list)
-    found = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in entries]  # type: ignore[index]
+    found = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in map(as_list, entries)]
     told = [(e[b"reason"], e[b"context"], e[b"object"], e[b"username"], e[b"count"]) for e in found]
     assert told == [
         (b"auth", b"toplevel", b"AUTH", b"bobby", 1),
@@ -431,6 +460,6 @@ async def test_what_was_denied_is_listed(world: World) -> None:
         (b"command", b"toplevel", b"set", b"bob", 1),
         (b"key", b"toplevel", b"b", b"bob", 2),
     ]
-    assert b" user=bob " in found[1][b"client-info"]
+    assert b" user=bob " in bytes(str(found[1][b"client-info"]), "ascii")
     await ask(root, "ACL LOG RESET", resp.OK)
     await ask(root, "ACL LOG", b"*0\r\n")
