@@ -110,6 +110,12 @@ class Users:
         self._users = users
         self._changed()
 
+    def replace(self, users: Mapping[bytes, User]) -> None:
+        """Take over users from elsewhere, in memory only: of a witness, which has no tables."""
+        if users != self._users:
+            self._users = dict(users)
+            self._changed()
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a listener after each change, on the trio thread; it must not raise."""
         self._listeners.append(listener)

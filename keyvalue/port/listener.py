@@ -45,6 +45,7 @@ from .client_state import ClientState
 from .connection import WAIT_READABLE, Connection
 from .port_access import PortAccess
 from .port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
+from .witness_users import follow_users
 
 __all__ = [
     "RESERVED_DESCRIPTORS",
@@ -160,6 +161,7 @@ class ClientPort:
                 nursery.start_soon(self._accept_clients, listeners, redirecting)
                 nursery.start_soon(self._close_overdue)
                 nursery.start_soon(state.access.verifier.run)
+                nursery.start_soon(follow_users, state)
                 task_status.started((self._state.host, self._state.port))
                 while True:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
