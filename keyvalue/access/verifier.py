@@ -44,7 +44,7 @@ class Offload(Protocol):
 
 
 class Verifier:
-    """Takes work of which only so much is done at once.
+    """Runs work on a few threads, and keeps a bounded queue of it.
 
     Args:
         lanes: where it runs, one piece in each at a time; None for threads.
