@@ -99,7 +99,7 @@ class Users:
 
     def reload(self) -> None:
         """Read all users anew: the tables were replaced by those of a snapshot."""
-        rows = {} if self._tables is None else self._tables.notes.rows
+        rows: Mapping[bytes, bytes] = {} if self._tables is None else self._tables.notes.rows
         users = {DEFAULT_NAME: DEFAULT}
         self.version = 0
         for key, row in rows.items():

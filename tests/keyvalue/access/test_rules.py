@@ -20,8 +20,14 @@ from quorate.keyvalue.access.rules import (
 
 HASHES = [b"#" + digit * 64 for digit in (b"a", b"b", b"0")] + [hash_secret(b"x", bytes(16))]
 PATTERNS = st.binary(max_size=8).filter(lambda text: not set(text) & set(b" \t\n\v\f\r\0"))
+
+
+def joined(first: bytes, second: bytes) -> bytes:
+    return first + second
+
+
 RULES = st.builds(
-    lambda sign, name: sign + name,
+    joined,
     st.sampled_from([b"+", b"-"]),
     st.sampled_from([*sorted(CATEGORIES), *sorted(NAMES)]),
 )
@@ -33,7 +39,7 @@ WORDS = st.one_of(
     st.sampled_from(HASHES),
     st.sampled_from(HASHES).map(lambda word: b"!" + word.removeprefix(b"#")),
     PATTERNS.map(lambda text: b"~" + text),
-    st.builds(lambda r, text: r + text, st.sampled_from([b"%R~", b"%w~", b"%rW~"]), PATTERNS),
+    st.builds(joined, st.sampled_from([b"%R~", b"%w~", b"%rW~"]), PATTERNS),
     PATTERNS.map(lambda text: b"&" + text),
     RULES,
 )

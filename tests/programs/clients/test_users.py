@@ -131,7 +131,7 @@ def test_the_rest_of_redis_py_s_commands(root: redis.Redis) -> None:
     assert root.acl_whoami() == "default"
     root.acl_setuser("carol", enabled=True, nopass=True, keys=["a"], commands=["+get"])
     assert root.acl_dryrun("carol", "get", "a") == "OK"
-    assert "no permissions" in root.acl_dryrun("carol", "set", "a", "1")
+    assert "no permissions" in str(root.acl_dryrun("carol", "set", "a", "1"))
     with pytest.raises(redis.ResponseError, match="Error in ACL SETUSER modifier '\\+nosuch'"):
         root.acl_setuser("carol", commands=["+nosuch"])
     with pytest.raises(redis.ResponseError, match="cannot be removed"):
@@ -253,3 +253,18 @@ def test_a_secret_is_in_no_file_and_users_survive(whole: RealCluster, tmp_path: 
             found[text] += text.encode() in data
     assert found[SECRET] == found[OTHER] == 0, "a secret is in a file"
     assert found["marker-in-a-file"] > 3  # the search would have found it
+
+
+def test_the_command_line_logs_in(
+    root: redis.Redis, whole: RealCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.acl_setuser("alice", enabled=True, passwords=[f"+{SECRET}"], keys=["*"],
+                     commands=["+quorate.status"])  # fmt: skip
+    monkeypatch.setenv("QUORATE_USER", "alice")
+    monkeypatch.setenv("QUORATE_PASSWORD", SECRET)
+    assert quorate("status", connect(whole, 0)).returncode == 0
+    refused = quorate("control", "snapshot", connect(whole, 0))
+    assert refused.returncode != 0
+    assert "no permissions to run the 'quorate.control' command" in refused.stderr
+    monkeypatch.setenv("QUORATE_PASSWORD", "wrong")
+    assert "WRONGPASS" in quorate("status", connect(whole, 0)).stdout
