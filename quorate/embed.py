@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .errors import ConfigurationError
-from .keyvalue.access.users import DEFAULT_NAME, Users
+from .keyvalue.access.directory import Directory
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits
 from .keyvalue.port.port_access import PortAccess
-from .keyvalue.port.witness_users import UNKNOWN
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -339,11 +338,9 @@ def _client_port(
         max_clients=config.limits.max_clients, request_bytes=config.limits.max_request_bytes
     )
     timeout_s = config.timeouts.leader_heartbeat_timeout
-    users = store.users if isinstance(store, KeyValueService) else Users()
-    if not isinstance(store, KeyValueService):
-        users.replace({DEFAULT_NAME: UNKNOWN})  # until it has asked the leader
+    users = store.users if isinstance(store, KeyValueService) else None
     access = PortAccess(
-        users,
+        Directory(users, settled=False),  # the state may be old, so the leader is asked
         spread_s=2 * timeout_s,
         stale_after_s=timeout_s,
     )

@@ -1,5 +1,8 @@
 """The ACL commands of the state machine: SETUSER and DELUSER of the log, and those that read.
 
+QUORATE.USERS is what ACL LIST is, with the version in front: a member that asks the leader compares
+it with its own.
+
 ACL SETUSER arrives here with hashes in place of secrets (:mod:`..port.acl_command`). Each member
 applies it to the same users, with the same outcome.
 """
@@ -40,7 +43,10 @@ def handlers(users: Users) -> dict[str, Handler]:
             case _:
                 return _read(users, arguments, store)
 
-    return {"acl": handle}
+    def versioned(store: KeyStore, _arguments: list[bytes]) -> bytes:
+        return resp.array([resp.integer(users.version), _list(users, [], store)])
+
+    return {"acl": handle, "quorate.users": versioned}
 
 
 def queries(users: Users) -> dict[str, Handler]:
@@ -49,7 +55,7 @@ def queries(users: Users) -> dict[str, Handler]:
     def handle(store: KeyStore, arguments: list[bytes]) -> bytes:
         return _trouble(arguments) or _read(users, arguments, store)
 
-    return {"acl": handle}
+    return {"acl": handle, "quorate.users": handlers(users)["quorate.users"]}
 
 
 def _trouble(arguments: Sequence[bytes]) -> bytes | None:

@@ -13,8 +13,8 @@ from typing import Final
 
 import attrs
 
+from .directory import Directory
 from .hashing import MAX_SECRET_BYTES, UNUSABLE, is_slow, matches
-from .users import Users
 
 __all__ = ["CERTIFICATE", "MAX_REMEMBERED", "NO_PASSWORD", "Logins", "Pending"]
 
@@ -44,11 +44,11 @@ class Logins:
     """Checks secrets against the users.
 
     Args:
-        users: the replicated ones.
+        users: as the port sees them.
         random_bytes: returns that many random bytes.
     """
 
-    def __init__(self, users: Users, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(self, users: Directory, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self._users = users
         self._key = random_bytes(32)
         self._remembered: dict[bytes, None] = {}

@@ -24,7 +24,6 @@ from ...errors import StorageError
 from ..protocol import resp
 from ..protocol.resp import CommandError
 from ..state.sessions import OTHER_NOTES
-from .compiled import Access
 from .rules import DEFAULT, NOBODY, RuleError, User, apply, words
 
 __all__ = ["DEFAULT_NAME", "MAX_NAME_BYTES", "MAX_USERS", "NoteTables", "Users", "is_user_note"]
@@ -93,7 +92,6 @@ class Users:
         self._tables = tables
         self._listeners: list[Callable[[], None]] = []
         self._users: dict[bytes, User] = {}
-        self._access: dict[bytes, Access] = {}
         self.version = 0
         self.reload()
 
@@ -110,12 +108,6 @@ class Users:
         self._users = users
         self._changed()
 
-    def replace(self, users: Mapping[bytes, User]) -> None:
-        """Take over users from elsewhere, in memory only: of a witness, which has no tables."""
-        if users != self._users:
-            self._users = dict(users)
-            self._changed()
-
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a listener after each change, on the trio thread; it must not raise."""
         self._listeners.append(listener)
@@ -129,19 +121,6 @@ class Users:
     def get(self, name: bytes) -> User | None:
         """Return a user; None if there is none of that name."""
         return self._users.get(name)
-
-    def access(self, name: bytes) -> Access | None:
-        """Return what a user may do; None unless it exists and may log in."""
-        access = self._access.get(name)
-        if access is None and (user := self._users.get(name)) is not None and user.enabled:
-            access = self._access[name] = Access(name, user)
-        return access
-
-    @property
-    def restricted(self) -> bool:
-        """Whether strangers may not do everything: `default` was changed, or can't log in."""
-        default = self.access(DEFAULT_NAME)
-        return default is None or not default.open or not default.user.nopass
 
     # --- the log's commands
 
@@ -191,8 +170,6 @@ class Users:
         self._changed()
 
     def _changed(self) -> None:
-        # All of them: compiling a user again costs less than finding out which have changed.
-        self._access.clear()
         for listener in self._listeners:
             listener()
 

@@ -60,7 +60,7 @@ from .request_errors import error_text
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .transaction import Transaction
 from .unfinished_input import estimate_bytes
-from .user_change import Then, change_users
+from .user_change import Result, Then, change_users
 from .watching import WatchedKeys
 
 __all__ = ["PATIENCE_S", "Conversation"]
@@ -77,7 +77,9 @@ _RULES_CHANGED: Final = (
     b"NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC "
     b"call; nothing was executed. "
 )
-_NEVER_QUEUED: Final = CHANGES | {"auth", "hello"}
+_LOGINS: Final = frozenset(("auth", "hello"))
+_HELLO_WITHOUT_LOGIN: Final = 2
+_NEVER_QUEUED: Final = CHANGES | _LOGINS
 
 _log = logging.getLogger("quorate.keyvalue")
 
@@ -359,6 +361,8 @@ class Conversation:
             self._answer_error(resp.error(problem or b"ERR"))
             if arguments[0].lower() in ATTACKS:
                 client.closing = True  # before the body of the HTTP request is taken for commands
+        elif self._must_know_users(spec, arguments):
+            self._wait_for_users()
         elif (denied := self._denied(spec, arguments)) is not None:
             self._refuse_denied(spec, denied)
         elif client.transaction is not None and spec.name not in AT_ONCE:
@@ -375,11 +379,36 @@ class Conversation:
         spec = resolve(arguments)
         return spec is not None and self.client.access.denial(spec, arguments) is None
 
+    def _must_know_users(self, spec: CommandSpec, arguments: list[bytes]) -> bool:
+        """Whether a command waits until the users are known; see `access.directory`."""
+        if self._port.access.users.known:
+            return False
+        if spec.name in _LOGINS:
+            return len(arguments) > _HELLO_WITHOUT_LOGIN or spec.name == "auth"
+        # A cluster that is not founded has no leader, and no users.
+        if spec.name == "quorate.control" and arguments[1].lower() == b"found":
+            return False
+        return self.client.access.denial(spec, arguments) is not None
+
+    def _wait_for_users(self) -> None:
+        """Wait until the users are known, and then execute the present command."""
+        self._next -= 1
+
+        def go_on(result: Result) -> None:
+            if not isinstance(result, bytes):  # no leader was found in time
+                self._next += 1
+                self._answer_error(resp.error(error_text(result)))
+
+        self._then = go_on
+        self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)
+        self._port.access.wait_for_users(lambda result: request.done(result))  # noqa: PLW0108
+
     def _denied(self, spec: CommandSpec, arguments: list[bytes]) -> bytes | None:
         """Return the text of the error if the user may not run a command."""
         client, port = self.client, self._port
         denial = client.access.denial(spec, arguments)
-        if denial is None:
+        # See `_must_know_users`, which lets this one pass.
+        if denial is None or (denial.what == b"quorate.control" and not port.access.users.known):
             return None
         return port.access.deny(
             client, denial, line=lambda: client_line(client, port), now_ms=port.gateway.now_ms()
@@ -461,12 +490,15 @@ class Conversation:
         elif spec.name == "quorate.control":  # its result is plain text
             words, self._convert = control_words(arguments, self.client), resp.simple
             self._submit(RequestKind.CONTROL, words, 0, 1)
-        elif (once := parse_once_untrusted(arguments, self.client.transaction)).is_exec:
-            self._exec(once.stamp)
-        elif (denied := self._denied(once.spec, once.arguments)) is not None:
-            raise CommandError(resp.error(denied))
         else:
-            self._keyed(once.spec, once.arguments, once.stamp)
+            once = parse_once_untrusted(arguments, self.client.transaction)
+            # The user needs both: QUORATE.ONCE, and the command that it carries.
+            if (denied := self._denied(once.spec, once.arguments)) is not None:
+                raise CommandError(resp.error(denied))
+            if once.is_exec:
+                self._exec(once.stamp)
+            else:
+                self._keyed(once.spec, once.arguments, once.stamp)
 
     def _keyed(self, spec: CommandSpec, arguments: list[bytes], stamp: Stamp = UNSTAMPED) -> None:
         """Execute one read or write, or redirect the client to the leader."""

@@ -43,9 +43,9 @@ from ..protocol import resp
 from ..protocol.parser import CommandParser, ParserLimits
 from .client_state import ClientState
 from .connection import WAIT_READABLE, Connection
+from .leader_users import follow_users
 from .port_access import PortAccess
 from .port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
-from .witness_users import follow_users
 
 __all__ = [
     "RESERVED_DESCRIPTORS",

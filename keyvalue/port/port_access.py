@@ -15,12 +15,14 @@ from typing import Final, Protocol, TypeVar
 
 import attrs
 
+from ...errors import NoLeaderError, RequestError
 from ...node.requests.gateway import Gateway
 from ..access.compiled import Access, Denial, Reason
 from ..access.denials import Denials
+from ..access.directory import Directory
 from ..access.logins import CERTIFICATE, NO_PASSWORD, Logins
 from ..access.rules import DEFAULT
-from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES, Users
+from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES
 from ..access.verifier import Verifier
 from .client_state import ClientState
 
@@ -44,7 +46,7 @@ class PortAccess:
     """Users and logins of one client port.
 
     Args:
-        users: the replicated ones.
+        users: the replicated ones, as the port sees them.
         verifier: hashes passwords.
         random_bytes: returns that many random bytes.
         spread_s: how long a change of users waits at most until all members have it.
@@ -52,13 +54,14 @@ class PortAccess:
             are users; None for no such limit.
     """
 
-    users: Users = attrs.field(factory=Users)
+    users: Directory = attrs.field(factory=Directory)
     verifier: Verifier = attrs.field(factory=Verifier)
     random_bytes: Callable[[int], bytes] = os.urandom
     spread_s: float = 2.0
     stale_after_s: float | None = 1.0
     denials: Denials = attrs.field(factory=Denials)
     logins: Logins = attrs.field(init=False)
+    _waiting: list[Callable[[bytes | RequestError], None]] = attrs.field(init=False, factory=list)
     _looked_at: float = attrs.field(init=False, default=-1.0)
     _recent: bool = attrs.field(init=False, default=False)
 
@@ -100,6 +103,19 @@ class PortAccess:
         access = self.users.access(name)
         holds = access is not None and self.logins.holds(name, client.proof)
         client.give(access if access is not None and holds else BEFORE_LOGIN)
+
+    # --- unknown users
+
+    def wait_for_users(self, done: Callable[[bytes | RequestError], None]) -> None:
+        """Call back once the users are known, with nothing; or with an error, if no leader is."""
+        self._waiting.append(done)
+
+    def end_waits(self, *, known: bool) -> None:
+        """Call back those that wait for the users."""
+        # Swapped first: one that is called may wait again.
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(b"" if known else NoLeaderError())
 
     # --- denials
 

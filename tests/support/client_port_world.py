@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 import attrs
 import trio
 
+from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
 from quorate.keyvalue.port.port_access import PortAccess
 from quorate.keyvalue.service import KeyValueService
@@ -253,12 +254,13 @@ class World:
         *,
         redirect_port: int | None = None,
         redirect: Redirect = "auto",
+        settled: bool = True,
     ) -> AsyncGenerator[Self]:
         """Open a port over an empty store."""
         service = KeyValueService.open(directory, cluster="orders", member_id=0)
         try:
             member = OneMember(service)
-            access = PortAccess(service.users, spread_s=0.0)
+            access = PortAccess(Directory(service.users, settled=settled), spread_s=0.0)
             port = ClientPort(
                 *(member, "127.0.0.1", 0, limits),
                 redirect_port=redirect_port,

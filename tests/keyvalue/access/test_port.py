@@ -180,6 +180,9 @@ async def test_a_command_of_a_session_is_checked_too(world: World) -> None:
     await ask(bob, f"QUORATE.ONCE {session} 1 SET a 1", resp.OK)
     await ask(bob, f"QUORATE.ONCE {session} 2 SET b 1", NO_KEY)
     await ask(bob, f"QUORATE.ONCE {session} 2 DEL a", no_command("del"))
+    await ask(root, "ACL SETUSER bob +multi", resp.OK)
+    await bob.ask(line("MULTI") + line("SET a 1"), resp.OK + resp.QUEUED)
+    await ask(bob, f"QUORATE.ONCE {session} 3 EXEC", no_command("exec"))
     await root.send(line(f"QUORATE.ONCE {session} 3 ACL SETUSER eve on nopass"))
     assert (await root.receive_until(b"\r\n")).startswith(b"-ERR QUORATE.ONCE takes a command")
 
@@ -381,7 +384,9 @@ class Held:
 async def test_a_login_holds_up_nobody_and_the_queue_is_bounded(world: World) -> None:
     lane = Held()
     access = world.port.state.access
-    access.users.set(b"bob", [b"on", hash_secret(b"secret", bytes(16)), b"~*", b"+@all"], 9)
+    world.member.service.users.set(
+        b"bob", [b"on", hash_secret(b"secret", bytes(16)), b"~*", b"+@all"], 9
+    )
     async with trio.open_nursery() as nursery:
         access.verifier = Verifier([lane])  # type: ignore[list-item]
         nursery.start_soon(access.verifier.run)
@@ -408,14 +413,16 @@ async def test_a_login_holds_up_nobody_and_the_queue_is_bounded(world: World) ->
 async def test_a_user_that_changes_during_its_login_is_not_let_in(world: World) -> None:
     lane = Held()
     access = world.port.state.access
-    access.users.set(b"bob", [b"on", hash_secret(b"secret", bytes(16)), b"~*", b"+@all"], 9)
+    world.member.service.users.set(
+        b"bob", [b"on", hash_secret(b"secret", bytes(16)), b"~*", b"+@all"], 9
+    )
     async with trio.open_nursery() as nursery:
         access.verifier = Verifier([lane])  # type: ignore[list-item]
         nursery.start_soon(access.verifier.run)
         client = await world.connect()
         await client.send(line("AUTH bob secret"))
         await world.until(lambda: lane.waiting)
-        access.users.set(b"bob", [b"resetpass"], 10)
+        world.member.service.users.set(b"bob", [b"resetpass"], 10)
         lane.free.set()
         assert await client.receive(len(WRONG)) == WRONG
         nursery.cancel_scope.cancel()

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from quorate.errors import StorageError
+from quorate.keyvalue.access.directory import UNKNOWN, Directory
+from quorate.keyvalue.access.rules import DEFAULT, NOBODY
 from quorate.keyvalue.access.users import MAX_USERS, Users, is_user_note
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.resp import CommandError
@@ -43,11 +45,12 @@ def test_at_first_there_is_the_default_user_alone() -> None:
     for users in (Users(), Users(Memory())):
         assert [*users] == [b"default"]
         assert users.version == 0
-        access = users.access(b"default")
+        directory = Directory(users)
+        access = directory.access(b"default")
         assert access is not None
         assert access.open
-        assert not users.restricted
-        assert users.access(b"bob") is None
+        assert not directory.restricted
+        assert directory.access(b"bob") is None
 
 
 def test_users_are_kept_in_notes_and_read_from_them() -> None:
@@ -91,18 +94,40 @@ def test_listeners_hear_of_every_change() -> None:
 
 def test_who_may_log_in() -> None:
     users = Users(Memory())
+    directory = Directory(users)
     users.set(b"bob", [b"+get", b"~*"], 1)
-    assert users.access(b"bob") is None
+    assert directory.access(b"bob") is None
     users.set(b"bob", [b"on"], 2)
-    access = users.access(b"bob")
-    assert access is users.access(b"bob")
+    access = directory.access(b"bob")
+    assert access is not None
+    assert access is directory.access(b"bob")
     users.set(b"bob", [b"off"], 3)
-    assert users.access(b"bob") is None
-    assert not users.restricted
+    assert directory.access(b"bob") is None
+    assert not directory.restricted
     users.set(b"default", [SHA.encode()], 4)
-    assert users.restricted
+    assert directory.restricted
     users.set(b"default", [b"nopass", b"-flushall"], 4)
-    assert users.restricted
+    assert directory.restricted
+
+
+def test_borrowed_users_hide_those_of_the_state_and_never_change_them() -> None:
+    users = Users(Memory())
+    users.set(b"old", [b"on"], 1)
+    directory = Directory(users, settled=False)
+    assert not directory.known
+    assert [*directory] == [b"default"]
+    assert directory.get(b"default") is UNKNOWN
+    directory.borrow({b"default": DEFAULT, b"new": NOBODY})
+    assert directory.known
+    assert [*directory] == [b"default", b"new"]
+    users.set(b"bob", [], 2)
+    assert [*directory] == [b"default", b"new"]
+    assert [*users] == [b"bob", b"default", b"old"]
+    directory.forget()
+    assert not directory.known
+    directory.settle()
+    assert (directory.settled, directory.own_version) == (True, 2)
+    assert [*directory] == [b"bob", b"default", b"old"]
 
 
 def test_users_are_bounded() -> None:
