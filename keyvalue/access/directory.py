@@ -18,7 +18,9 @@ from .users import DEFAULT_NAME, Users
 
 __all__ = ["UNKNOWN", "Directory"]
 
-_HARMLESS: Final = b"+@connection +info +cluster +command +role +time +quorate.status +config|get"
+_HARMLESS: Final = (
+    b"+@connection -@dangerous +info +cluster +command +role +time +quorate.status +config|get"
+)
 
 UNKNOWN: Final = apply(NOBODY, [b"on", b"nopass", *_HARMLESS.split()])
 """The user `default` while nothing is known of the users."""
@@ -66,6 +68,13 @@ class Directory:
         if users != self._borrowed:
             self._borrowed = dict(users)
             self._changed()
+
+    def unknown(self, name: bytes) -> Access:
+        """What a user may do while nothing is known of the users."""
+        access = self._access.get(name)
+        if access is None:
+            access = self._access[name] = Access(name, UNKNOWN)
+        return access
 
     def forget(self) -> None:
         """Count the users as unknown."""

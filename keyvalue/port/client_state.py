@@ -62,6 +62,8 @@ class ClientState:
     """What its user may do. Set by `give`."""
     joins: int = SETS | GETS
     """``access.joins``, which is looked at for each plain command."""
+    login: bytes = DEFAULT_NAME
+    """The name that it has logged in with; what that allows now is `access`."""
     proof: bytes = NO_PASSWORD
     """What has let it in: `NO_PASSWORD`, a hash of its user, or `CERTIFICATE`."""
     certified: bytes = b""

@@ -3,6 +3,9 @@
 Three kinds of members ask: one that has just started, a new one, and a witness, which has no tables
 at all. Why, and what holds until there is an answer: :mod:`..access.directory`.
 
+A member that has lost its leader asks as well, once the cluster has users: one may have been
+removed in the meantime. Until it is answered, its clients' commands wait, as for a leader.
+
 The question is a linearizable read, and waits for a leader like any other. Its answer has the
 version of the users. Once the member's own state has that version or a newer one, it asks no more.
 A witness asks over and over, so a change reaches its sessions one period later.
@@ -40,9 +43,13 @@ class _Answer:
 async def follow_users(state: PortState) -> Never:
     """Keep the users of the port new enough, for ever."""
     access, failures = state.access, 0
-    period = max(access.spread_s / 2, _LEAST_PERIOD_S)
+    # A quarter of the time that a change waits for members: so a member that was cut off has
+    # noticed that before a change that it does not know of is answered.
+    period = max(access.spread_s / 4, _LEAST_PERIOD_S)
     while True:
         witness = state.gateway.topology.witness
+        if access.users.own_version and not (witness or access.hears_leader(state.gateway)):
+            access.users.forget()
         if witness or not access.users.settled:
             answer = await _ask(state)
             failures = 0 if answer is not None else failures + 1

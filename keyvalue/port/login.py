@@ -5,6 +5,7 @@ from typing import Final
 
 import attrs
 
+from ...errors import NoLeaderError
 from ..access.logins import Pending
 from ..access.users import DEFAULT_NAME
 from ..protocol import resp
@@ -14,6 +15,7 @@ from .client_command import client_line, is_printable, set_name
 from .client_state import ClientState
 from .info import REDIS_VERSION
 from .port_state import PortState
+from .request_errors import error_text
 from .user_change import Result
 
 __all__ = ["Login", "begin_login"]
@@ -85,6 +87,9 @@ def begin_login(arguments: Sequence[bytes], client: ClientState, port: PortState
         assert isinstance(result, bytes), "work off the event loop returns bytes"
         if result.startswith(b"-"):  # the verifier's own error
             return result
+        # An election has begun: a right password must not be called wrong.
+        if not port.access.users.known:
+            return resp.error(error_text(NoLeaderError()))
         return finish(result, right=port.access.logins.confirm(name, secret, result))
 
     found = port.access.logins.check(name, secret)

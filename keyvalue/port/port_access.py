@@ -77,32 +77,39 @@ class PortAccess:
         It is that of the user that its certificate names, or `default` if that needs no password.
         """
         client.proof = CERTIFICATE if client.certified else NO_PASSWORD
-        self._give(client, client.certified or DEFAULT_NAME)
+        client.login = client.certified or DEFAULT_NAME
+        self._give(client)
 
     def log_in(self, client: ClientState, name: bytes, proof: bytes) -> None:
         """Let a user in; `Logins` has found the proof right."""
-        client.proof = proof
-        self._give(client, name)
+        client.login, client.proof = name, proof
+        self._give(client)
 
     def revise(self, connections: Sequence[C]) -> list[C]:
         """Apply a change of users to sessions; return those to close."""
         ended: list[C] = []
         for connection in connections:
             client = connection.client
-            if self.users.get(client.user) is not None:
-                self._give(client, client.user)
-                continue
-            client.give(BEFORE_LOGIN)
-            if client.changes_users:  # it is answered first: it has deleted its own user
+            if not self.users.known:
+                # Nobody is logged out by an election: it will be checked again.
+                if client.access.logged_in:
+                    client.give(self.users.unknown(client.login))
+            elif self.users.get(client.login) is not None:
+                self._give(client)
+            elif client.changes_users:  # it is answered first: it has deleted its own user
+                client.give(BEFORE_LOGIN)
                 client.removed = True
             else:
+                client.give(BEFORE_LOGIN)
                 ended.append(connection)
         return ended
 
-    def _give(self, client: ClientState, name: bytes) -> None:
-        access = self.users.access(name)
-        holds = access is not None and self.logins.holds(name, client.proof)
-        client.give(access if access is not None and holds else BEFORE_LOGIN)
+    def _give(self, client: ClientState) -> None:
+        access = self.users.access(client.login)
+        if access is not None and self.logins.holds(client.login, client.proof):
+            client.give(access)
+        else:
+            client.give(BEFORE_LOGIN)
 
     # --- unknown users
 
@@ -165,19 +172,19 @@ class PortAccess:
 
     def may_read_stale(self, gateway: Gateway, now: float) -> bool:
         """Whether this member's own state may be read: it must know of revoked users in time."""
-        if self.stale_after_s is None or not self.users.restricted:
+        if not self.users.restricted:
             return True
         # Once per turn: making a status costs more than a read.
         if self._looked_at != now:
             self._looked_at = now
-            self._recent = self._heard_recently(gateway, self.stale_after_s)
+            self._recent = self.hears_leader(gateway)
         return self._recent
 
-    @staticmethod
-    def _heard_recently(gateway: Gateway, seconds: float) -> bool:
-        status = gateway.status()
-        if gateway.topology.is_leader:
+    def hears_leader(self, gateway: Gateway) -> bool:
+        """Whether the leader was heard of lately, so that a change of users would be known."""
+        if self.stale_after_s is None or gateway.topology.is_leader:
             return True
+        status = gateway.status()
         ages = (peer.last_heard_s for peer in status.peers if peer.member_id == status.leader_id)
         age = next(ages, None)
-        return age is not None and age <= seconds
+        return age is not None and age <= self.stale_after_s

@@ -11,6 +11,7 @@ from quorate.errors import NoLeaderError
 from quorate.keyvalue.access.directory import UNKNOWN, Directory
 from quorate.keyvalue.access.rules import DEFAULT
 from quorate.keyvalue.access.users import DEFAULT_NAME, Users
+from quorate.keyvalue.port.client_state import ClientState
 from quorate.keyvalue.port.leader_users import follow_users
 from quorate.keyvalue.port.port_access import PortAccess
 from quorate.keyvalue.port.port_state import ClientPortLimits, PortState
@@ -138,3 +139,49 @@ async def test_commands_are_refused_if_no_leader_is_found(tmp_path: Path) -> Non
         assert reply.startswith(b"-CLUSTERDOWN no leader was found in time; nothing was done\r\n")
         world.member.error = None
         await client.ask(command("SET", "a", "1"), resp.OK)
+
+
+async def test_an_election_logs_nobody_out_and_lets_no_removed_user_in(tmp_path: Path) -> None:
+    async with World.opened(tmp_path / "tables") as world:
+        service, users = world.member.service, world.port.state.access.users
+        for name in (b"bob", b"eve"):
+            service.users.set(name, [b"on", b"nopass", b"~*", b"+@all"], 7)
+        bob, eve = await world.connect(), await world.connect()
+        await bob.ask(command("AUTH", "bob", "x"), resp.OK)
+        await eve.ask(command("AUTH", "eve", "x"), resp.OK)
+        world.member.parked = []
+        world.member.follow(2)  # of which this member has not heard
+        await world.until(lambda: not users.known)
+        await bob.ask(command("PING"), resp.PONG)
+        read = world.port.state.counters.input_bytes
+        sent = command("SET", "a", "1") + command("ACL", "WHOAMI")
+        await bob.send(sent)
+        await eve.send(command("SET", "b", "1"))
+        await world.has_read(read + len(sent) + len(command("SET", "b", "1")))
+        assert not world.member.commands
+        service.users.delete([b"eve"], 8)  # while it was cut off
+        world.member.topology = attrs.evolve(world.member.topology, is_leader=True)
+        world.member.release()
+        replies = resp.OK + b"$3\r\nbob\r\n"
+        world.member.parked = None
+        assert await bob.receive(len(replies)) == replies
+        assert await eve.rest() == b"-NOAUTH Authentication required.\r\n"  # and then the end
+        await (await world.connect()).ask(command("GET", "b"), resp.NULL[0])
+        assert users.settled
+
+
+async def test_a_session_of_a_certificate_is_never_the_default_user(tmp_path: Path) -> None:
+    async with World.opened(tmp_path / "tables", settled=False) as world:
+        access, service = world.port.state.access, world.member.service
+        client = ClientState(1, "", "", 0.0, 0.0, certified=b"alice")
+        access.begin(client)
+        assert not client.access.logged_in
+        access.users.settle()
+        access.begin(client)
+        assert not client.access.logged_in
+        service.users.set(b"alice", [b"on", b"~a", b"+get"], 7)
+        access.begin(client)
+        assert (client.user, client.access.logged_in, client.joins) == (b"alice", True, 0)
+        service.users.set(b"alice", [b"off"], 8)
+        access.begin(client)
+        assert not client.access.logged_in
