@@ -11,7 +11,7 @@ A change of a user reaches the sessions at once, while the entry is applied:
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import attrs
 
@@ -37,6 +37,7 @@ class _Connection(Protocol):
 
 
 C = TypeVar("C", bound=_Connection)
+_Callback: TypeAlias = Callable[[bytes | RequestError], None]
 
 _log = logging.getLogger("quorate.keyvalue")
 
@@ -61,7 +62,7 @@ class PortAccess:
     stale_after_s: float | None = 1.0
     denials: Denials = attrs.field(factory=Denials)
     logins: Logins = attrs.field(init=False)
-    _waiting: list[Callable[[bytes | RequestError], None]] = attrs.field(init=False, factory=list)
+    _waiting: list[_Callback] = attrs.field(init=False, factory=list[_Callback])
     _looked_at: float = attrs.field(init=False, default=-1.0)
     _recent: bool = attrs.field(init=False, default=False)
 
@@ -113,7 +114,7 @@ class PortAccess:
 
     # --- unknown users
 
-    def wait_for_users(self, done: Callable[[bytes | RequestError], None]) -> None:
+    def wait_for_users(self, done: _Callback) -> None:
         """Call back once the users are known, with nothing; or with an error, if no leader is."""
         self._waiting.append(done)
 

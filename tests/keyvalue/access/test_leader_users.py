@@ -99,7 +99,11 @@ async def test_a_leader_of_an_earlier_version_has_no_users(
     member: OneMember, autojump_clock: trio.testing.MockClock
 ) -> None:
     users = Directory(settled=False)
-    vars(member.service)["query"] = lambda _payload, _flags: resp.error("ERR unknown command 'Q'")
+
+    def refuse(payload: bytes, flags: int) -> bytes:
+        return resp.error("ERR unknown command 'QUORATE.USERS', with args beginning with: ")
+
+    vars(member.service)["query"] = refuse
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow_users, port_of(member, users))
         await trio.sleep(START)

@@ -268,3 +268,32 @@ def test_the_command_line_logs_in(
     assert "no permissions to run the 'quorate.control' command" in refused.stderr
     monkeypatch.setenv("QUORATE_PASSWORD", "wrong")
     assert "WRONGPASS" in quorate("status", connect(whole, 0)).stdout
+
+
+def test_an_election_logs_nobody_out(whole: RealCluster) -> None:
+    leader = whole.leader
+    member = (leader + 1) % 3
+    with redis.Redis(port=whole.ports[member], decode_responses=True) as root:
+        root.acl_setuser("alice", enabled=True, passwords=[f"+{SECRET}"], keys=["*"],
+                         categories=["+@all"])  # fmt: skip
+    connection = as_user(whole, member, "alice").connection_pool.get_connection()
+    connection.send_command("SET", "a", "1")
+    assert connection.read_response() == "OK"
+    whole.kill(leader)
+    unknown: list[str] = []
+    for value in range(2, 12):
+        connection.send_command("SET", "a", str(value))
+        try:
+            assert connection.read_response() == "OK"
+        except redis.ResponseError as error:  # the leader has died with this write
+            unknown.append(str(error).partition(" ")[0])
+        time.sleep(0.2)
+    assert unknown in ([], ["UNKNOWN"])
+    connection.send_command("ACL", "WHOAMI")
+    assert connection.read_response() == "alice"
+    connection.disconnect()
+    whole.restart_dead()
+    whole.wait_until_agreed()
+    with as_user(whole, leader, "alice") as alice:  # it knows her after its start
+        assert alice.get("a") == "11"
+        alice.acl_deluser("alice")
