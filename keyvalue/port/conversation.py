@@ -50,7 +50,7 @@ from ..protocol.payload import IN_PARTS, PART, TRANSACTION, PayloadParser, part,
 from ..protocol.resp import CommandError
 from .acl_command import CHANGES
 from .client_command import client_line
-from .client_state import ClientState, Replies
+from .client_state import SKIP_NEXT, SKIPPING, ClientState, Replies
 from .cluster_view import redirection
 from .connection_commands import answer, control_words, must_wait, woven
 from .login import begin_login
@@ -393,6 +393,8 @@ class Conversation:
     def _wait_for_users(self) -> None:
         """Wait until the users are known, and then execute the present command."""
         self._next -= 1
+        if self.client.quiet == SKIPPING:  # it begins a second time then
+            self.client.quiet = SKIP_NEXT
 
         def go_on(result: Result) -> None:
             if not isinstance(result, bytes):  # no leader was found in time

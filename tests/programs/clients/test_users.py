@@ -292,8 +292,15 @@ def test_an_election_logs_nobody_out(whole: RealCluster) -> None:
     connection.send_command("ACL", "WHOAMI")
     assert connection.read_response() == "alice"
     connection.disconnect()
+    # A change is answered although a member is down, within the bound.
+    began = time.monotonic()
+    with redis.Redis(port=whole.ports[member], decode_responses=True) as root:
+        root.acl_setuser("alice", enabled=True, commands=["-del"])
+    assert time.monotonic() - began < REVOKED_WITHIN_S
     whole.restart_dead()
     whole.wait_until_agreed()
     with as_user(whole, leader, "alice") as alice:  # it knows her after its start
         assert alice.get("a") == "11"
+        with pytest.raises(NoPermissionError):
+            alice.delete("a")
         alice.acl_deluser("alice")
