@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .errors import ConfigurationError
+from .keyvalue.access.directory import Directory
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits
+from .keyvalue.port.port_access import PortAccess
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -317,7 +319,7 @@ async def open_node(
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
-            port = _client_port(member, config)
+            port = _client_port(member, config, store)
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
@@ -339,10 +341,19 @@ def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
     )
 
 
-def _client_port(member: Member, config: NodeConfig) -> ClientPort:
+def _client_port(
+    member: Member, config: NodeConfig, store: KeyValueService | WitnessService
+) -> ClientPort:
     """Make the port of Redis clients, and the one of cluster clients if the member has it."""
     limits = ClientPortLimits(
         max_clients=config.limits.max_clients, request_bytes=config.limits.max_request_bytes
+    )
+    timeout_s = config.timeouts.leader_heartbeat_timeout
+    users = store.users if isinstance(store, KeyValueService) else None
+    access = PortAccess(
+        Directory(users, settled=False),  # the state may be old, so the leader is asked
+        spread_s=2 * timeout_s,
+        stale_after_s=timeout_s,
     )
     return ClientPort(
         member,
@@ -351,4 +362,5 @@ def _client_port(member: Member, config: NodeConfig) -> ClientPort:
         limits,
         redirect_port=config.own.redirect_port or None,
         redirect=config.redirect,
+        access=access,
     )
