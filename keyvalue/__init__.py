@@ -15,12 +15,14 @@ The way of one command, ``SET k v``, from socket to reply:
 7. `commands/strings.py`: the handler changes `state/store.py`, and returns the encoded reply
 8. back in `port/conversation.py` the reply is queued; `port/connection.py` sends it
 
+Who may do what is decided in 4, by the rules of `access/`.
+
 A program that embeds a member replaces 1 to 5 by `embedded/client.py`. `native/` has parts in C.
 
 Read first: `service.py`, `commands/strings.py`, `port/conversation.py`.
 
-Imports run one way: limits < native < protocol < state < commands < service < retry < embedded,
-port (`pyproject.toml` and `tests/keyvalue/test_wings.py` hold that).
+Imports run one way: limits < native < protocol < state < commands < access < service < retry <
+embedded, port (`pyproject.toml` holds that).
 
 To add a command on keys (say, ``SWAPCASE key``):
 

@@ -15,6 +15,10 @@ Transactions
     It may begin with ``WATCH key condition ...``. If a condition no longer holds, nothing is
     applied, and the reply is the null array.
 
+Users
+    They are part of the state, :mod:`.access`. Whether a client may send a command was decided by
+    the member that it talks to; here every command of the log is applied.
+
 Exactly once
     A command with a session and a sequence is applied once (:mod:`.state.sessions`).
 
@@ -37,6 +41,8 @@ from ..storage.tables.memtable import Record
 from ..storage.tables.tables import FlushJob, Tables
 from ..storage.writing.executor import ExecutorFactory
 from ..storage.writing.group_commit import ThreadExecutor
+from .access import commands as acl_commands
+from .access.users import Users
 from .commands import expiry, keys, numbers, sessions, strings, walk
 from .commands.strings import Handler
 from .commands.table import Kind, fault, lookup
@@ -69,6 +75,7 @@ class KeyValueService:
 
     Attributes:
         remade: the tables were damaged when they were opened, and start empty.
+        users: the replicated users, for the client port.
         kind: recorded in the store, so that another service does not open it.
     """
 
@@ -78,17 +85,18 @@ class KeyValueService:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._store = KeyStore(tables)
+        self.users = Users(tables)
         self._parse = PayloadParser().parse_untrusted
         # Walks have handlers for each service, because they remember cursors.
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
-        handlers |= sessions.HANDLERS
+        handlers |= sessions.HANDLERS | acl_commands.handlers(self.users)
         self._commands = _by_spelling(handlers | walk.handlers())
         # Queries have a table of their own: a write in a query finds no handler.
         self._queries = {
             name: command
             for name, command in self._commands.items()
             if (spec := lookup(name)) and spec.kind is Kind.READ
-        } | _by_spelling({"watch": _revisions})
+        } | _by_spelling({"watch": _revisions} | acl_commands.queries(self.users))
 
     @classmethod
     def open(
@@ -156,6 +164,7 @@ class KeyValueService:
         self._store.now, self._store.revision = timestamp_ms, position
         # Made anew: the sessions in memory are those of the tables that were just replaced.
         self._store.sessions = Sessions(self._tables)
+        self.users.reload()
 
     # --- the state machine
 

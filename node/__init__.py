@@ -12,7 +12,15 @@ Read first, in this order:
 5. ``member.py``: how the parts are put together.
 """
 
-from .config.config import Limits, MemberConfig, NodeConfig, SnapshotPolicy, Timeouts, load_config
+from .config.config import (
+    Limits,
+    MemberConfig,
+    NodeConfig,
+    Security,
+    SnapshotPolicy,
+    Timeouts,
+    load_config,
+)
 from .election.transition import Transition
 from .member import Member, open_member
 from .protocol.states import EDGES, State, diagram
@@ -35,6 +43,7 @@ __all__ = [
     "PeerStatus",
     "Request",
     "RequestKind",
+    "Security",
     "Service",
     "SnapshotPolicy",
     "SnapshotService",

@@ -12,6 +12,7 @@ in the reverse one::
         ├── applier         applies what has to be read back from the log
         ├── requests        parked and forwarded ones
         ├── disk space      watches how much is left
+        ├── certificates    takes new ones into use
         └── election        elects, leads, follows, again and again
 
 A bug in any of them ends the member, with one error that says why. A lost link, a refused
@@ -23,6 +24,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Never
 
+import attrs
 import trio
 
 from ..errors import RefusedError, check_interpreter
@@ -75,7 +77,9 @@ from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
 from .state_machine.witness import check_role
 from .store_opening import check_arguments, check_service, open_store, service_of
+from .upkeep.access import Access, open_access
 from .upkeep.disk_space import DiskSpaceWatch
+from .upkeep.exposure import check_exposure
 from .upkeep.repair import Repair
 from .voter import Voter
 
@@ -85,7 +89,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ..storage import ExecutorFactory, Store, Write
-    from ..transport import Network, NewLeadershipTerm
+    from ..transport import Network, NewLeadershipTerm, PeerSecurity
     from .config.config import NodeConfig
     from .election.transition import Transition
     from .protocol.log_matching import WayToJoin
@@ -111,7 +115,7 @@ class Member:
         *,
         store: Store,
         service: Service,
-        network: Network,
+        access: Access,
         rng: Random,
         clock_ms: Callable[[], int],
         executor: ExecutorFactory[Write],
@@ -124,7 +128,8 @@ class Member:
         self.store = store
         self.incarnation = rng.getrandbits(64)
         state = self.state = MemberState(config, store)
-        links = self.links = self._links(network, rng, kind_of(service))
+        self.access = access
+        links = self.links = self._links(access, rng, kind_of(service))
         self.clocks = Clocks(clock_ms, state)
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
@@ -158,7 +163,7 @@ class Member:
     def __repr__(self) -> str:
         return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
 
-    def _links(self, network: Network, rng: Random, service: str) -> Links:
+    def _links(self, access: Access, rng: Random, service: str) -> Links:
         """Make the links to the other members; `service` is the kind of the state machine."""
         config = self.config
         return Links(
@@ -169,17 +174,26 @@ class Member:
             bind=Address(config.member_listen_host, config.own.member_port),
             advertised=Address(config.own.host, config.own.member_port),
             peers=self.state.configurations.addresses(self.state.membership),
-            network=network,
+            network=access.network,
             handler=self,
             rng=rng,
             history=self.store.voting_status.history,
             service=service,
+            security=access.security,
         )
 
     def _make_server(self) -> Server:
         """Make what serves our log and our snapshots to others."""
         pace = SharedRate(self.config.limits.reader_bytes_per_second)
-        return Server(self.state, self.store, self.applier, self.snapshots, self.repair, pace)
+        return Server(
+            self.state,
+            self.store,
+            self.applier,
+            self.snapshots,
+            self.repair,
+            pace,
+            self.access.security.authoriser,
+        )
 
     def _snapshot_install(self) -> SnapshotInstall:
         """Make what fetches snapshots from other members."""
@@ -275,6 +289,8 @@ class Member:
                 consensus.start_soon(self._disk_space.run)
                 consensus.start_soon(self.removal.run)
                 consensus.start_soon(self._disconnect_removed)
+                if self.access.watch is not None:
+                    consensus.start_soon(self.access.watch.run, self.links)
                 self._tables.watch(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
@@ -316,6 +332,11 @@ class Member:
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Call `observer` with every transition of the election."""
         self.election.observers.append(observer)
+
+    def reload_certificates(self) -> None:
+        """Look at the files of our certificate now; without one nothing happens."""
+        if self.access.watch is not None:
+            self.access.watch.look_now()
 
     # --- the links' handler -----------------------------------------------------------------------
 
@@ -365,6 +386,7 @@ class Member:
         """Note which store of a member speaks from now on."""
         self._twice.on_hello(hello)
         self.founders.on_hello(hello)
+        self.state.versions[member] = hello.protocol_version
         if self.state.use_store(member, hello.instance):
             self.state.role.on_other_store(member)
 
@@ -579,6 +601,7 @@ class Member:
             self.founders,
             self.election,
             self.requests,
+            self.access,
         )
         return status.now(self.now_ms())
 
@@ -599,6 +622,33 @@ def _write_nothing(_group: Sequence[Write]) -> None:
     """Write nothing: snapshots use an executor only to read."""
 
 
+@asynccontextmanager
+async def _running(member: Member) -> AsyncGenerator[None, None]:
+    """Run a member for the length of the block, and close it in order at the end."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(member.run)
+        try:
+            yield
+            await member.close()
+        finally:
+            # Also after an error in the block, when nothing is closed in order.
+            nursery.cancel_scope.cancel()
+
+
+async def _access_of(
+    config: NodeConfig,
+    network: Network | None,
+    security: PeerSecurity | None,
+    clock_ms: Callable[[], int],
+    rng: Random,
+) -> Access:
+    """Return how a member reaches other ones; see `open_member`."""
+    if network is None and security is None:
+        await check_exposure(config)
+    access = open_access(config, network or TcpNetwork(), clock_ms, rng)
+    return access if security is None else attrs.evolve(access, security=security)
+
+
 @one_error
 @asynccontextmanager
 async def open_member(
@@ -608,6 +658,7 @@ async def open_member(
     rng: Random,
     clock_ms: Callable[[], int],
     network: Network | None = None,
+    security: PeerSecurity | None = None,
     executor: ExecutorFactory[Write] = ThreadExecutor,
     free: Callable[[Path], int] = free_bytes,
 ) -> AsyncGenerator[Member, None]:
@@ -618,17 +669,19 @@ async def open_member(
         service: the replicated state machine; a witness runs none in its place.
         rng: the only source of randomness.
         clock_ms: milliseconds since the epoch; the log's time follows it while this member leads.
-        network: TCP unless given.
+        network: TCP unless given. TLS is put over either, as `config` says.
+        security: judges others, and proves who we are; by default as `config` says.
         executor: writes to disk on a thread unless given.
-        free: returns the bytes that are free on the disk of a directory; the system's by default.
+        free: returns the bytes that are free on a disk; the system's by default.
 
     Raises:
-        ConfigurationError: `config` is no NodeConfig, or `service` has not all methods of one.
+        ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
         StorageError: the store is another member's, is in use, or is damaged.
         RemovedError: the member was removed from its cluster.
         OSError: its address can't be bound.
     """
     check_arguments(config, service)
+    access = await _access_of(config, network, security, clock_ms, rng)
     store = open_store(config, rng, executor)
     # Closed last: the member's tasks write to it until they have ended.
     with closing(store):
@@ -636,17 +689,11 @@ async def open_member(
             config,
             store=store,
             service=service_of(config, store, service),
-            network=network or TcpNetwork(),
+            access=access,
             rng=rng,
             clock_ms=clock_ms,
             executor=executor,
             free=free,
         )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(member.run)
-            try:
-                yield member
-                await member.close()
-            finally:
-                # Also after an error in the block, when nothing is closed in order.
-                nursery.cancel_scope.cancel()
+        async with _running(member):
+            yield member

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .state import MemberState
     from .state_machine.applier import Applier
     from .state_machine.snapshots import Snapshots
+    from .upkeep.access import Access
 
 
 STANDINGS: Final = {
@@ -56,6 +57,7 @@ class Status:
         founders: knows which members a new cluster waits for.
         election: its current state, and how many elections there were.
         requests: of this member's clients.
+        access: how it proves who it is.
     """
 
     incarnation: int
@@ -69,10 +71,12 @@ class Status:
     founders: Founders
     election: ElectionContext
     requests: Requests
+    access: Access
 
     def now(self, now_ms: int) -> NodeStatus:
         """Describe the member; `now_ms` is the log's time now."""
         now, newest, role = trio.current_time(), self.snapshots.newest, self.state.role
+        watch = self.access.watch
         return NodeStatus(
             member_id=self.state.member_id,
             cluster=self.state.config.cluster,
@@ -110,6 +114,10 @@ class Status:
             config_version=self.state.membership.version,
             joint=self.state.membership.joint,
             voters=tuple(voter.member_id for voter in self.state.membership.voters),
+            certificate_expires_ms=watch.expires_ms if watch else 0,
+            certificate_trouble=watch.trouble if watch else "",
+            leader_heard_ms=role.probe.heard_ms if isinstance(role, Following) else -1,
+            leader_round_trip_ms=role.probe.round_trip_ms if isinstance(role, Following) else -1.0,
         )
 
     @property

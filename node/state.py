@@ -55,6 +55,7 @@ class MemberState:
         names: as which voter each member counts: with the store that its newest link names. The
             name is in no set of voters if the member has no vote by the configuration, or if
             another store of it has the vote.
+        versions: of the protocol that other members speak, as their links to us said.
         role: receives the messages of other members now.
         leadership_term: the term that the member lives in; at the start that of its log, or -1.
         leader_id: the last leader known.
@@ -73,6 +74,7 @@ class MemberState:
         self.member_id = config.member_id
         self.configurations = Configurations(config, store)
         self._instances = {self.member_id: store.identity.instance_id}
+        self.versions: dict[int, int] = {}
         self.peers = tuple(self.configurations.addresses(self.configurations.in_force))
         self.use_configuration()
         self.role = Role()
@@ -116,6 +118,7 @@ class MemberState:
         # Ids that come and go would pile up otherwise: anybody may say hello with any id.
         known = self.names.keys()
         self._instances = {m: store for m, store in self._instances.items() if m in known}
+        self.versions = {m: version for m, version in self.versions.items() if m in known}
 
     def use_store(self, member: int, instance: int) -> bool:
         """Note with which store a member speaks; return whether it spoke with another one before.

@@ -11,9 +11,12 @@ The names, by what they are for:
 
 - Run a member: `open_node`, `Node`, `KeyValue`.
 - Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
-  `load_config`, `local_configs`.
+  `Security`, `load_config`, `local_configs`.
 - Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
   and the protocols `Service` and `SnapshotService`.
+- Judge by yourself who may come in: `PeerSecurity` of an `Authenticator`, a `CredentialsSupplier`
+  and an `Authoriser`. They get a `Hello`, a `HelloReply` and an `Identity`, and answer with
+  `Accept`, `ChallengeWith` or `Reject`.
 - Look at it: `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`.
 - Errors: `QuorateError` is the base of all. `ConfigurationError`, `UsageError`,
   `UnsupportedError`, `RemovedError`, `HistoryError`, `SafetyViolationError`.
@@ -77,6 +80,7 @@ _HOMES: Final = {
         "NodeConfig",
         "NodeStatus",
         "PeerStatus",
+        "Security",
         "Service",
         "SnapshotPolicy",
         "SnapshotService",
@@ -89,6 +93,18 @@ _HOMES: Final = {
         "load_config",
     ),
     ".state_machine": ("SnapshotStateMachine", "StateMachine"),
+    ".transport": (
+        "Accept",
+        "Authenticator",
+        "Authoriser",
+        "ChallengeWith",
+        "CredentialsSupplier",
+        "Hello",
+        "HelloReply",
+        "Identity",
+        "PeerSecurity",
+        "Reject",
+    ),
 }
 """The public names, by the module that defines each."""
 
@@ -131,6 +147,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .node import NodeConfig as NodeConfig
     from .node import NodeStatus as NodeStatus
     from .node import PeerStatus as PeerStatus
+    from .node import Security as Security
     from .node import Service as Service
     from .node import SnapshotPolicy as SnapshotPolicy
     from .node import SnapshotService as SnapshotService
@@ -143,6 +160,16 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .node import load_config as load_config
     from .state_machine import SnapshotStateMachine as SnapshotStateMachine
     from .state_machine import StateMachine as StateMachine
+    from .transport import Accept as Accept
+    from .transport import Authenticator as Authenticator
+    from .transport import Authoriser as Authoriser
+    from .transport import ChallengeWith as ChallengeWith
+    from .transport import CredentialsSupplier as CredentialsSupplier
+    from .transport import Hello as Hello
+    from .transport import HelloReply as HelloReply
+    from .transport import Identity as Identity
+    from .transport import PeerSecurity as PeerSecurity
+    from .transport import Reject as Reject
 else:
     __all__ = list(_HOME)
     __all__ += ["__version__"]

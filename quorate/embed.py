@@ -16,15 +16,18 @@ from __future__ import annotations
 import random
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from .errors import ConfigurationError
+from .keyvalue.access.directory import Directory
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits
+from .keyvalue.port.port_access import PortAccess
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
+    from .transport import PeerSecurity
 
 
 _MAX_FLAGS: Final = 255
@@ -50,6 +54,7 @@ class _Member(Protocol):
     async def control(self, words: str) -> str: ...
     def status(self) -> NodeStatus: ...
     def observe(self, observer: Callable[[Transition], None]) -> None: ...
+    def reload_certificates(self) -> None: ...
     @property
     def topology(self) -> Topology: ...
 
@@ -151,6 +156,13 @@ class Node:
     def topology(self) -> Topology:
         """The members and the last known leader."""
         return self._member.topology
+
+    def reload_certificates(self) -> None:
+        """Look at the files of the certificate now, not only every five seconds.
+
+        A member without one does nothing. The result is in `status`.
+        """
+        self._member.reload_certificates()
 
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Call `observer` at every transition of this member's elections, from now on."""
@@ -272,7 +284,7 @@ def _wall_clock_ms() -> int:
 @one_error
 @asynccontextmanager
 async def open_node(
-    config: NodeConfig, service: Service | None = None
+    config: NodeConfig, service: Service | None = None, *, security: PeerSecurity | None = None
 ) -> AsyncGenerator[Node, None]:
     """Run a member for the length of the block; the end of the block stops it in order.
 
@@ -286,9 +298,12 @@ async def open_node(
         config: the member's configuration.
         service: a state machine of your own, instead of the key-value store; see
             :class:`quorate.StateMachine`. A witness runs neither.
+        security: judges members and readers, and proves who we are, in place of what `config` says.
+            TLS stays as `config` has it.
 
     Raises:
-        ConfigurationError: `config` is not a NodeConfig, or `service` is missing methods.
+        ConfigurationError: `config` is not a NodeConfig, `service` is missing methods, a
+            certificate or key is wrong, or the member port would be open to everybody.
         StorageError: the store is in use, is damaged, or belongs to another member.
         OSError: a host name cannot be resolved, or an address cannot be bound.
         SafetyViolationError: the member stopped, rather than lose data.
@@ -296,17 +311,15 @@ async def open_node(
     """
     check_arguments(config, service)
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+    opening = partial(open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security)
     if service is not None:
-        async with open_member(config, service, rng=rng, clock_ms=_wall_clock_ms) as member:
+        async with opening(service) as member:
             yield Node(member, member.state.terminated)
         return
     store = _key_value_service(config)
     try:
-        async with (
-            open_member(config, store, rng=rng, clock_ms=_wall_clock_ms) as member,
-            trio.open_nursery() as nursery,
-        ):
-            port = _client_port(member, config)
+        async with opening(store) as member, trio.open_nursery() as nursery:
+            port = _client_port(member, config, store)
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
@@ -328,10 +341,19 @@ def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
     )
 
 
-def _client_port(member: Member, config: NodeConfig) -> ClientPort:
+def _client_port(
+    member: Member, config: NodeConfig, store: KeyValueService | WitnessService
+) -> ClientPort:
     """Make the port of Redis clients, and the one of cluster clients if the member has it."""
     limits = ClientPortLimits(
         max_clients=config.limits.max_clients, request_bytes=config.limits.max_request_bytes
+    )
+    timeout_s = config.timeouts.leader_heartbeat_timeout
+    users = store.users if isinstance(store, KeyValueService) else None
+    access = PortAccess(
+        Directory(users, settled=False),  # the state may be old, so the leader is asked
+        spread_s=2 * timeout_s,
+        stale_after_s=timeout_s,
     )
     return ClientPort(
         member,
@@ -340,4 +362,5 @@ def _client_port(member: Member, config: NodeConfig) -> ClientPort:
         limits,
         redirect_port=config.own.redirect_port or None,
         redirect=config.redirect,
+        access=access,
     )

@@ -5,12 +5,26 @@ It judges form only; whether a term or a position makes sense, the receiver deci
 
 Read `messages` for what members say, `wire` for how that looks as bytes, and `links` for how it
 gets from one member to another. Which members those are changes at runtime: `peer_links`. Below
-them, `network` is the seam: TCP there, a network in memory in `testing`. `streams` carries
-catch-up, replay, snapshots and backups.
+them, `network` is the seam: TCP there, a network in memory in `testing`, TLS over either in `tls`.
+`authentication` judges who may come in. `streams` carries catch-up, replay, snapshots and backups.
 """
 
+from .authentication import (
+    Accept,
+    Authenticator,
+    Authoriser,
+    Certificates,
+    ChallengeWith,
+    ClusterKey,
+    CredentialsSupplier,
+    Open,
+    PeerSecurity,
+    ReadersAllowed,
+    Reject,
+)
 from .codec import MAX_BATCH_BYTES
 from .fields import (
+    HEARTBEAT_VERSION,
     MAX_STRING_BYTES,
     MAX_TERM_SPANS,
     NULL_VALUE,
@@ -21,6 +35,7 @@ from .fields import (
     VoteReason,
     is_term,
 )
+from .identity import Identity, Purpose
 from .incoming import LinkHandler
 from .limits import LinkLimits
 from .links import Links
@@ -31,11 +46,15 @@ from .messages import (
     BackupResponse,
     CanvassPosition,
     CatchupPosition,
+    Challenge,
+    ChallengeResponse,
     CommitPosition,
     ForwardReply,
     ForwardRequest,
     Founding,
     FoundingStore,
+    HeartbeatRequest,
+    HeartbeatResponse,
     Hello,
     HelloReply,
     LeadershipCession,
@@ -73,31 +92,44 @@ from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
 __all__ = [
     "CONNECTION_ERRORS",
+    "HEARTBEAT_VERSION",
     "MAX_BATCH_BYTES",
     "MAX_FRAME_BYTES",
     "MAX_STRING_BYTES",
     "MAX_TERM_SPANS",
     "NULL_VALUE",
     "PROTOCOL_VERSION",
+    "Accept",
     "Address",
     "AdmissionRequest",
     "AppendFlags",
     "AppendPosition",
+    "Authenticator",
+    "Authoriser",
     "BackupQuery",
     "BackupResponse",
     "CanvassPosition",
     "CatchupPosition",
+    "Certificates",
+    "Challenge",
+    "ChallengeResponse",
+    "ChallengeWith",
+    "ClusterKey",
     "CommitPosition",
     "Connection",
+    "CredentialsSupplier",
     "ForwardReply",
     "ForwardRequest",
     "Founding",
     "FoundingStore",
     "FrameDecoder",
     "FrameStream",
+    "HeartbeatRequest",
+    "HeartbeatResponse",
     "Hello",
     "HelloReply",
     "HelloStatus",
+    "Identity",
     "LeadershipCession",
     "LinkHandler",
     "LinkLimits",
@@ -108,7 +140,12 @@ __all__ = [
     "Message",
     "Network",
     "NewLeadershipTerm",
+    "Open",
     "PeerAddresses",
+    "PeerSecurity",
+    "Purpose",
+    "ReadersAllowed",
+    "Reject",
     "ReplayRequest",
     "RequestVote",
     "Scout",

@@ -142,10 +142,16 @@ class Codec:
         type_id: its number in a frame.
         cls: the class; its fields have the annotations of `fields`.
         uncovered: its last field has its own checksum, so the frame's leaves it out.
+        without: its last field is left out, and has its default.
     """
 
     def __init__(
-        self, type_id: int, cls: Callable[..., m.Message], *, uncovered: bool = False
+        self,
+        type_id: int,
+        cls: Callable[..., m.Message],
+        *,
+        uncovered: bool = False,
+        without: str = "",
     ) -> None:
         self.type_id = type_id
         self.name: str = cast("type", cls).__name__
@@ -156,6 +162,8 @@ class Codec:
         # For each bool, enumeration and set of flags: which bytes stand for what.
         tables: list[tuple[int, str, Mapping[int, object]]] = []
         for index, field in enumerate(attrs.fields(cast("type[attrs.AttrsInstance]", cls))):
+            if field.name == without:
+                break
             names.append(field.name)
             kind: object = field.type
             if kind in _TAIL_FORMATS:

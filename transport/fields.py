@@ -8,12 +8,18 @@ import attrs
 NULL_VALUE: Final = -1
 """Stands for no term, no position, no member."""
 
-PROTOCOL_VERSION: Final = 3 << 16
+PROTOCOL_VERSION: Final = (3 << 16) + 1
 """Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello.
 
 A member of version 1 has a row for each skipped term, too. A leader of version 2 does not list
 these terms, and that member would truncate its log there. The hello of version 2 names neither
-the store nor the dialler's address."""
+the store nor the dialler's address.
+
+Version 3.0 knows neither credentials nor heartbeat requests, and ends a connection over which one
+comes. So members send them only where both ends need them, or know them."""
+
+HEARTBEAT_VERSION: Final = (3 << 16) + 1
+"""The first version that answers a `HeartbeatRequest`."""
 
 MAX_TERM: Final = 1 << 62
 """Highest term that is accepted. A sum of two still fits 64 bits."""
@@ -102,6 +108,7 @@ class StreamPurpose(IntEnum):
     REPLAY = 2
     SNAPSHOT = 3
     BACKUP = 4
+    HEARTBEAT = 5
 
 
 class HelloStatus(IntEnum):
@@ -114,3 +121,5 @@ class HelloStatus(IntEnum):
     BUSY = 4
     REMOVED = 5
     """The dialler was a member and is none any more. Its id is never used again."""
+    UNAUTHORISED = 6
+    """The dialler has not proved that it may come in as what it says."""

@@ -7,28 +7,32 @@ on their way over the older one belong to a stream that its sender has given up.
 Strangers
 ---------
 Anybody can open connections and say nothing. So a hello has a timeout and a small first frame, and
-the number of connections without a hello is bounded. One too many closes the oldest of the host
-that has most of them; a member gets through, since it says hello at once.
+the number of connections without a hello is bounded (`strangers`).
 """
 
+import itertools
 import logging
 from collections import Counter
 from typing import Final, Protocol
 
+import attrs
 import trio
 
 from ..errors import WireError
+from .authentication import Accept, Authenticator, ChallengeWith, Reject
 from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, HelloStatus, StreamPurpose
-from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
-from .messages import Hello, HelloReply, Message
+from .limits import RECEIVE_BYTES, LinkLimits
+from .messages import Challenge, ChallengeResponse, Hello, HelloReply, Message
 from .network import Connection
 from .peer_links import PeerLinks
+from .strangers import OnceLog, Strangers, host_of
 from .streams import (
     CONNECTION_ERRORS,
     HELLOS,
     FrameStream,
     describe,
     first_message,
+    next_message,
     second_hello,
     send_all,
 )
@@ -36,8 +40,30 @@ from .wire import FrameDecoder, encode
 
 log = logging.getLogger("quorate.transport")
 
-CLIENT_PURPOSES: Final = {StreamPurpose.REPLAY, StreamPurpose.SNAPSHOT, StreamPurpose.BACKUP}
+CLIENT_PURPOSES: Final = {
+    StreamPurpose.REPLAY,
+    StreamPurpose.SNAPSHOT,
+    StreamPurpose.BACKUP,
+    StreamPurpose.HEARTBEAT,
+}
 """What a client or a tool may open a connection for; each of them only reads."""
+
+
+@attrs.frozen
+class Greeting:
+    """What a connection began with.
+
+    Args:
+        hello: its first message.
+        decoder: with what it has of the next frame.
+        messages: that arrived together with the last one of the greeting.
+        verdict: whether the dialler has proved who it is.
+    """
+
+    hello: Hello
+    decoder: FrameDecoder
+    messages: list[Message]
+    verdict: Accept | Reject
 
 
 class LinkHandler(Protocol):
@@ -104,6 +130,7 @@ class Reception:
         peers: learns which members have a link to us; we have one to each of them.
         handler: decides which members may come in, and gets what arrives.
         limits: see `LinkLimits`.
+        authenticator: judges whether others are who they say.
         history: of the cluster, 0 while unknown.
         service: kind of our service.
     """
@@ -117,6 +144,7 @@ class Reception:
         peers: PeerLinks,
         handler: LinkHandler,
         limits: LinkLimits,
+        authenticator: Authenticator,
         history: int = 0,
         service: str = "",
     ) -> None:
@@ -126,13 +154,15 @@ class Reception:
         self._peers = peers
         self._handler = handler
         self._limits = limits
+        self._authenticator = authenticator
+        self._challenges = itertools.count(1)
         self._history = history
         self._service = service
         self._links: dict[int, Connection] = {}
         self._hellos: dict[int, Hello] = {}  # with which these links began
-        self._pending: dict[trio.CancelScope, str] = {}  # hosts of awaited hellos, oldest first
         self._streams = Counter[int]()  # open streams by member
-        self._logged: dict[str, None] = {}  # reasons that were logged
+        self._log = OnceLog().warn
+        self._strangers = Strangers(limits.pending_hellos, "without a hello", self._log)
 
     def has_link(self, member: int) -> bool:
         """Whether the member's link to us is open."""
@@ -168,66 +198,59 @@ class Reception:
     async def handle(self, connection: Connection) -> None:
         """Serve one connection until it ends; errors of the handler are raised."""
         greeting = await self._await_hello(connection)
-        if greeting is None:
+        if greeting is None or not await self._answer(connection, greeting):
             return
-        hello, decoder, messages = greeting
-        if not await self._answer(connection, hello):
-            return
+        hello, decoder, messages = greeting.hello, greeting.decoder, greeting.messages
         if hello.purpose is StreamPurpose.CONSENSUS:
             await self._serve_link(hello.member_id, connection, decoder, messages)
         else:
             self._streams[hello.member_id] += 1
             try:
-                await self._serve_stream(hello, FrameStream(connection, decoder, messages))
+                stream = FrameStream(connection, decoder, messages)
+                if isinstance(greeting.verdict, Accept):
+                    stream.principal = greeting.verdict.principal
+                await self._serve_stream(hello, stream)
             finally:
                 self._streams[hello.member_id] -= 1
                 # Ids of members that come and go would pile up otherwise.
                 self._streams += Counter()  # drops those that are 0
 
-    async def _await_hello(
-        self, connection: Connection
-    ) -> tuple[Hello, FrameDecoder, list[Message]] | None:
+    async def _await_hello(self, connection: Connection) -> Greeting | None:
         """Wait for a hello; None if none comes in time, or if newer connections need the room."""
-        # Without the port, which differs for each connection of one stranger.
-        host = connection.peer.rpartition(":")[0]
-        if len(self._pending) >= self._limits.pending_hellos:
-            self._make_room()
-        with trio.CancelScope() as scope:
-            # The scope is the handle by which `_make_room` ends this wait.
-            self._pending[scope] = host
+        host = host_of(connection.peer)
+        with self._strangers.waiting(host):
             try:
-                return await self._receive_hello(connection)
+                with trio.fail_after(self._limits.hello_seconds):
+                    return await self._receive_hello(connection)
             except CONNECTION_ERRORS as error:
                 self._log(f"no hello from {host}: {describe(error)}")
-            finally:
-                self._pending.pop(scope, None)
         return None
 
-    def _make_room(self) -> None:
-        """Stop waiting for the oldest connection of the host that has most of them."""
-        counts = Counter(self._pending.values())
-        # A flood from one address then costs that address, not a member.
-        host = max(counts, key=counts.__getitem__)
-        scope = next(one for one, of in self._pending.items() if of == host)
-        del self._pending[scope]
-        scope.cancel()
-        self._log(
-            f"more than {self._limits.pending_hellos} connections without a hello, most of them "
-            f"from {host}: the oldest of these are closed"
-        )
-
-    async def _receive_hello(
-        self, connection: Connection
-    ) -> tuple[Hello, FrameDecoder, list[Message]]:
-        with trio.fail_after(self._limits.hello_seconds):
-            hello, decoder, messages = await first_message(connection)
+    async def _receive_hello(self, connection: Connection) -> Greeting:
+        """Wait for a hello, and for the proof of who the dialler is."""
+        hello, decoder, messages = await first_message(connection)
         if not isinstance(hello, Hello):
             raise WireError(f"a {type(hello).__name__} came first" if hello else "it closed")
-        return hello, decoder, messages
+        # The credentials may mean something else in another version. It is refused anyway.
+        if _is_other_version(hello):
+            return Greeting(hello, decoder, messages, Reject("another version"))
+        verdict = self._authenticator.connect(hello, connection.identity)
+        if isinstance(verdict, ChallengeWith):
+            challenge = Challenge(0, next(self._challenges), verdict.challenge)
+            await send_all(connection, encode(challenge))
+            answer, messages = await next_message(connection, decoder, messages)
+            if not (
+                isinstance(answer, ChallengeResponse) and answer.session_id == challenge.session_id
+            ):
+                found = type(answer).__name__ if answer else "it closed"
+                raise WireError(f"{found}, expected the response to our challenge")
+            verdict = self._authenticator.respond(hello, verdict.challenge, answer.credentials)
+        return Greeting(hello, decoder, messages, verdict)
 
-    async def _answer(self, connection: Connection, hello: Hello) -> bool:
+    async def _answer(self, connection: Connection, greeting: Greeting) -> bool:
         """Accept or refuse; return whether the connection goes on."""
-        status, reason = self._judge(hello)
+        hello = greeting.hello
+        status, reason = self._judge(hello, greeting.verdict)
         accepted = status is HelloStatus.ACCEPTED
         if not accepted:
             self._log(f"refused {hello.purpose.name} from member {hello.member_id}: {reason}")
@@ -256,12 +279,15 @@ class Reception:
             self._handler.on_hello(member, hello)
             self._peers.nudge(member)
 
-    def _judge(self, hello: Hello) -> tuple[HelloStatus, str]:
+    def _judge(self, hello: Hello, verdict: Accept | Reject) -> tuple[HelloStatus, str]:
         """Return the status of a hello and, if refused, what was found and what expected."""
         # Version first: the other fields may mean something else in another version.
-        major, expected = hello.protocol_version >> 16, PROTOCOL_VERSION >> 16
-        if major != expected:
+        if _is_other_version(hello):
+            major, expected = hello.protocol_version >> 16, PROTOCOL_VERSION >> 16
             return HelloStatus.WRONG_VERSION, f"protocol version {major}, expected {expected}"
+        # Then this: a stranger learns nothing of the rest, and reaches nothing of our state.
+        if isinstance(verdict, Reject):
+            return HelloStatus.UNAUTHORISED, verdict.reason
         if hello.cluster != self._cluster:
             reason = f"cluster {hello.cluster!r}, expected {self._cluster!r}"
             return HelloStatus.WRONG_CLUSTER, reason
@@ -365,12 +391,9 @@ class Reception:
                 name = hello.purpose.name
                 log.info("%s from %s ended: %r", name, stream.peer, group.exceptions)
 
-    def _log(self, reason: str) -> None:
-        """Log a reason for refusing a connection, once per reason that is remembered."""
-        # A peer dials again for ever. Logged each time, one wrong setting would fill the log.
-        if reason not in self._logged and len(self._logged) < REMEMBERED_REASONS:
-            self._logged[reason] = None
-            log.warning("%s", reason)
+
+def _is_other_version(hello: Hello) -> bool:
+    return hello.protocol_version >> 16 != PROTOCOL_VERSION >> 16
 
 
 def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list[Message]:

@@ -47,7 +47,7 @@ member, one after the other. Until the last restart, members disagree about the 
 What we do not do
 -----------------
 There is no acknowledgement and no resending on a link: TCP has both, and the protocol repeats what
-matters. There is no encryption either: members belong on a network that you trust.
+matters. There is no encryption here either: that is a network's, see the room `tls`.
 """
 
 from functools import partial
@@ -57,6 +57,7 @@ from typing import Never
 import trio
 
 from ..errors import ConfigurationError, HandshakeError
+from .authentication import PeerSecurity
 from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, StreamPurpose
 from .incoming import LinkHandler, Reception
 from .limits import LinkLimits
@@ -87,6 +88,7 @@ class Links:
             is refused.
         service: kind of our service; a member with another one is refused.
         advertised: where other members can dial us, as our hello says; None for nowhere.
+        security: judges others, and proves who we are; open unless given.
 
     All methods run on trio's thread, and those that are synchronous may be called from a callback
     of the handler. A method that takes a member also takes one that has no link: nothing is sent
@@ -112,6 +114,7 @@ class Links:
         history: int = 0,
         service: str = "",
         advertised: Address | None = None,
+        security: PeerSecurity | None = None,
     ) -> None:
         _check_length("cluster", cluster)
         _check_length("host", advertised.host if advertised else "")
@@ -124,6 +127,7 @@ class Links:
         self._handler = handler
         self._rng = rng
         self._limits = limits or LinkLimits()
+        self._security = security or PeerSecurity()
         self._history = history
         self._service = service
         self._advertised = advertised
@@ -135,6 +139,7 @@ class Links:
             peers=self._peers,
             handler=handler,
             limits=self._limits,
+            authenticator=self._security.authenticator,
             history=history,
             service=service,
         )
@@ -148,6 +153,7 @@ class Links:
             on_up=partial(self._handler.on_link_up, member),
             on_removed=partial(self._handler.on_removed, member),
             limits=self._limits,
+            security=self._security,
             rng=Random(self._rng.getrandbits(64)),  # noqa: S311 - one each: draw independently
         )
 
@@ -310,7 +316,9 @@ class Links:
         failures: list[Exception] = []
         for address in addresses:
             try:
-                return await open_stream(self._network, address, hello, self._limits)
+                return await open_stream(
+                    self._network, address, hello, self._limits, self._security
+                )
             except CONNECTION_ERRORS as error:
                 failures.append(error)
         # The first one is that of the best address: the other ones may be out of date.

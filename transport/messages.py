@@ -11,6 +11,7 @@ carries the log:
 - ``LogSubscribe``, ``LogJoined`` and ``LogBatch`` are the live log. ``ReplayRequest`` opens a
   replay on a stream of its own. ``ForwardRequest`` and ``ForwardReply`` carry client requests.
 - ``Hello`` and ``HelloReply`` are the first frames of every connection, and appear nowhere else.
+  ``Challenge`` and ``ChallengeResponse`` come between them where a cluster key is set.
 
 An annotation gives an integer's width on the wire: ``I64`` is an ``int`` for a type checker, and a
 signed 64-bit integer for `codec`, which compiles its codecs from these classes. A position is a
@@ -61,6 +62,7 @@ class Hello:
         service: kind of the dialler's service, empty for a tool.
         host: where other members dial the dialler; empty for a tool.
         port: of that address, 0 for a tool.
+        credentials: of the dialler; with a cluster key its random bytes for this connection.
     """
 
     cluster: str
@@ -76,16 +78,67 @@ class Hello:
     service: str = ""
     host: str = ""
     port: I32 = 0
+    credentials: bytes = b""
 
 
 @attrs.frozen
 class HelloReply:
-    """The answer to a hello: accepted, or refused with what was found and what expected."""
+    """The answer to a hello.
+
+    Args:
+        member_id: the answering member.
+        status: accepted, or why not.
+        reason: if refused, what was found and what expected, in words.
+        incarnation: random number of the answering process.
+    """
 
     member_id: I32
     status: HelloStatus
     reason: str
     incarnation: U64
+
+
+@attrs.frozen
+class Challenge:
+    """The listener asks the dialler to prove who it is, and proves who it is itself.
+
+    Args:
+        correlation_id: of what is challenged; always 0, for the one hello.
+        session_id: of this connection, at the listener; the response repeats it.
+        challenge: for the dialler's `CredentialsSupplier`.
+    """
+
+    correlation_id: I64
+    session_id: I64
+    challenge: bytes
+
+
+@attrs.frozen
+class ChallengeResponse:
+    """The dialler's answer to a `Challenge`."""
+
+    correlation_id: I64
+    session_id: I64
+    credentials: bytes
+
+
+@attrs.frozen
+class HeartbeatRequest:
+    """A standby or a monitor asks the leader for a sign of life.
+
+    The leader answers at once. It may ask for credentials; without any, those of the connection
+    count.
+    """
+
+    correlation_id: I64
+    credentials: bytes = b""
+
+
+@attrs.frozen
+class HeartbeatResponse:
+    """The answer to a `HeartbeatRequest`, with its number."""
+
+    correlation_id: I64
 
 
 @attrs.frozen
@@ -508,6 +561,10 @@ class SnapshotPart:
 Message: TypeAlias = (
     Hello
     | HelloReply
+    | Challenge
+    | ChallengeResponse
+    | HeartbeatRequest
+    | HeartbeatResponse
     | CanvassPosition
     | RequestVote
     | Vote

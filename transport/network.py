@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, WireError
+from .identity import Identity
 
 log = logging.getLogger("quorate.transport")
 
@@ -98,8 +99,16 @@ class Connection(Protocol):
         """The other end, for logs."""
         ...
 
+    @property
+    def identity(self) -> Identity | None:
+        """Who the other end has proved to be; None without TLS."""
+        ...
+
     def send_nowait(self, data: bytes | memoryview) -> int:
         """Send what fits now; return the number of bytes taken, 0 if none.
+
+        After a call that has taken a part, the next one has to begin with the rest: the first byte
+        of that may be out already.
 
         Raises:
             trio.BrokenResourceError: the connection is broken.
@@ -167,6 +176,8 @@ class TcpConnection:
     Args:
         sock: belongs to this object from now on.
     """
+
+    identity: Identity | None = None
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

@@ -33,6 +33,7 @@ import attrs
 import trio
 
 from ..errors import HandshakeError
+from .authentication import PeerSecurity
 from .fields import HelloStatus
 from .limits import FLUSH_BYTES, JOIN_BYTES, LinkLimits
 from .messages import Hello
@@ -80,6 +81,7 @@ class OutgoingLink:
         on_up: called when a new connection is ready to send.
         on_removed: called with the peer's words each time it answers that we were removed.
         limits: see `LinkLimits`.
+        security: proves who we are to the peer, and judges whether it is the peer.
         rng: for the pauses between dials.
     """
 
@@ -92,6 +94,7 @@ class OutgoingLink:
         on_up: Callable[[], None],
         on_removed: Callable[[str], None],
         limits: LinkLimits,
+        security: PeerSecurity,
         rng: Random,
     ) -> None:
         self._listed = addresses
@@ -105,6 +108,7 @@ class OutgoingLink:
         self._on_up = on_up
         self._on_removed = on_removed
         self._limits = limits
+        self._security = security
         self._rng = rng
         self._connection: Connection | None = None
         self._messages = Queue()
@@ -266,7 +270,7 @@ class OutgoingLink:
                 limits = attrs.evolve(limits, dial_seconds=limits.alternative_seconds)
             try:
                 connection, decoder, rest = await dial(
-                    self._network, self._address, self.hello, limits
+                    self._network, self._address, self.hello, limits, self._security
                 )
             except CONNECTION_ERRORS as error:
                 self._dial_failed(error)

@@ -9,16 +9,20 @@ A stream may end between two frames. An end inside a frame is an error.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
+import attrs
 import trio
 
 from ..errors import HandshakeError, WireError
+from .authentication import PeerSecurity
 from .fields import NULL_VALUE, HelloStatus
+from .identity import Identity
 from .limits import STREAM_JOIN_BYTES, STREAM_JOIN_FRAMES, STREAM_RECEIVE_BYTES, LinkLimits
-from .messages import Hello, HelloReply, Message
+from .messages import Challenge, ChallengeResponse, Hello, HelloReply, Message
 from .network import Address, Connection, Network
 from .wire import HELLO_FRAME_BYTES, FrameDecoder, encode
 
@@ -33,7 +37,7 @@ CONNECTION_ERRORS: Final = (
 """What may happen to a connection at any time. It ends the connection, never the member."""
 
 
-HELLOS: Final = (Hello, HelloReply)
+HELLOS: Final = (Hello, HelloReply, Challenge, ChallengeResponse)
 """Messages that appear only at the beginning of a connection."""
 
 
@@ -60,7 +64,10 @@ class FrameStream:
 
     Attributes:
         heard_at: when bytes last arrived, even a part of a message (trio's clock).
+        principal: name of the other end if it has dialled us, for an `Authoriser`.
     """
+
+    principal = ""
 
     def __init__(
         self,
@@ -219,17 +226,50 @@ async def first_message(
     # Small: the other end is a stranger yet. A length that it claims must not make us buffer
     # megabytes.
     decoder = FrameDecoder(HELLO_FRAME_BYTES)
+    messages = await _more(connection, decoder)
+    return (messages[0] if messages else None), decoder, messages[1:]
+
+
+async def next_message(
+    connection: Connection, decoder: FrameDecoder, rest: list[Message]
+) -> tuple[Message | None, list[Message]]:
+    """Wait for the next frame of a connection whose other end is a stranger yet.
+
+    Args:
+        connection: to read from.
+        decoder: with what it has of the frame.
+        rest: messages that arrived together with the one before.
+
+    Returns:
+        The message, or None if the other end closed; and messages that arrived together with it.
+
+    Raises:
+        WireError: there is no valid frame, or it is too large.
+        trio.BrokenResourceError: the connection is broken.
+    """
+    if not rest:
+        decoder.limit(HELLO_FRAME_BYTES)
+        rest = await _more(connection, decoder)
+    return (rest[0] if rest else None), rest[1:]
+
+
+async def _more(connection: Connection, decoder: FrameDecoder) -> list[Message]:
+    """Wait for messages; none if the other end closed."""
     while True:
         data = await connection.receive(HELLO_FRAME_BYTES)
         if not data:
-            return None, decoder, []
+            return []
         # The other end may send more at once; its frames must not be lost with this decoder.
         if messages := decoder.feed(data):
-            return messages[0], decoder, messages[1:]
+            return messages
 
 
 async def dial(
-    network: Network, address: Address, hello: Hello, limits: LinkLimits
+    network: Network,
+    address: Address,
+    hello: Hello,
+    limits: LinkLimits,
+    security: PeerSecurity | None = None,
 ) -> tuple[Connection, FrameDecoder, list[Message]]:
     """Connect, say hello, and wait for acceptance; arguments and errors as `open_stream`.
 
@@ -241,9 +281,7 @@ async def dial(
         connection = await network.connect(address)
     try:
         with trio.fail_after(limits.hello_seconds):
-            await send_all(connection, encode(hello))
-            reply, decoder, rest = await first_message(connection)
-        _judge_reply(reply, hello, address)
+            decoder, rest = await _introduce(connection, address, hello, security or PeerSecurity())
     except BaseException:
         # Also when cancelled by the timeout: nobody else has the connection yet.
         connection.close()
@@ -251,8 +289,49 @@ async def dial(
     return connection, decoder, rest
 
 
+async def _introduce(
+    connection: Connection, address: Address, hello: Hello, security: PeerSecurity
+) -> tuple[FrameDecoder, list[Message]]:
+    """Say hello on a new connection, prove who we are, and judge who answers."""
+    supplier, challenged = security.supplier, False
+    with _naming(address):
+        supplier.check_called(hello, connection.identity)
+    # New ones for each connection, though a link keeps its hello.
+    if credentials := supplier.credentials():
+        hello = attrs.evolve(hello, credentials=credentials)
+    await send_all(connection, encode(hello))
+    reply, decoder, rest = await first_message(connection)
+    if isinstance(reply, Challenge):
+        with _naming(address):
+            response = supplier.on_challenge(hello, reply.challenge)
+        answer = ChallengeResponse(reply.correlation_id, reply.session_id, response)
+        await send_all(connection, encode(answer))
+        reply, rest = await next_message(connection, decoder, rest)
+        challenged = True
+    if isinstance(reply, HelloReply):
+        # First: even a refusal counts only if it comes from a member. One of them would have us
+        # believe that we were removed.
+        with _naming(address, f", and refused us: {reply.reason}" if reply.reason else ""):
+            supplier.check_reply(reply, connection.identity, challenged=challenged)
+    _judge_reply(reply, hello, address, connection.identity)
+    return decoder, rest
+
+
+@contextmanager
+def _naming(address: Address, behind: str = "") -> Generator[None]:
+    """Name the address in front of the text of an error in this block."""
+    try:
+        yield
+    except HandshakeError as error:
+        raise HandshakeError(f"{address}: {error}{behind}") from None
+
+
 async def open_stream(
-    network: Network, address: Address, hello: Hello, limits: LinkLimits | None = None
+    network: Network,
+    address: Address,
+    hello: Hello,
+    limits: LinkLimits | None = None,
+    security: PeerSecurity | None = None,
 ) -> FrameStream:
     """Open a stream: connect, say hello, and wait for acceptance.
 
@@ -261,6 +340,7 @@ async def open_stream(
         address: to dial.
         hello: its ``called_member_id``, unless -1, is the member that must answer.
         limits: with the timeouts.
+        security: proves who we are, and judges who answers; open unless given.
 
     Raises:
         HandshakeError: the other end refused us, or is not the member that was called.
@@ -269,12 +349,17 @@ async def open_stream(
         trio.BrokenResourceError: the connection broke, or ended before the answer.
         trio.TooSlowError: connecting, or the answer, took too long.
     """
-    return FrameStream(*await dial(network, address, hello, limits or LinkLimits()))
+    made = await dial(network, address, hello, limits or LinkLimits(), security)
+    return FrameStream(*made)
 
 
-def _judge_reply(reply: Message | None, hello: Hello, address: Address) -> None:
+def _judge_reply(
+    reply: Message | None, hello: Hello, address: Address, identity: Identity | None
+) -> None:
     if reply is None:
-        raise trio.BrokenResourceError(f"{address} closed the connection without an answer")
+        # A listener with TLS does just that if we have none.
+        hint = "" if identity else "; if members have certificates, we need one, too"
+        raise trio.BrokenResourceError(f"{address} closed the connection without an answer{hint}")
     if not isinstance(reply, HelloReply):
         raise WireError(f"{address} answered the hello with a {type(reply).__name__}")
     # Before the id is compared: a refusal says more than "another member".

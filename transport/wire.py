@@ -24,7 +24,7 @@ and it reserves nothing for bytes that have not arrived. It works in linear time
 gathered in a buffer that grows by appending, and leaves it by one copy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -34,15 +34,21 @@ from .codec import HEADER, MAX_BATCH_BYTES, WIRE_VERSION, Codec
 
 HEADER_BYTES: Final = HEADER.size
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + (4 << 10)
-HELLO_FRAME_BYTES: Final = 1 << 10
-"""Largest frame accepted from a connection before its hello. Strangers can't make a member buffer
-more."""
+HELLO_FRAME_BYTES: Final = 4 << 10
+"""Largest frame accepted from a connection before its other end has proved who it is. Smaller:
+credentials of an embedding program may not fit. Larger: strangers make a member buffer more."""
+
+BARE_HELLO: Final = 1
+"""The number of a hello without credentials, whose frame ends before them. It is the hello of
+version 3.0, so members of that version understand it, and are understood."""
 
 MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
     {
-        1: m.Hello,
         2: m.HelloReply,
-        50: m.CanvassPosition,  # 50 to 78 are the numbers of Aeron Cluster
+        3: m.Hello,  # see BARE_HELLO
+        7: m.Challenge,  # 7, 8 and 50 to 80 are the numbers of Aeron Cluster
+        8: m.ChallengeResponse,
+        50: m.CanvassPosition,
         51: m.RequestVote,
         52: m.Vote,
         53: m.NewLeadershipTerm,
@@ -54,6 +60,8 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
         76: m.TerminationAck,
         77: m.BackupQuery,
         78: m.BackupResponse,
+        79: m.HeartbeatRequest,
+        80: m.HeartbeatResponse,
         100: m.StaleLeader,
         101: m.LeadershipCession,
         102: m.Scout,
@@ -75,8 +83,17 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
 
 _CODECS: Final = {
     number: Codec(number, cls, uncovered=cls is m.LogBatch) for number, cls in MESSAGE_TYPES.items()
-}
-_ENCODERS: Final = {cls: _CODECS[number].encode for number, cls in MESSAGE_TYPES.items()}
+} | {BARE_HELLO: Codec(BARE_HELLO, m.Hello, without="credentials")}
+
+
+def _encode_hello(message: m.Message) -> bytes:
+    assert isinstance(message, m.Hello)
+    return _CODECS[3 if message.credentials else BARE_HELLO].encode(message)
+
+
+_ENCODERS: Final[Mapping[type[m.Message], Callable[[m.Message], bytes]]] = {
+    cls: _CODECS[number].encode for number, cls in MESSAGE_TYPES.items()
+} | {m.Hello: _encode_hello}
 
 
 def encode(message: m.Message) -> bytes:
@@ -145,6 +162,10 @@ class FrameDecoder:
         self._needed = HEADER_BYTES  # bytes in the buffer before which looking is in vain
         self._dead = False
         self.pending = 0
+
+    def limit(self, most: int) -> None:
+        """Refuse the next frame if it is larger than this many bytes."""
+        self._largest = most
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[m.Message]:
         """Take the next bytes of the stream; return the messages that they complete.

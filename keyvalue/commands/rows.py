@@ -11,7 +11,8 @@ Columns, separated by semicolons:
 7. tips (optional)
 
 Numbers and flags are facts of Redis 7, because clients read them from COMMAND. ACL categories
-follow from group and flags by Redis's own rule.
+follow from group and flags by Redis's own rule. The word `unmarked` leaves out the flag and the
+category of the kind; Redis has neither for its ACL commands.
 """
 
 # ruff: noqa: E501 - a table is read along its rows
@@ -68,7 +69,7 @@ randomkey ; 1 ; R ; 0 0 0 ; 1.0.0 ; Return a random key ; request_policy:all_sha
 object ; -2 ; R container ; 0 0 0 ; 2.2.3 ; Inspect how a value is stored
 object|encoding ; 3 ; R ; 2 2 1 ; 2.2.3 ; Return the encoding that Redis would use for a value ; nondeterministic_output
 object|refcount ; 3 ; R ; 2 2 1 ; 2.2.3 ; Return 1 for a key that exists ; nondeterministic_output
-object|help ; 2 ; R ; 0 0 0 ; 6.2.0 ; Describe the subcommands
+object|help ; 2 ; R loading stale unmarked ; 0 0 0 ; 6.2.0 ; Describe the subcommands
 wait ; 3 ; C noscript connection nokeyspace ; 0 0 0 ; 3.0.0 ; Wait until replicas hold the writes so far; return their number ; request_policy:all_shards response_policy:agg_min
 """
 
@@ -94,11 +95,26 @@ role ; 1 ; C noscript loading stale fast admin_only ; 0 0 0 ; 2.8.12 ; Return th
 time ; 1 ; C loading stale fast ; 0 0 0 ; 2.6.0 ; Return the time of the log ; nondeterministic_output
 lastsave ; 1 ; C loading stale fast admin_only ; 0 0 0 ; 1.0.0 ; Return the time of the newest snapshot ; nondeterministic_output
 quorate.status ; 1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the status of this member as JSON
-quorate.session ; -2 ; W noscript nokeyspace ; 0 0 0 ; 1.0.0 ; OPEN [timeout-ms], KEEPALIVE id [acknowledged-sequence] or CLOSE id: sessions for QUORATE.ONCE
-quorate.sessions ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the sessions
+quorate.session ; -2 ; W noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; OPEN [timeout-ms], KEEPALIVE id [acknowledged-sequence] or CLOSE id: sessions for QUORATE.ONCE
+quorate.sessions ; 1 ; R fast nokeyspace session ; 0 0 0 ; 1.0.0 ; Count the sessions
 quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire
-quorate.once ; -4 ; C noscript nokeyspace ; 0 0 0 ; 1.0.0 ; Execute a command of a session (session sequence command ...) exactly once
-quorate.control ; -2 ; C admin noscript stale ; 0 0 0 ; 1.0.0 ; Send an operator request to the leader (SNAPSHOT, TRANSFER member)
+quorate.once ; -4 ; C noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; Execute a command of a session (session sequence command ...) exactly once
+quorate.users ; 1 ; R admin noscript loading stale unmarked ; 0 0 0 ; 1.0.0 ; Return the version of the users, and all users with their rules
+quorate.control ; -2 ; C admin noscript stale cluster-admin ; 0 0 0 ; 1.0.0 ; Send an operator request to the leader (SNAPSHOT, TRANSFER member)
+acl ; -2 ; C container ; 0 0 0 ; 6.0.0 ; Manage users and their rules
+acl|cat ; -2 ; C noscript loading stale ; 0 0 0 ; 6.0.0 ; Return the categories, or the commands of one
+acl|deluser ; -3 ; W admin noscript loading stale unmarked ; 0 0 0 ; 6.0.0 ; Delete users, and end their connections ; request_policy:all_nodes response_policy:all_succeeded
+acl|dryrun ; -4 ; C admin noscript loading stale ; 0 0 0 ; 7.0.0 ; Return whether a user may run a command, without running it
+acl|genpass ; -2 ; C noscript loading stale ; 0 0 0 ; 6.0.0 ; Return a random password
+acl|getuser ; 3 ; R admin noscript loading stale unmarked ; 0 0 0 ; 6.0.0 ; Return the rules of a user
+acl|help ; 2 ; C loading stale ; 0 0 0 ; 6.0.0 ; Describe the subcommands
+acl|list ; 2 ; R admin noscript loading stale unmarked ; 0 0 0 ; 6.0.0 ; Return all users with their rules, one per line
+acl|load ; 2 ; C admin noscript loading stale ; 0 0 0 ; 6.0.0 ; Accepted; users are in the log and not in a file
+acl|log ; -2 ; C admin noscript loading stale ; 0 0 0 ; 6.0.0 ; Return what this member has denied lately, or forget it
+acl|save ; 2 ; C admin noscript loading stale ; 0 0 0 ; 6.0.0 ; Accepted; users are in the log and not in a file
+acl|setuser ; -3 ; W admin noscript loading stale unmarked ; 0 0 0 ; 6.0.0 ; Create a user, or change its rules ; request_policy:all_nodes response_policy:all_succeeded
+acl|users ; 2 ; R admin noscript loading stale unmarked ; 0 0 0 ; 6.0.0 ; Return the names of all users
+acl|whoami ; 2 ; C noscript loading stale ; 0 0 0 ; 6.0.0 ; Return the user of this connection
 """
 
 _CONNECTION: Final = """
@@ -164,7 +180,17 @@ _GROUPS: Final = (
 _KINDS: Final = {"W": Kind.WRITE, "R": Kind.READ, "C": Kind.CONNECTION}
 _KIND_FLAG: Final = {"W": ("write",), "R": ("readonly",), "C": ()}
 _NOT_FLAGS: Final = frozenset(
-    ("keyspace", "dangerous", "connection", "admin_only", "container", "nokeyspace")
+    (
+        "keyspace",
+        "dangerous",
+        "connection",
+        "admin_only",
+        "container",
+        "nokeyspace",
+        "unmarked",
+        "cluster-admin",
+        "session",
+    )
 )
 _GROUP_CATEGORY: Final = {
     "string": "@string",
@@ -184,7 +210,10 @@ _CATEGORIES: Final = (
     "@dangerous",
     "@connection",
     "@transaction",
+    "@cluster-admin",
+    "@session",
 )
+_NAMED: Final = frozenset(("keyspace", "dangerous", "connection", "cluster-admin", "session"))
 
 
 def build_rows() -> tuple[CommandSpec, ...]:
@@ -205,7 +234,9 @@ def _spec(group: str, line: str) -> CommandSpec:
     name, arity, who, keys, since, summary, *tips = (column.strip() for column in line.split(" ; "))
     kind, *words = who.split()
     container = "container" in words
-    flags = () if container else _KIND_FLAG[kind] + tuple(w for w in words if w not in _NOT_FLAGS)
+    # ACL SETUSER goes through the log, and is no "write" for those who may only write keys.
+    marks = () if "unmarked" in words else _KIND_FLAG[kind]
+    flags = () if container else marks + tuple(w for w in words if w not in _NOT_FLAGS)
     first_key, last_key, step = map(int, keys.split())
     return CommandSpec(
         name=name,
@@ -227,7 +258,7 @@ def _categories(group: str, flags: tuple[str, ...], words: list[str]) -> tuple[s
     held = {"@fast" if "fast" in flags else "@slow"}
     if "nokeyspace" not in words:
         held.add(_GROUP_CATEGORY.get(group, ""))
-    held.update(f"@{word}" for word in words if word in ("keyspace", "dangerous", "connection"))
+    held.update(f"@{word}" for word in words if word in _NAMED)
     if "admin" in words or "admin_only" in words:
         held |= {"@admin", "@dangerous"}
     if flags and flags[0] in ("write", "readonly"):

@@ -14,7 +14,7 @@ from ..protocol.resp import CommandError
 from .client_state import LOUD, OFF, SKIP_NEXT, ClientState
 from .port_state import ClientConnection, PortState
 
-__all__ = ["client_reply", "set_name"]
+__all__ = ["client_line", "client_reply", "is_printable", "set_name"]
 
 _SYNTAX: Final = resp.error("ERR syntax error")
 _PRINTABLE: Final = range(ord("!"), ord("~") + 1)
@@ -109,14 +109,15 @@ def _reply(word: bytes, client: ClientState) -> bytes:
 
 def set_name(name: bytes, client: ClientState) -> bytes:
     """Set the name of a connection; an empty name removes it."""
-    if not _is_printable(name):
+    if not is_printable(name):
         text = "ERR Client names cannot contain spaces, newlines or special characters."
         return resp.error(text)
     client.name = name
     return resp.OK
 
 
-def _is_printable(text: bytes) -> bool:
+def is_printable(text: bytes) -> bool:
+    """Whether a text may be the name of a connection."""
     return all(byte in _PRINTABLE for byte in text)
 
 
@@ -124,7 +125,7 @@ def _set_info(option: bytes, value: bytes, client: ClientState) -> bytes:
     name = option.lower()
     if name not in (b"lib-name", b"lib-ver"):
         return resp.error(b"ERR Unrecognized option '%b'" % option[:80])
-    if not _is_printable(value):
+    if not is_printable(value):
         text = b"ERR %b cannot contain spaces, newlines or special characters." % name
         return resp.error(text)
     if name == b"lib-name":
@@ -146,6 +147,11 @@ def _switch(arguments: Sequence[bytes], client: ClientState) -> bytes:
 
 
 # CLIENT LIST and CLIENT KILL -----------------------------------------------------------------
+
+
+def client_line(client: ClientState, port: PortState) -> bytes:
+    """Describe a client in one line, as ACL LOG shows it."""
+    return _line(port.clients[client.client_id], port).rstrip()
 
 
 def _line(connection: ClientConnection, port: PortState, asking: Sequence[bytes] = ()) -> bytes:
@@ -189,7 +195,7 @@ def _line(connection: ClientConnection, port: PortState, asking: Sequence[bytes]
         "tot-mem": received + unsent,
         "events": "rw" if unsent else "r",
         "cmd": client.last_command.lower().decode("ascii", "replace") or "NULL",
-        "user": "default",
+        "user": client.user.decode("utf-8", "backslashreplace"),
         "redir": -1,
         "resp": 3 if client.resp3 else 2,
         "lib-name": client.library.decode(),
@@ -276,8 +282,8 @@ def _filter(name: bytes, value: bytes, port: PortState) -> _Filter:
         case b"type":
             normal = _is_normal(value)
             return lambda _session: normal
-        case b"user" if value == b"default":
-            return lambda _session: True
+        case b"user" if port.access.users.get(value) is not None:
+            return lambda client: client.user == value
         case b"user":
             raise CommandError(resp.error(b"ERR No such user '%b'" % value[:80]))
         case _:

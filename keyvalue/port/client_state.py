@@ -8,11 +8,17 @@ from typing import Final
 
 import attrs
 
+from ..access.compiled import GETS, SETS, Access
+from ..access.logins import NO_PASSWORD
+from ..access.rules import DEFAULT
+from ..access.users import DEFAULT_NAME
 from ..protocol.payload import RESP3
 from .transaction import Transaction
 from .watching import WatchedKeys
 
 __all__ = ["LOUD", "OFF", "SKIPPING", "SKIP_NEXT", "ClientState", "Replies"]
+
+_OPEN: Final = Access(DEFAULT_NAME, DEFAULT)
 
 # Which replies a client gets, as CLIENT REPLY has set it.
 LOUD: Final = 0
@@ -52,6 +58,20 @@ class ClientState:
     """`LOUD`, `SKIP_NEXT`, `SKIPPING` or `OFF`."""
     closing: bool = False
     """The connection ends once its last reply is sent."""
+    access: Access = _OPEN
+    """What its user may do. Set by `give`."""
+    joins: int = SETS | GETS
+    """``access.joins``, which is looked at for each plain command."""
+    login: bytes = DEFAULT_NAME
+    """The name that it has logged in with; what that allows now is `access`."""
+    proof: bytes = NO_PASSWORD
+    """What has let it in: `NO_PASSWORD`, a hash of its user, or `CERTIFICATE`."""
+    certified: bytes = b""
+    """The user that its certificate names; empty without a certificate."""
+    changes_users: bool = False
+    """A change of users that it sent is under way."""
+    removed: bool = False
+    """Its user was deleted, by itself: it is closed after the reply."""
     transaction: Transaction | None = None
     watched: WatchedKeys = attrs.field(factory=WatchedKeys)
 
@@ -59,6 +79,15 @@ class ClientState:
     def resp3(self) -> bool:
         """Whether it speaks RESP3."""
         return bool(self.flags & RESP3)
+
+    @property
+    def user(self) -> bytes:
+        """Name of its user; `default` before a login."""
+        return self.access.name
+
+    def give(self, access: Access) -> None:
+        """Set what its user may do."""
+        self.access, self.joins = access, access.joins
 
     def skips(self) -> bool:
         """Begin a command; return whether the reply to this command alone is skipped."""

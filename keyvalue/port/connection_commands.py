@@ -4,8 +4,8 @@
 command with a correct name and number of arguments, and return the encoded reply. They may change
 the client's state. EXEC and WATCH are not here: they send requests (:mod:`.conversation`).
 
-There are no passwords, and there is one database. AUTH accepts any password of the user
-``default``, and is refused without a user, as by a Redis without a password. SELECT accepts 0 only.
+AUTH and HELLO may have to wait for a password to be checked, so they are in :mod:`.login`. There is
+one database: SELECT accepts 0 only.
 """
 
 import logging
@@ -16,12 +16,12 @@ from ..commands.introspection import command_reply, help_reply
 from ..commands.table import CommandSpec
 from ..limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
 from ..protocol import resp
-from ..protocol.payload import RESP3
 from ..protocol.resp import CommandError
-from .client_command import client_reply, set_name
+from .acl_command import acl_reply
+from .client_command import client_reply
 from .client_state import ClientState
 from .cluster_view import cluster_reply
-from .info import REDIS_VERSION, config_get, info_text, role_reply, settings, status_json
+from .info import config_get, info_text, role_reply, settings, status_json
 from .port_state import PortState
 from .transaction import Queued, Transaction, weave
 from .watching import WatchedKeys
@@ -32,15 +32,9 @@ _Handler: TypeAlias = Callable[[Sequence[bytes], ClientState, PortState], bytes]
 
 _NOT_INTEGER: Final = resp.error("ERR value is not an integer or out of range")
 _SYNTAX: Final = resp.error("ERR syntax error")
-_NO_PASSWORD: Final = resp.error(
-    "ERR AUTH <password> called without any password configured for the default user. "
-    "Are you sure your configuration is correct?"
-)
-_WRONG_USER: Final = resp.error("WRONGPASS invalid username-password pair or user is disabled.")
 _TOO_MANY_ARGUMENTS: Final = resp.error(
     f"ERR this command takes {MAX_CONNECTION_ARGUMENTS} arguments at most"
 )
-_PROTOCOL_FLAGS: Final = {2: 0, 3: RESP3}
 _TOO_LONG: Final = resp.error(f"ERR a control request of more than {MAX_CONTROL_BYTES} bytes")
 _MAX_DIGITS: Final = 19
 
@@ -84,8 +78,9 @@ def _quit(_arguments: Sequence[bytes], client: ClientState, _port: PortState) ->
     return resp.OK
 
 
-def _reset(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+def _reset(_arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
     client.reset()
+    port.access.begin(client)
     return resp.simple(b"RESET")
 
 
@@ -94,60 +89,6 @@ def _select(arguments: Sequence[bytes], _client: ClientState, _port: PortState) 
     if index is None:
         return _NOT_INTEGER
     return resp.OK if index == 0 else resp.error("ERR DB index is out of range")
-
-
-def _auth(arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
-    match arguments:
-        case [_, _]:
-            return _NO_PASSWORD
-        case [_, b"default", _]:  # without a password any will do, as in Redis
-            return resp.OK
-        case [_, _, _]:
-            return _WRONG_USER
-        case _:
-            return _SYNTAX
-
-
-def _hello(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
-    """HELLO [version [AUTH user password] [SETNAME name]]."""
-    flags = client.flags
-    if len(arguments) > 1:
-        version = _integer_untrusted(arguments[1])
-        if version is None:
-            return resp.error("ERR Protocol version is not an integer or out of range")
-        if version not in _PROTOCOL_FLAGS:
-            return resp.error("NOPROTO unsupported protocol version")
-        flags = _PROTOCOL_FLAGS[version]
-    options = list(arguments[2:])
-    while options:
-        match options:
-            case [word, user, _, *rest] if word.lower() == b"auth":
-                if user != b"default":
-                    return _WRONG_USER
-                options = rest
-            case [word, name, *rest] if word.lower() == b"setname":
-                reply = set_name(name, client)
-                if reply != resp.OK:
-                    return reply
-                options = rest
-            case _:
-                return resp.error(b"ERR Syntax error in HELLO option '%b'" % options[0][:80])
-    client.flags = flags
-    return _greeting(client, port)
-
-
-def _greeting(client: ClientState, port: PortState) -> bytes:
-    facts = {
-        b"server": resp.bulk(b"redis"),
-        b"version": resp.bulk(REDIS_VERSION.encode()),
-        b"proto": resp.integer(3 if client.resp3 else 2),
-        b"id": resp.integer(client.client_id),
-        b"mode": resp.bulk(b"cluster"),
-        b"role": resp.bulk(b"master" if port.gateway.topology.is_leader else b"replica"),
-        b"modules": resp.EMPTY_ARRAY,
-    }
-    pairs = [(resp.bulk(name), value) for name, value in facts.items()]
-    return resp.mapping(pairs, resp3=client.resp3)
 
 
 def _multi(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
@@ -309,15 +250,14 @@ def _integer_untrusted(text: bytes) -> int | None:
 
 
 _HANDLERS: Final[dict[str, _Handler]] = {
+    "acl": acl_reply,
     "asking": _asking,
-    "auth": _auth,
     "client": client_reply,
     "cluster": cluster_reply,
     "command": _command,
     "config": _config,
     "discard": _discard,
     "echo": _echo,
-    "hello": _hello,
     "info": _info,
     "lastsave": _lastsave,
     "multi": _multi,

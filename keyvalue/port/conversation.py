@@ -6,10 +6,15 @@ The way of a command
 
     - part of a *run* of keyed commands, which goes to the member as one request (:mod:`.routes`);
     - a command that the connection answers itself (:mod:`.connection_commands`);
-    - a special one: MULTI's queue, EXEC, WATCH, WAIT, QUORATE.ONCE, QUORATE.CONTROL.
+    - a special one: MULTI's queue, EXEC, WATCH, WAIT, QUORATE.ONCE, QUORATE.CONTROL, AUTH, HELLO;
+    - a change of users (:mod:`.acl_command`).
 
     A chunk of nothing but plain SETs, or GETs, may skip all that and travel with those of other
     clients (:meth:`Conversation.join`, :mod:`.joined`).
+
+Who may do what
+    Each command is checked against the rules of the client's user before it is queued or sent. A
+    user that may do everything is not checked at all.
 
 One request at a time
     The next request is made when the previous one is answered. So replies come in order, and a
@@ -28,37 +33,53 @@ Redirection
 """
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import trio
 
 from ...errors import OversizedRequestError, RequestError, WireError
 from ...node.requests.request import UNSTAMPED, Request, RequestKind, Stamp
+from ..access.compiled import GETS, SETS
+from ..access.verifier import BUSY
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..limits import AT_ONCE_BYTES
 from ..protocol import resp
 from ..protocol.parser import NOTHING, CommandParser
 from ..protocol.payload import IN_PARTS, PART, TRANSACTION, PayloadParser, part, watch_query
 from ..protocol.resp import CommandError
-from .client_state import ClientState, Replies
+from .acl_command import CHANGES
+from .client_command import client_line
+from .client_state import SKIP_NEXT, SKIPPING, ClientState, Replies
 from .cluster_view import redirection
 from .connection_commands import answer, control_words, must_wait, woven
+from .login import begin_login
 from .once_command import parse_once_untrusted
 from .port_state import Outlet, PortState
 from .request_errors import error_text
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .transaction import Transaction
 from .unfinished_input import estimate_bytes
+from .user_change import Result, Then, change_users
 from .watching import WatchedKeys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["PATIENCE_S", "Conversation"]
 
 PATIENCE_S: Final = 0.002
 """How long one client's connection commands are answered without a break. Longer, and others wait;
 shorter, and a pipeline of them takes more turns."""
+
+_TOO_STALE: Final = resp.error(
+    "MASTERDOWN this member has not heard of its leader, so it may not know which users were "
+    "removed; ask another member"
+)
+_RULES_CHANGED: Final = (
+    b"NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC "
+    b"call; nothing was executed. "
+)
+_LOGINS: Final = frozenset(("auth", "hello"))
+_HELLO_WITHOUT_LOGIN: Final = 2
+_NEVER_QUEUED: Final = CHANGES | _LOGINS
 
 _log = logging.getLogger("quorate.keyvalue")
 
@@ -89,6 +110,7 @@ class Conversation:
         "_port",
         "_request",
         "_running",
+        "_then",
         "_whole",
         "client",
         "held_bytes",
@@ -107,6 +129,8 @@ class Conversation:
         # Makes the reply from the request's result. In effect an argument of `_submit`: it is set
         # just before the call, because the result may arrive within it. `_on_result` clears it.
         self._convert: Callable[[bytes], bytes] | None = None
+        # In its place, the next step of a command that takes several; it also gets errors.
+        self._then: Then | None = None
         # `_running` while `_run` is on the stack: a result may arrive within it. `_paused` while
         # commands wait for a later turn, or for the client to read.
         self._running = self._paused = False
@@ -180,6 +204,9 @@ class Conversation:
         # watch of absent keys must see them: each needs the longer way.
         apart = client.transaction is not None or elsewhere or client.closing
         if busy or apart or client.quiet or client.watched.absent or len(data) > port.run_bytes:
+            return False
+        # Keys are not looked at here, so only for a user that may use this command on all keys.
+        if not client.joins & (SETS if count > 0 else GETS):
             return False
         self._request = port.join(self._outlet, client.flags, data, count)
         client.last_command, client.seen_at = b"set" if count > 0 else b"get", port.now
@@ -294,12 +321,14 @@ class Conversation:
             # Commands that name an absent watched key ask about it as well: they go alone.
             apart = client.watched.absent
             # A chunk is usually one run: then its bytes are the payload, and nothing is encoded.
-            if at == 0 and len(payload) <= self._port.run_bytes and not apart:
+            free = client.access.open
+            if at == 0 and len(payload) <= self._port.run_bytes and not apart and free:
                 kind = uniform_kind(self._commands)
             # If the leader is elsewhere, mixed commands are not cut into runs: each write among
             # them gets its own redirection.
             if kind is None and not elsewhere:
-                encoded, kind = run_of(self._commands, at, self._port.run_bytes, apart)
+                permits = None if free else self._permits
+                encoded, kind = run_of(self._commands, at, self._port.run_bytes, apart, permits)
                 end, payload = at + len(encoded), b"".join(encoded)
             if kind is not None and (not elsewhere or kind is RequestKind.QUERY):
                 client.last_command = self._commands[end - 1][0]
@@ -307,6 +336,9 @@ class Conversation:
                 flags = client.flags | IN_PARTS if end - at > 1 else client.flags
                 if elsewhere:
                     # READONLY on a follower: answered from its own state, without the leader
+                    if not self._port.access.may_read_stale(gateway, self._port.now):
+                        self.replies.append(_TOO_STALE * (end - at))
+                        return False
                     self._take_replies(gateway.stale_query(payload, flags), payload, end - at)
                     return False
                 self._submit(kind, payload, flags, end - at)
@@ -329,12 +361,99 @@ class Conversation:
             self._answer_error(resp.error(problem or b"ERR"))
             if arguments[0].lower() in ATTACKS:
                 client.closing = True  # before the body of the HTTP request is taken for commands
+        elif self._must_know_users(spec, arguments):
+            self._wait_for_users()
+        elif (denied := self._denied(spec, arguments)) is not None:
+            self._refuse_denied(spec, denied)
         elif client.transaction is not None and spec.name not in AT_ONCE:
             self._queue(client.transaction, spec, arguments)
         elif spec.kind is Kind.CONNECTION:
             self._local(spec, arguments)
+        elif spec.name in CHANGES:
+            change_users(arguments, self.client, self._port, self)
         else:
             self._keyed(spec, arguments)
+
+    def _permits(self, arguments: list[bytes]) -> bool:
+        """Whether the user may run a command, which is a part of a run."""
+        spec = resolve(arguments)
+        return spec is not None and self.client.access.denial(spec, arguments) is None
+
+    def _must_know_users(self, spec: CommandSpec, arguments: list[bytes]) -> bool:
+        """Whether a command waits until the users are known; see `access.directory`."""
+        if self._port.access.users.known:
+            return False
+        if spec.name in _LOGINS:
+            return len(arguments) > _HELLO_WITHOUT_LOGIN or spec.name == "auth"
+        # A cluster that is not founded has no leader, and no users.
+        if spec.name == "quorate.control" and arguments[1].lower() == b"found":
+            return False
+        return self.client.access.denial(spec, arguments) is not None
+
+    def _wait_for_users(self) -> None:
+        """Wait until the users are known, and then execute the present command."""
+        self._next -= 1
+        if self.client.quiet == SKIPPING:  # it begins a second time then
+            self.client.quiet = SKIP_NEXT
+
+        def go_on(result: Result) -> None:
+            if not isinstance(result, bytes):  # no leader was found in time
+                self._next += 1
+                self._answer_error(resp.error(error_text(result)))
+
+        self._then = go_on
+        self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)
+        self._port.access.wait_for_users(lambda result: request.done(result))  # noqa: PLW0108
+
+    def _denied(self, spec: CommandSpec, arguments: list[bytes]) -> bytes | None:
+        """Return the text of the error if the user may not run a command."""
+        client, port = self.client, self._port
+        denial = client.access.denial(spec, arguments)
+        # See `_must_know_users`, which lets this one pass.
+        if denial is None or (denial.what == b"quorate.control" and not port.access.users.known):
+            return None
+        return port.access.deny(
+            client, denial, line=lambda: client_line(client, port), now_ms=port.gateway.now_ms()
+        )
+
+    def _refuse_denied(self, spec: CommandSpec, text: bytes) -> None:
+        """Answer a command that the user may not run."""
+        if spec.name == "exec" and self.client.transaction is not None:
+            self.client.watched, self.client.transaction = WatchedKeys(), None
+            text = b"EXECABORT Transaction discarded because of: " + text
+        self._answer_error(resp.error(text))
+
+    def _log_in(self, arguments: list[bytes]) -> None:
+        """Execute AUTH or HELLO."""
+        login = begin_login(arguments, self.client, self._port)
+        if isinstance(login, bytes):
+            self.replies.append(login)
+        else:
+            self.offload(login.work, lambda result: self.replies.append(login.finish(result)))
+
+    # --- commands of several steps
+
+    def offload(self, work: Callable[[], bytes], then: Then) -> None:
+        """Have work done off the event loop; see `Steps`."""
+        self._then = then
+        # It is never submitted; but a client that leaves cancels it like any other.
+        self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)
+
+        def done(result: bytes) -> None:
+            request.done(result)  # looked up now: a client that has left has replaced it
+
+        if not self._port.access.verifier.submit(work, done):
+            self._request = self._then = None
+            then(BUSY)
+
+    def send(self, kind: RequestKind, payload: bytes, then: Then) -> None:
+        """Send a request; see `Steps`."""
+        self._then = then
+        self._submit(kind, payload, 0, 1)
+
+    def reply(self, reply: bytes) -> None:
+        """Answer a command of several steps."""
+        self.replies.append(reply)
 
     def _answer_error(self, error: bytes) -> None:
         """Answer one command with an error; unlike `refuse`, which gives up all input."""
@@ -348,6 +467,8 @@ class Conversation:
         match spec.name:
             case "exec":
                 self._exec()
+            case "auth" | "hello":
+                self._log_in(arguments)
             case "watch" | "quorate.control" | "quorate.once":
                 try:
                     self._special(spec, arguments)
@@ -371,10 +492,15 @@ class Conversation:
         elif spec.name == "quorate.control":  # its result is plain text
             words, self._convert = control_words(arguments, self.client), resp.simple
             self._submit(RequestKind.CONTROL, words, 0, 1)
-        elif (once := parse_once_untrusted(arguments, self.client.transaction)).is_exec:
-            self._exec(once.stamp)
         else:
-            self._keyed(once.spec, once.arguments, once.stamp)
+            once = parse_once_untrusted(arguments, self.client.transaction)
+            # The user needs both: QUORATE.ONCE, and the command that it carries.
+            if (denied := self._denied(once.spec, once.arguments)) is not None:
+                raise CommandError(resp.error(denied))
+            if once.is_exec:
+                self._exec(once.stamp)
+            else:
+                self._keyed(once.spec, once.arguments, once.stamp)
 
     def _keyed(self, spec: CommandSpec, arguments: list[bytes], stamp: Stamp = UNSTAMPED) -> None:
         """Execute one read or write, or redirect the client to the leader."""
@@ -388,6 +514,8 @@ class Conversation:
             encoded, convert = client.watched.ask_along(spec, arguments, encoded)
         if client.cluster_aware and not gateway.topology.is_leader:
             if client.read_only and spec.kind is Kind.READ:
+                if not self._port.access.may_read_stale(gateway, self._port.now):
+                    return self.replies.append(_TOO_STALE)
                 reply = gateway.stale_query(encoded, client.flags)
                 return self.replies.append(convert(reply) if convert else reply)
             if (moved := redirection(self._port, client, spec, arguments)) is not None:
@@ -408,10 +536,13 @@ class Conversation:
         """Take the result of the request; may be called from within `submit`. Never raises."""
         request, self._request = self._request, None
         convert, self._convert = self._convert, None
+        then, self._then = self._then, None
         if request is None:
             return  # the client is gone
         try:
-            if not isinstance(result, bytes):
+            if then is not None:
+                then(result)
+            elif not isinstance(result, bytes):
                 # One error for each command of the request: clients count replies.
                 self.replies.append(resp.error(error_text(result)) * self._expected)
             elif (reply := convert(result) if convert else result).startswith(PART):
@@ -438,6 +569,11 @@ class Conversation:
         # Redirected here already: EXEC has no key, so it could not name a slot.
         if (moved := redirection(self._port, self.client, spec, arguments)) is not None:
             return self._answer_error(moved)
+        if spec.name in _NEVER_QUEUED:
+            name = spec.name.replace("|", " ").upper()
+            return self._answer_error(resp.error(f"ERR {name} inside MULTI is not allowed"))
+        if transaction.access is None:
+            transaction.access = self.client.access
         encoded = resp.pack(tuple(arguments))
         error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
         return self.replies.append(resp.QUEUED) if error is None else self._answer_error(error)
@@ -451,6 +587,8 @@ class Conversation:
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
             return self.replies.append(resp.error(error))
+        if (denied := self._denied_since(transaction)) is not None:
+            return self.replies.append(denied)
         if not (body := transaction.body()):
             return self.replies.append(woven(resp.EMPTY_ARRAY, transaction, client, self._port))
         self._convert = lambda reply: woven(reply, transaction, client, self._port)
@@ -458,6 +596,18 @@ class Conversation:
         # be kept for a repetition.
         kind = RequestKind.COMMAND if transaction.writes or stamp[0] else RequestKind.QUERY
         return self._submit(kind, body, client.flags | TRANSACTION, 1, stamp)
+
+    def _denied_since(self, transaction: Transaction) -> bytes | None:
+        """Return the error if a queued command is not allowed any more."""
+        if transaction.access is None or transaction.access is self.client.access:
+            return None
+        queued = PayloadParser().parse_untrusted(b"".join(transaction.encoded))
+        for arguments in [*queued, *(local.arguments for local in transaction.local.values())]:
+            spec = resolve(arguments)
+            assert spec is not None, "it was resolved when it was queued"
+            if (text := self._denied(spec, arguments)) is not None:
+                return resp.error(_RULES_CHANGED + text)
+        return None
 
     def _watch(self, spec: CommandSpec, arguments: list[bytes]) -> None:
         client = self.client

@@ -43,6 +43,8 @@ from ..protocol import resp
 from ..protocol.parser import CommandParser, ParserLimits
 from .client_state import ClientState
 from .connection import WAIT_READABLE, Connection
+from .leader_users import follow_users
+from .port_access import PortAccess
 from .port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
 
 __all__ = [
@@ -100,6 +102,7 @@ class ClientPort:
         limits: what clients may take.
         redirect_port: TCP port for cluster clients, 0 for any free one, None for none.
         redirect: which clients are redirected to the leader.
+        access: users and logins; None for a port where everybody may do everything.
     """
 
     def __init__(
@@ -111,9 +114,12 @@ class ClientPort:
         *,
         redirect_port: int | None = None,
         redirect: Redirect = "auto",
+        access: PortAccess | None = None,
     ) -> None:
         usual = limits or ClientPortLimits()
-        self._state = PortState(gateway, usual, host, port, redirect_port, redirect)
+        self._state = PortState(
+            gateway, usual, host, port, redirect_port, redirect, access or PortAccess()
+        )
         self._parser_limits = ParserLimits(request_bytes=self._state.limits.request_bytes)
         self._epoll = select.epoll()
         # An eventfd among the sockets: a paused conversation starts a turn the way a client does.
@@ -154,6 +160,8 @@ class ClientPort:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._accept_clients, listeners, redirecting)
                 nursery.start_soon(self._close_overdue)
+                nursery.start_soon(state.access.verifier.run)
+                nursery.start_soon(follow_users, state)
                 task_status.started((self._state.host, self._state.port))
                 while True:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())

@@ -14,6 +14,7 @@ from ..commands.arguments import parse_integer
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp
 from ..protocol.resp import CommandError
+from .acl_command import CHANGES
 from .transaction import Transaction
 
 __all__ = ["OnceCommand", "parse_once_untrusted"]
@@ -79,6 +80,7 @@ def parse_once_untrusted(
         raise CommandError(_WATCHES)
     if not once.is_exec and transaction is not None:
         raise CommandError(_IN_TRANSACTION)
-    if not once.is_exec and (spec.kind is not Kind.WRITE or spec.name == "quorate.session"):
+    writes = spec.kind is Kind.WRITE and spec.name not in {"quorate.session", *CHANGES}
+    if not once.is_exec and not writes:
         raise CommandError(_NOT_A_WRITE)
     return once

@@ -27,6 +27,7 @@ from ..limits import RUN_BYTES
 from .client_state import ClientState
 from .counters import Counters
 from .joined import JoinedClient, JoinedRequest
+from .port_access import PortAccess
 
 __all__ = ["KEEPALIVE_SECONDS", "ClientConnection", "ClientPortLimits", "Outlet", "PortState"]
 
@@ -124,6 +125,8 @@ class PortState:
     """Where cluster clients are served; None for no such port."""
     redirect: Redirect = "auto"
     """Which clients are redirected to the leader."""
+    access: PortAccess = attrs.field(factory=PortAccess)
+    """Users, logins and denials."""
     now: float = 0.0
     """When the present turn began (trio's clock, seconds)."""
     counters: Counters = attrs.field(factory=Counters)
@@ -150,6 +153,7 @@ class PortState:
         """Derive what follows from the limits."""
         # A run must also fit a request of this port.
         self.run_bytes = min(RUN_BYTES, self.limits.request_bytes)
+        self.access.users.listen(self._revise_sessions)
 
     def admit(self, client: ClientState, *, at_redirect_port: bool) -> None:
         """Decide by its port, before it sends anything, whether a client is cluster-aware."""
@@ -157,6 +161,15 @@ class PortState:
         always = self.redirect == "always"
         client.began_aware = always or (at_redirect_port and self.redirect == "auto")
         client.cluster_aware = client.began_aware
+        self.access.begin(client)
+
+    def _revise_sessions(self) -> None:
+        """Apply a change of users to all sessions."""
+        # What they may do changes now, before the change is answered. Sockets are closed in the
+        # next turn: we are called while the log is applied.
+        ended = self.access.revise([*self.clients.values()])
+        if ended:
+            self.resume_later(lambda: _close(ended))
 
     # --- turns
 
@@ -271,3 +284,8 @@ class PortState:
         words = f"unfinished input of all clients takes more than {most} bytes; this connection"
         words += f" held most of it, {size} bytes, and is closed; send less at once"
         largest.refuse(OversizedRequestError(words))
+
+
+def _close(connections: list[ClientConnection]) -> None:
+    for connection in connections:
+        connection.close()

@@ -12,7 +12,7 @@ One lookup per command
     client may invent spellings and numbers, so the table is emptied when it is full.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -82,6 +82,7 @@ def run_of(
     start: int,
     limit_bytes: int,
     apart: AbstractSet[bytes] = frozenset(),
+    permits: Callable[[list[bytes]], bool] | None = None,
 ) -> tuple[list[bytes], RequestKind | None]:
     """Find the run that begins at a command.
 
@@ -90,6 +91,7 @@ def run_of(
         start: index of the first command of the run.
         limit_bytes: length of the whole run, unless its first command alone is longer.
         apart: a command with one of these among its arguments is not part of a run.
+        permits: whether the user may run a command; None if it may run all.
 
     Returns:
         Its encoded commands, and the kind of its request; None if the first command is not part
@@ -100,6 +102,8 @@ def run_of(
     for at in range(start, min(len(commands), start + RUN_COMMANDS)):
         arguments = commands[at]
         route = _ROUTES[arguments[0], len(arguments)]
+        if permits is not None and not permits(arguments):
+            break
         if route == _ALONE and not run:
             return [pack(tuple(arguments))], RequestKind.QUERY
         if route >= _NEITHER or (apart and not apart.isdisjoint(arguments)):

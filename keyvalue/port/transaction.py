@@ -14,6 +14,7 @@ from typing import Final, Self
 
 import attrs
 
+from ..access.compiled import Access
 from ..commands.table import CommandSpec, Kind
 from ..limits import MAX_TRANSACTION_COMMANDS
 from ..protocol import resp
@@ -50,6 +51,8 @@ class Transaction:
     size_bytes: int = 0
     writes: bool = False
     """One of the commands must go through the log."""
+    access: Access | None = None
+    """What the user might do when the first command was queued."""
     failed: bool = False
     """A command could not be queued: EXEC will refuse (Redis: EXECABORT)."""
 

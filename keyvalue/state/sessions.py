@@ -25,7 +25,8 @@ Where it is stored
     - key: id, sequence; row: the kept reply
     - key: 0; row: the last id that was given out
 
-    An id is the revision of the entry that opened the session, so no id is given out twice.
+    An id is the revision of the entry that opened the session, so no id is given out twice. Notes
+    of other parts of the store begin with `OTHER_NOTES`, a byte that no id begins with.
 """
 
 import struct
@@ -47,13 +48,15 @@ from ..limits import (
 from ..protocol import resp
 from ..protocol.resp import CommandError
 
-__all__ = ["LAST_ID", "Sessions", "no_session"]
+__all__ = ["LAST_ID", "OTHER_NOTES", "Sessions", "no_session"]
 
 _ID: Final = struct.Struct(">Q")
 _REPLY: Final = struct.Struct(">QQ")
 _SESSION: Final = struct.Struct(">QQQ")
 LAST_ID: Final = _ID.pack(0)
 """Key of the note with the last id that was given out."""
+OTHER_NOTES: Final = b"\xff"
+"""Keys of notes that belong to other parts of the store begin with it."""
 
 _TOO_MANY: Final = resp.error(
     f"SESSIONLIMIT the cluster has {MAX_SESSIONS} sessions already; nothing was done"
@@ -117,6 +120,8 @@ class Sessions:
         self._last_id = 0
         # Sorted, the note of a session comes before those of its replies.
         for key in sorted(tables.notes.rows):
+            if key.startswith(OTHER_NOTES):
+                continue
             self._load_untrusted(key, tables.notes.rows[key])
 
     def _load_untrusted(self, key: bytes, row: bytes) -> None:

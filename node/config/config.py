@@ -24,6 +24,7 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     [timeouts]                      # [of the profile] seconds; each may be set alone
     [limits]                        # each may be set alone
     [snapshot]                      # each may be set alone
+    [security]                      # [open, on loopback only] see Security
 
 A file is how a member begins. With ``join = true`` it is added to a cluster that runs: its list has
 members of that time, which it dials first, and the member itself. Once the log has a configuration
@@ -48,6 +49,7 @@ from ...errors import ConfigurationError
 from ..protocol.membership import MAX_HOST_CHARACTERS
 from ..protocol.promise import MAX_LEASE_MS
 from .limits import Limits, SnapshotPolicy
+from .security import Security
 from .settings import (
     SECONDS,
     Expects,
@@ -69,6 +71,7 @@ __all__ = [
     "NodeConfig",
     "Profile",
     "Redirect",
+    "Security",
     "SnapshotPolicy",
     "Timeouts",
     "load_config",
@@ -297,7 +300,8 @@ def _members(value: Iterable[MemberConfig]) -> tuple[MemberConfig, ...]:
 
 
 def _is_settings(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
-    kind = {"timeouts": Timeouts, "limits": Limits, "snapshot": SnapshotPolicy}[attribute.name]
+    kinds = {"timeouts": Timeouts, "limits": Limits, "snapshot": SnapshotPolicy}
+    kind = (kinds | {"security": Security})[attribute.name]
     if not isinstance(value, kind):
         raise ConfigurationError(unexpected(attribute.name, value, f"a {kind.__name__}"))
 
@@ -326,6 +330,7 @@ class NodeConfig:
         join: whether it is added to a cluster that runs (default false). Then its store begins
             without a vote, and `members` has members of that time and itself. It makes no
             difference once the member has joined. A store that founds a cluster is refused with it.
+        security: how it proves who it is, and what it asks of others; see :class:`Security`.
 
     Raises:
         ConfigurationError: with the key, the value and what was expected.
@@ -367,6 +372,7 @@ class NodeConfig:
         ),
     )
     join: bool = attrs.field(default=False, validator=_FLAG)
+    security: Security = attrs.field(factory=Security, validator=_is_settings)
 
     def __attrs_post_init__(self) -> None:
         ids = [member.member_id for member in self.members]
@@ -446,6 +452,7 @@ class NodeConfig:
         lines += _changes("timeouts", self.timeouts, Timeouts.of(self.profile))
         lines += _changes("limits", self.limits, Limits())
         lines += _changes("snapshot", self.snapshot, SnapshotPolicy())
+        lines += _changes("security", self.security, Security())
         return "\n".join(lines) + "\n"
 
 
@@ -469,7 +476,11 @@ def load_config(path: Path | str) -> NodeConfig:
     path = _path("path", path)
     config = structure(_with_profile(read_tables(path)), NodeConfig, path)
     # Relative to the file, so that a folder with a member's file and stores can be moved.
-    return attrs.evolve(config, directory=path.parent / config.directory.expanduser())
+    return attrs.evolve(
+        config,
+        directory=path.parent / config.directory.expanduser(),
+        security=config.security.within(path.parent),
+    )
 
 
 def _with_profile(tables: dict[str, object]) -> dict[str, object]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -30,6 +31,7 @@ import trio
 from ...errors import WireError
 from ...storage import BatchHeader, check_received_untrusted
 from ...transport import (
+    HEARTBEAT_VERSION,
     NULL_VALUE,
     AdmissionRequest,
     AppendFlags,
@@ -37,6 +39,7 @@ from ...transport import (
     CanvassPosition,
     CommitPosition,
     FrameStream,
+    HeartbeatResponse,
     LeadershipCession,
     LogBatch,
     LogJoined,
@@ -56,6 +59,7 @@ from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
 from ..protocol.signal import Signal, overdue, sleep_to_shared_tick
 from ..state_machine.applier import PendingBatch
+from .leader_probe import LeaderProbe
 from .live_log import Ahead
 from .replay_receiver import ReplayReceiver
 from .termination import FollowerTermination
@@ -113,12 +117,16 @@ class Following(Role):
         catchup_stopped: the leader reports that the catch-up is complete.
         notified_commit: highest commit position heard from the leader.
         pulse: the leader's heartbeats.
+        probe: what the leader answered to a standby.
     """
 
     live_position: int | None = None
     join_position: int | None = None
     catchup_position: int | None = None
     catchup_stopped = False
+    _confirm_id = 0
+    _nursery: trio.Nursery | None = None  # while `run` is running
+    _probes = False  # a task asks the leader
 
     def __init__(
         self,
@@ -161,8 +169,8 @@ class Following(Role):
         # The announcement was a sign of life; without this the watch would end the role at once.
         self.pulse.alive()
         self._termination = self._make_termination(snapshots)
+        self.probe = LeaderProbe(partial(links.send, self.leader_id))
         self._membership = Signal()
-        self._confirm_id = 0
         self._reported_at = -math.inf
         self._ahead = Ahead()
         self._catchup_scope = trio.CancelScope()
@@ -268,6 +276,8 @@ class Following(Role):
             case TimeoutNow(leadership_term_id=self.term, member_id=self.state.member_id):
                 words = f"leader {self.leader_id} hands over"
                 self._finish(Ended(words, in_order=True, mandate=message))
+            case HeartbeatResponse():
+                self.probe.on_answer(message)
             case _:
                 pass
 
@@ -519,7 +529,10 @@ class Following(Role):
                 nursery.start_soon(self._reports)
                 nursery.start_soon(self._watch_leader)
                 nursery.start_soon(self._termination.run)
+                self._nursery = nursery
+                self._begin_to_probe()
         finally:
+            self._nursery = None
             self._catchup_scope.cancel()
 
     async def _reports(self) -> None:
@@ -530,6 +543,21 @@ class Following(Role):
             # Repeated: the leader may have changed, or may not have taken requests when we asked.
             await self._ask_for_admission()
             await sleep_to_shared_tick(self.state.timeouts.leader_heartbeat_timeout / 2)
+
+    def _begin_to_probe(self) -> None:
+        """Ask the leader for signs of life from now on, if we are a standby."""
+        if self.state.standby and self._nursery is not None and not self._probes:
+            self._probes = True
+            self._nursery.start_soon(self._probe_leader)
+
+    async def _probe_leader(self) -> None:
+        """Ask the leader for a sign of life again and again, while we are a standby."""
+        while self.state.standby:
+            # An older leader would end the link, since it does not know the question.
+            if self.state.versions.get(self.leader_id, 0) >= HEARTBEAT_VERSION:
+                self.probe.ask()
+            await sleep_to_shared_tick(self.state.timeouts.leader_heartbeat_interval)
+        self._probes = False
 
     async def _ask_for_admission(self) -> None:
         """Claim our seat for our store, once we have the leader's log."""
@@ -545,6 +573,7 @@ class Following(Role):
     def on_membership(self) -> None:
         """Another configuration is in force: our seat in it may be to claim."""
         self._membership.notify()
+        self._begin_to_probe()
 
     async def _watch_leader(self) -> None:
         timeout = self.state.timeouts.leader_heartbeat_timeout

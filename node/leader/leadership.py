@@ -38,6 +38,8 @@ from ...transport import (
     CanvassPosition,
     CatchupPosition,
     CommitPosition,
+    HeartbeatRequest,
+    HeartbeatResponse,
     LogSubscribe,
     Message,
     NewLeadershipTerm,
@@ -440,6 +442,9 @@ class Leadership(Role):
             case NewLeadershipTerm() | CommitPosition():
                 # Its term is older than ours: it has been deposed, and does not know it.
                 self._links.send(sender, StaleLeader(self.term, self._state.member_id))
+            case HeartbeatRequest(correlation_id=number):
+                # A standby asks. Each member that has a link to us may.
+                self._links.send(sender, HeartbeatResponse(number))
             case _:
                 pass  # of an older term, or of an election that is over
 

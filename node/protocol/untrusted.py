@@ -1,7 +1,7 @@
 """Which messages of other members we do not believe.
 
-Connections between members are not authenticated yet. Anybody who reaches the member port may send
-any message in the name of a member. The codec bounds each number by itself
+A cluster may run without certificates and without a key. Then anybody who reaches the member port
+may send any message in the name of a member. The codec bounds each number by itself
 (:mod:`quorate.transport.fields`); here numbers are compared with what this member knows.
 
 Terms

@@ -30,6 +30,7 @@ from ...transport import (
     Hello,
     LinkLimits,
     LogBatch,
+    PeerSecurity,
     ReplayRequest,
     StreamPurpose,
     TcpNetwork,
@@ -97,6 +98,7 @@ class ReplayClient:
         cluster: its name; members of another cluster refuse us.
         addresses: where members listen for members. Give all of them: fewer means fewer sources.
         network: TCP unless given.
+        security: proves who we are, and judges who answers; open unless given.
 
     Attributes:
         snapshot_source: address of the member that was last asked for a snapshot.
@@ -104,13 +106,19 @@ class ReplayClient:
     """
 
     def __init__(
-        self, cluster: str, addresses: Sequence[Address], *, network: Network | None = None
+        self,
+        cluster: str,
+        addresses: Sequence[Address],
+        *,
+        network: Network | None = None,
+        security: PeerSecurity | None = None,
     ) -> None:
         self.cluster = cluster
         self.addresses = tuple(addresses)
         self.unanswered: dict[Address, Exception] = {}
         self.snapshot_source: Address | None = None
         self._network: Network = network or TcpNetwork()
+        self._security = security or PeerSecurity()
         self._troubled: list[Address] = []
 
     async def ask(self) -> list[BackupResponse]:
@@ -187,7 +195,7 @@ class ReplayClient:
 
     async def _open(self, address: Address, purpose: StreamPurpose) -> FrameStream:
         hello = Hello(self.cluster, NULL_VALUE, PROTOCOL_VERSION, 0, purpose)
-        return await open_stream(self._network, address, hello, LinkLimits())
+        return await open_stream(self._network, address, hello, LinkLimits(), self._security)
 
     async def _ask_all(self) -> list[SourceAnswer]:
         """Ask all members at the same time; return the answers, the best source first.

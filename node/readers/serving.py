@@ -22,6 +22,8 @@ from ...transport import (
     BackupQuery,
     BackupResponse,
     CommitPosition,
+    HeartbeatRequest,
+    HeartbeatResponse,
     LogBatch,
     ReplayRequest,
     SnapshotOffer,
@@ -30,10 +32,11 @@ from ...transport import (
     StreamPurpose,
 )
 from ..follower.following import Following
+from ..leader.leadership import Leadership
 
 if TYPE_CHECKING:
     from ...storage import Store
-    from ...transport import FrameStream, Hello, Message
+    from ...transport import Authoriser, FrameStream, Hello, Message
     from ..state import MemberState
     from ..state_machine.applier import Applier
     from ..state_machine.snapshots import Snapshots
@@ -68,6 +71,7 @@ class Server:
         snapshots: of the service.
         repair: reads the log.
         pace: of all readers from outside together.
+        authoriser: decides who may ask for a backup, or for a sign of life.
     """
 
     state: MemberState
@@ -76,6 +80,7 @@ class Server:
     snapshots: Snapshots
     repair: Repair
     pace: SharedRate
+    authoriser: Authoriser
 
     async def serve(self, hello: Hello, stream: FrameStream) -> bool:
         """Serve a stream that asks for our data, and close it; False if it is another kind."""
@@ -94,11 +99,32 @@ class Server:
                 await self._serve_replay(stream, committed=outside)
             case StreamPurpose.SNAPSHOT:
                 await serve_snapshot(self.snapshots, stream, self.pace if outside else None)
-            case StreamPurpose.BACKUP:
+            case StreamPurpose.BACKUP if self._allows(stream, BackupQuery):
                 await self._serve_backup(stream)
+            case StreamPurpose.HEARTBEAT if self._allows(stream, HeartbeatRequest):
+                await self._serve_heartbeats(stream)
+            case StreamPurpose.BACKUP | StreamPurpose.HEARTBEAT:
+                pass  # not allowed
             case _:
                 return False
         return True
+
+    def _allows(self, stream: FrameStream, message: type[Message]) -> bool:
+        """Whether the other end of a stream may send a message of a class."""
+        allowed = self.authoriser.allows(stream.principal, message)
+        if not allowed:
+            log.warning("%s may not send a %s", stream.principal, message.__name__)
+        return allowed
+
+    async def _serve_heartbeats(self, stream: FrameStream) -> None:
+        """Answer a monitor as long as we lead; another member closes the stream."""
+        # Aeron: ConsensusModuleAgent.onHeartbeatRequest.
+        while isinstance(self.state.role, Leadership):
+            with trio.fail_after(STALL_SECONDS):
+                request = await stream.receive()
+            if not isinstance(request, HeartbeatRequest):
+                return
+            await _send(stream, HeartbeatResponse(request.correlation_id))
 
     async def _serve_backup(self, stream: FrameStream) -> None:
         """Send what we have; then, if asked, the log as it is committed, from a position on.

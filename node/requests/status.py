@@ -132,6 +132,12 @@ class NodeStatus:
             say.
         joint: the voters are changing.
         voters: the members that are voters by that configuration; in a joint one the new voters.
+        certificate_expires_ms: when the certificate in use ends, milliseconds since the epoch; 0
+            without one.
+        certificate_trouble: why new files of a certificate are not used, in words; empty if none.
+        leader_heard_ms: of a standby: how long ago the leader answered it last, in milliseconds;
+            -1 if it has not.
+        leader_round_trip_ms: of a standby: how long that answer took, in milliseconds.
     """
 
     member_id: int
@@ -170,3 +176,7 @@ class NodeStatus:
     config_version: int = 0
     joint: bool = False
     voters: tuple[int, ...] = ()
+    certificate_expires_ms: int = 0
+    certificate_trouble: str = ""
+    leader_heard_ms: int = -1
+    leader_round_trip_ms: float = -1.0

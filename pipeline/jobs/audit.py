@@ -133,16 +133,17 @@ def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
     return Audit(tuple(facts), batches, entries, tuple(findings), first, records, tuple(unchecked))
 
 
-def each_member(members: str) -> list[Origin]:
+def each_member(members: str, security: str = "") -> list[Origin]:
     """Return the logs of all members of a running cluster, for :func:`audit`.
 
     Args:
         members: client addresses of members, ``HOST:PORT,HOST:PORT``.
+        security: see :class:`Connect`.
 
     Raises:
         TransportError: no member answers.
     """
-    return [Connect(members, member) for member in member_ids(members)]
+    return [Connect(members, member, security) for member in member_ids(members)]
 
 
 def _facts(origin: Origin) -> Facts:

@@ -15,6 +15,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from ...errors import PrunedError
+from ...keyvalue.access.commands import handlers
+from ...keyvalue.access.users import Users, is_user_note
 from ...keyvalue.commands.sessions import session
 from ...keyvalue.commands.table import lookup
 from ...keyvalue.protocol.resp import CommandError
@@ -31,18 +33,21 @@ if TYPE_CHECKING:
     from ...storage.tables.tables import Tables
     from ..source.logs import Log
 
-__all__ = ["sessions_at", "unapplied"]
+__all__ = ["notes_at", "unapplied"]
 
 _NAME: Final = b"quorate.session"
+_ACL: Final = b"\r\nacl\r\n"  # as a whole word of a command
+_CHANGES: Final = ([b"acl", b"setuser"], [b"acl", b"deluser"])
 
 
 class _Store:
-    """The part of the store and of the tables that sessions and their commands use."""
+    """The part of the store and of the tables that sessions, users and their commands use."""
 
     def __init__(self, rows: dict[bytes, bytes]) -> None:
         self.notes = Notes(rows)
         self.put_note, self.delete_note = self.notes.put, self.notes.delete
         self.sessions = Sessions(cast("Tables", self))
+        self.change_users = handlers(Users(self))["acl"]
         self.now = self.revision = self.left = 0
 
 
@@ -57,17 +62,19 @@ def unapplied(log: Log, begin: int, end: int) -> list[tuple[int, int]]:
     return [(at, index) for at, index, applied in places if at >= begin and not applied]
 
 
-def sessions_at(log: Log, position: int) -> tuple[int, bytes | None]:
-    """Return the number of sessions at a position, and the note `LAST_ID` if there is one.
+def notes_at(log: Log, position: int) -> tuple[int, dict[bytes, bytes]]:
+    """Return the number of sessions at a position, and the notes to keep: `LAST_ID`, and the users.
 
     Raises:
-        PrunedError: the earlier sessions are not known.
+        PrunedError: the earlier sessions and users are not known.
         DamagedRecordError: a batch is damaged.
     """
     store, start = _at_snapshot(log, position)
     for _ in _walk(store, start, log, position):
         pass
-    return len(store.sessions), store.notes.rows.get(LAST_ID)
+    rows = sorted(store.notes.rows.items())
+    kept = {key: row for key, row in rows if key == LAST_ID or is_user_note(key)}
+    return len(store.sessions), kept
 
 
 def _at_snapshot(log: Log, position: int) -> tuple[_Store, int]:
@@ -106,6 +113,11 @@ def _applied(store: _Store, entry: Entry) -> bool:
             spec = lookup(arguments[0])
             if spec is not None and spec.name.encode() == _NAME and spec.takes(len(arguments)):
                 _session(store, arguments)
+    if _ACL in entry.payload.lower():
+        for arguments in commands_of(entry.payload):
+            if [word.lower() for word in arguments[:2]] in _CHANGES:
+                with suppress(CommandError):
+                    store.change_users(cast("KeyStore", store), arguments)
     return True
 
 

@@ -23,7 +23,6 @@ import trio
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ...errors import PrunedError
-from ...keyvalue.state.sessions import LAST_ID
 from ...node.state_machine.actions import RESUME, SUSPEND
 from ...node.state_machine.service import KEY_VALUE
 from ...storage import SnapshotHead, head_of
@@ -33,7 +32,7 @@ from ...storage.tables.rows import encode_deadline, encode_note, encode_record
 from ...storage.tables.stream import encode_tables
 from ...storage.tools.restore import check_empty, make_source
 from ..source.logs import open_log
-from .once import sessions_at
+from .once import notes_at
 from .versions import present, read_log
 
 if TYPE_CHECKING:
@@ -93,12 +92,12 @@ def write_snapshot(
     check_empty(directory)
     with open_log(origin) as log:
         head = _head(spark, log, origin, at)
-        sessions, last_id = 0, None
-        if _has_sessions(spark, log, origin, head.position):
-            sessions, last_id = sessions_at(log, head.position)
+        sessions, kept = 0, dict[bytes, bytes]()
+        if _has_notes(spark, log, origin, head.position):
+            sessions, kept = notes_at(log, head.position)
     there = present(spark, origin, at) if there is None else there
     rows = there.select("key", "value", "tag", "expires_at", "revision")
-    notes = [] if last_id is None else [(LAST_ID, encode_note(LAST_ID, last_id))]
+    notes = [(key, encode_note(key, row)) for key, row in kept.items()]
     summary = _write(rows, notes, head, SnapshotFolder(directory / "snapshots"))
     trio.run(partial(make_source, directory, head, rng=rng))
     return Written(summary, sessions)
@@ -186,8 +185,8 @@ def _head(spark: SparkSession, log: Log, origin: Origin, at: Moment) -> Snapshot
     )
 
 
-def _has_sessions(spark: SparkSession, log: Log, origin: Origin, position: int) -> bool:
-    """Return whether any entry up to a position uses sessions."""
+def _has_notes(spark: SparkSession, log: Log, origin: Origin, position: int) -> bool:
+    """Return whether any entry up to a position uses sessions or changes users."""
     row = log.facts.snapshot_at(position)
     if row is not None and any(log.notes(row)):
         return True
@@ -200,5 +199,5 @@ def _has_sessions(spark: SparkSession, log: Log, origin: Origin, position: int) 
         endPosition=position,
     )
     payload = F.lower(F.decode("payload", "ISO-8859-1"))
-    named = F.instr(payload, "quorate.session") > 0
+    named = (F.instr(payload, "quorate.session") > 0) | (F.instr(payload, "\r\nacl\r\n") > 0)
     return not entries.where((F.col("session") != 0) | named).isEmpty()

@@ -65,6 +65,8 @@ def read_log(
         return reader.load(str(origin))
     if origin.member is not None:
         reader = reader.option("member", origin.member)
+    if origin.security:
+        reader = reader.option("security", origin.security)
     return reader.option("connect", origin.members).load()
 
 

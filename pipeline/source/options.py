@@ -29,6 +29,7 @@ _KNOWN: Final = frozenset(
         "path",
         "connect",
         "member",
+        "security",
         "table",
         "partitions",
         "startposition",
@@ -200,7 +201,7 @@ def _origin(options: Mapping[str, str]) -> Origin:
 
     parse_members(connect)
     member = _number(options, "member", -1, 0, _MAX_MEMBER)
-    return Connect(connect, member if member >= 0 else None)
+    return Connect(connect, member if member >= 0 else None, options.get("security") or "")
 
 
 def _snapshot_first(options: Mapping[str, str], table: str) -> bool:

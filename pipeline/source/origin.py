@@ -19,10 +19,13 @@ class Connect:
             names all members.
         member: read from this member only. None to prefer a follower, and to switch to another
             member when it is lost.
+        security: path of a file with a table [security], on the machine of each task, if members
+            ask who we are; empty if they do not.
     """
 
     members: str
     member: int | None = None
+    security: str = ""
 
 
 Origin: TypeAlias = Path | str | Connect

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from ...errors import ConfigurationError, PrunedError, TransportError
+from ...node.config.security import Security, load_security
 from ...node.follower.snapshot_install import fetch_snapshot
 from ...node.readers.replay_client import PATIENCE_SECONDS, ReplayClient, fetch
+from ...node.upkeep.access import open_reader_access
 from ...storage import SnapshotFolder, SnapshotRow, TermRow
 from ...storage.snapshots.file import SnapshotReader
-from ...transport import CONNECTION_ERRORS, Address
+from ...transport import CONNECTION_ERRORS, Address, TcpNetwork
 from .members import standing
 from .reading import Facts, Log
 
@@ -67,7 +69,7 @@ class RemoteLog(Log):
         ]
         if not addresses:
             raise ConfigurationError(f"cluster {said.cluster!r} has no member {only}")
-        self._client = ReplayClient(said.cluster, addresses)
+        self._client = _client(said.cluster, addresses, connect.security)
         self._member_id = -1 if only is None else only
         self._last: BatchHeader | None = None
         self.facts = self._patiently(self._ask)
@@ -177,6 +179,13 @@ def member_ids(members: str) -> list[int]:
         TransportError: no member answers.
     """
     return sorted(one.member_id for one in standing(members).topology.members)
+
+
+def _client(cluster: str, addresses: list[Address], file: str) -> ReplayClient:
+    """Return a client that proves who it is by what a file says, if one is given."""
+    security = load_security(Path(file)) if file else Security()
+    access = open_reader_access(security, cluster=cluster, network=TcpNetwork())
+    return ReplayClient(cluster, addresses, network=access.network, security=access.security)
 
 
 def _snapshots(answers: list[BackupResponse]) -> tuple[SnapshotRow, ...]:

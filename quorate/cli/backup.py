@@ -18,10 +18,12 @@ from ..errors import PrunedError, TransportError, leaves
 from ..local.log_lines import print_bounded, unblocked
 from ..local.survey import Answer, ask, at
 from ..local.words import size, utc
+from ..node.config.security import Security, load_security
 from ..node.readers.backup import Backup, open_backup
 from ..node.readers.replay_client import ReplayClient
+from ..node.upkeep.access import open_reader_access
 from ..storage import SnapshotRow
-from ..transport import CONNECTION_ERRORS, Address
+from ..transport import CONNECTION_ERRORS, Address, TcpNetwork
 from .params import Addresses, AsJson, parse_address
 
 __all__ = ["backup"]
@@ -32,6 +34,7 @@ UNREACHABLE: Final = 2
 
 To = Annotated[Path, Parameter(show_default=False)]
 Follow = Annotated[bool, Parameter(negative="")]
+SecurityFile = Annotated[Path | None, Parameter(show_default=False)]
 
 
 async def backup(
@@ -39,6 +42,7 @@ async def backup(
     to: To,
     connect: Addresses = ("127.0.0.1:7000",),
     follow: Follow = False,
+    security: SecurityFile = None,
     as_json: AsJson = False,
 ) -> int:
     """Copy the newest snapshot of a running cluster, and the committed log behind it.
@@ -56,13 +60,18 @@ async def backup(
         connect: Client port of a member, HOST:PORT; it names the others, and their member ports.
             May be given several times. 127.0.0.1:7000 if left out.
         follow: Stay, and keep the backup current, through any change of members.
+        security: A file with a table [security], if members ask who we are: with our certificate,
+            for quorate://CLUSTER/backup/NAME, or with the cluster key. A member's file will do.
         as_json: Print what the backup holds, for programs; progress goes to standard error.
     """
     first = await _first_answer([part for text in connect for part in text.split(",")])
     if first is None or first.status is None:
         return UNREACHABLE
     addresses = [Address(one.host, one.member_port) for one in first.members]
-    client = ReplayClient(first.status.cluster, addresses)
+    cluster = first.status.cluster
+    found = Security() if security is None else load_security(security)
+    access = open_reader_access(found, cluster=cluster, network=TcpNetwork())
+    client = ReplayClient(cluster, addresses, network=access.network, security=access.security)
     return await _record(to, client, follow=follow, as_json=as_json)
 
 

@@ -39,6 +39,7 @@ Master = Annotated[str, Parameter(show_default=True)]
 To = Annotated[Path | None, Parameter(show_default=False)]
 Directory = Annotated[Path | None, Parameter(show_default=False)]
 Connects = Annotated[str | None, Parameter(show_default=False)]
+SecurityFile = Annotated[Path | None, Parameter(show_default=False)]
 
 _OURS: Final = re.compile(rf"\b{re.escape(errors.__name__)}\.(\w+): (.+)")
 """An error of quorate in the text of a traceback; Spark passes on no more of it than that."""
@@ -93,6 +94,7 @@ def export(
     /,
     *,
     connect: Connects = None,
+    security: SecurityFile = None,
     to: Path,
     follow: Follow = False,
     master: Master = "local[*]",
@@ -107,6 +109,8 @@ def export(
         directory: Directory of a member, running or not, or a copy of one. Or give:
         connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
             there is one.
+        security: A file with a table [security], if members ask who we are: with a certificate for
+            quorate://CLUSTER/reader/NAME, or with the cluster key. A member's file will do.
         to: Folder of the tables; created if it is missing.
         follow: Stay, and add what is committed, until SIGTERM or Ctrl-C.
         master: Master URL of Spark.
@@ -117,7 +121,7 @@ def export(
     with _spark(master, conf) as spark:
         from ..pipeline.jobs import export as job  # noqa: PLC0415 - an extra
 
-        origin = _origin(directory, connect)
+        origin = _origin(directory, connect, security)
         if not follow:
             show_export(job.export(spark, origin, to), to, as_json=as_json)
             return 0
@@ -132,6 +136,7 @@ def state(
     /,
     *,
     connect: Connects = None,
+    security: SecurityFile = None,
     at: Annotated[str | None, Parameter(show_default=False)] = None,
     snapshot: To = None,
     to: To = None,
@@ -144,6 +149,8 @@ def state(
         directory: Directory of a member, running or not, or a copy of one. Or give:
         connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
             there is one.
+        security: A file with a table [security], if members ask who we are: with a certificate for
+            quorate://CLUSTER/reader/NAME, or with the cluster key. A member's file will do.
         at: A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
         snapshot: Write it into this directory as a snapshot, for `quorate restore --new-cluster`.
             Sessions are left out.
@@ -158,7 +165,7 @@ def state(
         from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
         from ..pipeline.jobs.versions import NOT_OF_STATE, present  # noqa: PLC0415 - an extra
 
-        origin = _origin(directory, connect)
+        origin = _origin(directory, connect, security)
         moment = _moment(origin, at)
         there = present(spark, origin, moment).persist()
         found = there.drop(*NOT_OF_STATE)
@@ -189,10 +196,13 @@ def _either(directory: object, connect: str | None) -> None:
         raise errors.UsageError("expected either a directory or --connect HOST:PORT")
 
 
-def _origin(directory: Path | None, connect: str | None) -> "Origin":
+def _origin(directory: Path | None, connect: str | None, security: Path | None = None) -> "Origin":
     from ..pipeline.source.logs import Connect  # noqa: PLC0415 - an extra
 
-    return directory if directory is not None else Connect(connect or "")
+    if directory is not None:
+        return directory
+    # The tasks of Spark have other directories.
+    return Connect(connect or "", security=str(security.absolute()) if security else "")
 
 
 def _moment(origin: "Origin", at: str | None) -> "Moment":
@@ -207,6 +217,7 @@ def audit(
     /,
     *,
     connect: Connects = None,
+    security: SecurityFile = None,
     master: Master = "local[*]",
     conf: Settings = (),
     as_json: AsJson = False,
@@ -219,6 +230,8 @@ def audit(
         directories: The members' directories, or copies of them; or else:
         connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. All
             members that they name are compared.
+        security: A file with a table [security], if members ask who we are: with a certificate for
+            quorate://CLUSTER/reader/NAME, or with the cluster key. A member's file will do.
         master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.
         as_json: For programs.
@@ -228,7 +241,8 @@ def audit(
         from ..pipeline.jobs.audit import audit as run  # noqa: PLC0415 - an extra
         from ..pipeline.jobs.audit import each_member  # noqa: PLC0415 - an extra
 
-        found = run(spark, directories if connect is None else each_member(connect))
+        file = str(security.absolute()) if security else ""
+        found = run(spark, directories if connect is None else each_member(connect, file))
     if as_json:
         print(json.dumps(plain_audit(found), indent=2))
     else:
@@ -241,6 +255,7 @@ def report(
     /,
     *,
     connect: Connects = None,
+    security: SecurityFile = None,
     to: Path,
     separator: str = ":",
     master: Master = "local[*]",
@@ -252,6 +267,8 @@ def report(
         directory: Directory of a member, running or not, or a copy of one. Or give:
         connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
             there is one.
+        security: A file with a table [security], if members ask who we are: with a certificate for
+            quorate://CLUSTER/reader/NAME, or with the cluster key. A member's file will do.
         to: Folder of report.html, and of the tables as Parquet.
         separator: What the prefix of a key ends with.
         master: Master URL of Spark.
@@ -263,7 +280,7 @@ def report(
         from ..pipeline.jobs.report import report as run  # noqa: PLC0415 - an extra
         from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
 
-        found = run(spark, _origin(directory, connect), separator=separator)
+        found = run(spark, _origin(directory, connect, security), separator=separator)
         console = make_console()
         for name in ("terms", "load", "operations", "keys", "prefixes"):
             frame: DataFrame = getattr(found, name)

@@ -1,6 +1,7 @@
 """`quorate run`: one member, until a signal stops it.
 
-The first SIGTERM or SIGINT stops it in order, a second one at once. While it runs, the file ``pid``
+The first SIGTERM or SIGINT stops it in order, a second one at once. SIGHUP has a member with TLS
+look for a new certificate. While it runs, the file ``pid``
 in its directory holds its process id.
 """
 
@@ -17,7 +18,7 @@ from typing import Annotated, Final, Literal
 import trio
 from cyclopts import Parameter
 
-from ..embed import open_node
+from ..embed import Node, open_node
 from ..errors import DamagedTablesError, StoreFullError, leaves
 from ..keyvalue.port.listener import RESERVED_DESCRIPTORS
 from ..local.log_lines import LineHandler, line_handler
@@ -130,6 +131,8 @@ async def _serve(config: NodeConfig, stop: trio.Event, began: trio.Event) -> Non
             pid.write_text(f"{os.getpid()}\n", encoding="ascii")
             async with trio.open_nursery() as waiting:
                 waiting.start_soon(_cancel_at, stop, waiting.cancel_scope, trio.CancelScope())
+                if config.security.tls is not None:
+                    waiting.start_soon(_reload_on_hangup, node)
                 await node.wait()
                 waiting.cancel_scope.cancel()
     pid.unlink(missing_ok=True)
@@ -139,6 +142,13 @@ async def _cancel_at(stop: trio.Event, scope: trio.CancelScope, unless: trio.Can
     with unless:
         await stop.wait()
         scope.cancel()
+
+
+async def _reload_on_hangup(node: Node) -> None:
+    """Look at the files of the certificate at each SIGHUP."""
+    with trio.open_signal_receiver(signal.SIGHUP) as received:
+        async for _ in received:
+            node.reload_certificates()
 
 
 async def _stop_on_signals(

@@ -64,14 +64,20 @@ def render(seen: Survey, console: Console, connect: Addresses = ()) -> None:
         console.print(_summary(seen), style="green")
     elif seen.leader is not None and seen.spare >= 0:
         console.print(_summary(seen))
-    for problem in seen.problems:
-        console.print(problem, style="red")
-    for one in seen.joining:
-        console.print(_joins(one))
+    _print_lines(seen, console)
     gone = any(answer.status is None for answer in seen.answers)
     if seen.leader is not None and (gone or seen.joining):
         words = command("list", connect)
         console.print(f"What each of them waits for, and what to do: {words}", soft_wrap=True)
+
+
+def _print_lines(seen: Survey, console: Console) -> None:
+    """Print what has to be done, and which members join."""
+    for style, lines in (("red", seen.problems), ("yellow", seen.warnings)):
+        for line in lines:
+            console.print(line, style=style)
+    for one in seen.joining:
+        console.print(_joins(one))
 
 
 def _row(seen: Survey, answer: Answer) -> list[str]:
@@ -96,7 +102,7 @@ def _row(seen: Survey, answer: Answer) -> list[str]:
         str(said.term),
         *(f"{position:,}" for position in positions),
         _lag(seen, said),
-        "itself" if said is seen.leader else _heard(seen, member_id),
+        "itself" if said is seen.leader else _heard(seen, member_id) + _answered(said),
     ]
 
 
@@ -129,6 +135,13 @@ def _heard(seen: Survey, member_id: int) -> str:
     if seconds is not None:
         return f"{age(seconds)} ago"
     return "not yet" if seen.leader else "-"  # a leader counts from the start of its term
+
+
+def _answered(said: NodeStatus) -> str:
+    """How long the leader takes to answer a standby; empty for other members."""
+    if said.leader_round_trip_ms < 0:
+        return ""
+    return f", answers it in {said.leader_round_trip_ms:.1f} ms"
 
 
 def _joins(one: ListedMember) -> str:

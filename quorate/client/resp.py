@@ -14,7 +14,11 @@ from typing import Final, Self, cast
 import hiredis
 import trio
 
-__all__ = ["Reply", "RespClient", "RespError", "open_resp"]
+__all__ = ["PASSWORD_VARIABLE", "USER_VARIABLE", "Reply", "RespClient", "RespError", "open_resp"]
+
+USER_VARIABLE: Final = "QUORATE_USER"
+PASSWORD_VARIABLE: Final = "QUORATE_PASSWORD"  # noqa: S105 - the name of one
+"""Environment variables of the command line. Arguments would show in the list of processes."""
 
 Reply = bytes | int | None | list["Reply"]
 
@@ -144,11 +148,16 @@ def _slices(commands: Sequence[tuple[bytes | str, ...]]) -> Iterator[tuple[bytes
 async def open_resp(host: str, port: int) -> AsyncGenerator[RespClient]:
     """Open a connection for the length of a block.
 
+    If `PASSWORD_VARIABLE` is set, it logs in as the user of `USER_VARIABLE` first.
+
     Raises:
         OSError: the connection is refused, or the host is unknown.
+        RespError: the user or its password is wrong.
     """
     client = await RespClient.connect(host, port)
     try:
+        if (password := os.environ.get(PASSWORD_VARIABLE)) is not None:
+            await client.call("AUTH", os.environ.get(USER_VARIABLE, "default"), password)
         yield client
     finally:
         client.close()

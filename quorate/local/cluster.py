@@ -26,7 +26,14 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, UsageError
-from ..node.config.config import MAX_MEMBERS, MemberConfig, NodeConfig, Profile, load_config
+from ..node.config.config import (
+    MAX_MEMBERS,
+    MemberConfig,
+    NodeConfig,
+    Profile,
+    Security,
+    load_config,
+)
 from ..node.requests.status import MemberAddress
 
 __all__ = [
@@ -66,6 +73,7 @@ def lay_out(
     cluster: str = "local",
     profile: Profile | None = None,
     hosts: Sequence[str] = (HOST,) * MAX_MEMBERS,
+    security: Security | None = None,
 ) -> list[NodeConfig]:
     """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
 
@@ -77,6 +85,7 @@ def lay_out(
         cluster: name of the cluster.
         profile: how patient the members are; if left out, what existing files say, or "lan".
         hosts: of member 0, 1 and so on.
+        security: of new files.
 
     Raises:
         UsageError: a number is out of range.
@@ -91,9 +100,10 @@ def lay_out(
         MemberConfig(i, hosts[i], member, client, redirect_port=redirect)
         for i, (client, member, redirect) in enumerate(ports_for(members, client_port))
     )
+    patience, secured = profile or "lan", security or Security()
     configs = [
-        _one(NodeConfig(cluster, i, directory / f"member-{i}", everyone, profile or "lan"))
-        for i in range(members)
+        _one(NodeConfig(cluster, i, folder, everyone, patience, security=secured))
+        for i, folder in enumerate(directory / f"member-{i}" for i in range(members))
     ]
     for config in configs:
         if profile not in (None, config.profile):

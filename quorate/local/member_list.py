@@ -14,7 +14,7 @@ import attrs
 import cattrs
 
 from ..client.resp import Reply
-from ..node.config.config import MAX_MEMBERS, MemberConfig, NodeConfig
+from ..node.config.config import MAX_MEMBERS, MemberConfig, NodeConfig, Security
 from ..node.protocol.membership import MAX_HOST_CHARACTERS, MAX_SEATS, MAX_VOTERS, MemberRole
 from ..node.protocol.quorum import ANY_STORE
 from ..node.requests.status import MemberAddress
@@ -278,8 +278,21 @@ def why_waiting(word: str, member_id: int) -> str:
     return MEANINGS.get(word, "").replace("promote ID", f"promote {member_id}")
 
 
-def joiner_file(cluster: str, listed: Listed, member_id: int, directory: Path) -> str:
+def joiner_file(
+    cluster: str,
+    listed: Listed,
+    member_id: int,
+    directory: Path,
+    security: Security | None = None,
+) -> str:
     """Return the ``node.toml`` of a member that has a seat, for its first start.
+
+    Args:
+        cluster: its name.
+        listed: its members.
+        member_id: of the new member.
+        directory: of its stores.
+        security: how it proves who it is; the operator adds it unless given.
 
     Raises:
         ConfigurationError: the list has values that no file may have.
@@ -292,11 +305,18 @@ def joiner_file(cluster: str, listed: Listed, member_id: int, directory: Path) -
         key=lambda each: (not each.live, not each.votes, each.member_id),
     )
     entries = sorted((own, *others[: MAX_MEMBERS - 1]), key=lambda each: each.member_id)
-    config = NodeConfig(cluster, member_id, directory, tuple(map(_entry, entries)), join=True)
+    config = NodeConfig(
+        cluster,
+        member_id,
+        directory,
+        tuple(map(_entry, entries)),
+        join=True,
+        security=security or Security(),
+    )
     return (
         f"# Member {member_id} joins the running cluster {cluster!r}: quorate run node.toml\n"
-        "# If another member's file has other values of profile, [timeouts], [limits] or\n"
-        f"# [snapshot], copy them from it.\n{config.to_toml()}"
+        "# If another member's file has other values of profile, [timeouts], [limits], [snapshot]\n"
+        f"# or [security], copy them from it.\n{config.to_toml()}"
     )
 
 

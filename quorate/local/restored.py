@@ -21,7 +21,7 @@ import trio
 
 from ..errors import StorageError, leaves
 from ..node import Command, NodeConfig
-from ..node.config.config import Timeouts
+from ..node.config.config import Security, Timeouts
 from ..node.member import Member, open_member
 from ..node.state_machine.service import KEY_VALUE
 from ..state_machine import StateMachine
@@ -120,7 +120,7 @@ def _kind_in(config: NodeConfig) -> str:
 
 
 def _alone(config: NodeConfig) -> NodeConfig:
-    """Return the configuration with hosts and timeouts for a network in memory."""
+    """Return the configuration for a network in memory, where nobody proves who it is."""
     members = tuple(
         attrs.evolve(member, host=f"member-{member.member_id}") for member in config.members
     )
@@ -131,6 +131,7 @@ def _alone(config: NodeConfig) -> NodeConfig:
         timeouts=Timeouts.of("lan"),
         member_listen_host=own,
         client_listen_host=own,
+        security=Security(),
     )
 
 

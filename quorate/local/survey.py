@@ -14,6 +14,7 @@ import enum
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
@@ -52,6 +53,10 @@ SETTLED: Final = "CLOSED"
 
 VOTING: Final = "member"
 """The `standing` of a store that has a vote."""
+
+CERTIFICATE_SECONDS: Final = 14 * 86_400.0
+"""How long before its end a certificate is warned of. Shorter: nobody is at work. Longer: nobody
+reads it any more."""
 
 FRESH: Final = "fresh"
 """The `standing` of a store whose cluster is not founded yet."""
@@ -272,6 +277,20 @@ class Survey:
         return found
 
     @property
+    def warnings(self) -> list[str]:
+        """What an operator has to do soon, although the members agree; each in a sentence."""
+        found: list[str] = []
+        for one in self.said:
+            if one.certificate_trouble:
+                words = f"does not use its new certificate: {one.certificate_trouble}"
+                found.append(f"Member {one.member_id} {words}.")
+            left = one.certificate_expires_ms / 1000 - time.time()
+            if one.certificate_expires_ms and left < CERTIFICATE_SECONDS:
+                words = f"ends in {age(left)}" if left > 0 else "has ended"
+                found.append(f"The certificate of member {one.member_id} {words}.")
+        return found
+
+    @property
     def is_unfounded(self) -> bool:
         """Whether the cluster is new: members wait for each other, and none has a vote yet."""
         return not self.voting and any(status.standing == FRESH for status in self.said)
@@ -305,6 +324,7 @@ class Survey:
                 "version": self.leader.config_version if self.leader else None,
                 "spare_members": self.spare,
                 "problems": self.problems,
+                "warnings": self.warnings,
                 "members": [_plain(answer) for answer in self.answers],
                 "joining": [_plain_joining(one) for one in self.joining],
             },

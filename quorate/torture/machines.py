@@ -16,7 +16,7 @@ import attrs
 
 from ..local.cluster import HOST, MemberProcess, free_client_port, lay_out, ports_for
 from ..local.member_list import Listed, joiner_file
-from ..node.config.config import NodeConfig, load_config
+from ..node.config.config import NodeConfig, Security, load_config
 
 __all__ = ["CLUSTER", "Machines", "Place"]
 
@@ -77,6 +77,8 @@ class Machines:
         self.count = count
         self._directory = directory
         self._hosts = hosts or [HOST] * count
+        # The machines are network namespaces of this one, which nobody else reaches.
+        self._security = Security(insecure_network=bool(hosts))
         self._prepare = prepare
         self._client_port = free_client_port(_SETS * count)
         # The first of these are those of the founders: see `lay_out`.
@@ -93,6 +95,7 @@ class Machines:
             client_port=self._client_port,
             cluster=CLUSTER,
             hosts=self._hosts,
+            security=self._security,
         )
 
     def prepare(self, process: MemberProcess) -> None:
@@ -135,7 +138,8 @@ class Machines:
         directory = self._directory / f"member-{member_id}"
         directory.mkdir(mode=0o700)
         file = directory / "node.toml"
-        file.write_text(joiner_file(CLUSTER, listed, member_id, Path()), encoding="utf-8")
+        text = joiner_file(CLUSTER, listed, member_id, Path(), self._security)
+        file.write_text(text, encoding="utf-8")
         process = MemberProcess(load_config(file))
         self.prepare(process)
         return process
@@ -151,7 +155,7 @@ class Machines:
         for each in sorted(directory.iterdir()):
             if each != process.log and each.name != "pid":
                 each.rename(lost / each.name)
-        text = joiner_file(CLUSTER, listed, member, Path())
+        text = joiner_file(CLUSTER, listed, member, Path(), self._security)
         (directory / "node.toml").write_text(text, encoding="utf-8")
         process.config = load_config(directory / "node.toml")
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Self
 import attrs
 import trio
 
+from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
+from quorate.keyvalue.port.port_access import PortAccess
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.requests.request import RequestKind
 from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
@@ -252,13 +254,18 @@ class World:
         *,
         redirect_port: int | None = None,
         redirect: Redirect = "auto",
+        settled: bool = True,
     ) -> AsyncGenerator[Self]:
         """Open a port over an empty store."""
         service = KeyValueService.open(directory, cluster="orders", member_id=0)
         try:
             member = OneMember(service)
+            access = PortAccess(Directory(service.users, settled=settled), spread_s=0.0)
             port = ClientPort(
-                member, "127.0.0.1", 0, limits, redirect_port=redirect_port, redirect=redirect
+                *(member, "127.0.0.1", 0, limits),
+                redirect_port=redirect_port,
+                redirect=redirect,
+                access=access,
             )
             async with trio.open_nursery() as nursery:
                 world = cls(member, port, await nursery.start(port.run))

@@ -28,6 +28,7 @@ from quorate.transport import (
     Message,
     Network,
     PeerAddresses,
+    PeerSecurity,
     StreamPurpose,
     encode,
 )
@@ -207,6 +208,7 @@ def make_links(
     peers: PeerAddresses | None = None,
     limits: LinkLimits | None = None,
     cluster: str = "test",
+    security: PeerSecurity | None = None,
 ) -> Links:
     """Make the links of a member; its peers are the other members of `addresses` unless given."""
     if handler.admitted is None and peers is None:
@@ -223,6 +225,7 @@ def make_links(
         rng=Random(member),
         limits=limits or LinkLimits(),
         advertised=addresses.get(member),
+        security=security,
     )
     return handler.links
 

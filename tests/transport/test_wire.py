@@ -317,7 +317,7 @@ def test_text_that_is_too_long_is_refused_before_it_is_sent() -> None:
 
 def test_only_the_first_frame_is_held_to_the_size_of_a_hello() -> None:
     large = encode(m.ForwardRequest(1, 2, 3, bytes(5000)))
-    with pytest.raises(WireError, match="5042 bytes, at most 1024 here"):
+    with pytest.raises(WireError, match=f"5042 bytes, at most {HELLO_FRAME_BYTES} here"):
         FrameDecoder(HELLO_FRAME_BYTES).feed(large[:20])
     small = encode(m.StopCatchup(1, 2))
     assert len(FrameDecoder(HELLO_FRAME_BYTES).feed(small + large)) == 2
@@ -351,3 +351,17 @@ def test_a_batch_passes_through_untouched(start: bytes, rest: bytes) -> None:
         assert message == m.LogBatch(5, 6, start + rest)
         assert isinstance(message, m.LogBatch)
         assert type(message.batch) is bytes
+
+
+def test_a_hello_without_credentials_is_that_of_version_3_0() -> None:
+    """So members of both versions understand each other while a cluster is upgraded."""
+    plain = m.Hello("c", 1, 3 << 16, 2, f.StreamPurpose.CONSENSUS, host="h", port=5)
+    assert encode(plain)[4] == 1
+    assert encode(plain).hex()[24:] == (
+        "0100" "01000000" "00000300" "0200000000000000" "00" "ffffffff" "ffffffffffffffff"
+        "ffffffff" "0000000000000000" "0000000000000000" "0000" "0100" "05000000" "63" "68"
+    )  # fmt: skip
+    assert decode_untrusted(encode(plain)) == plain
+    proving = attrs.evolve(plain, credentials=b"nonce")
+    assert encode(proving)[4] == 3
+    assert decode_untrusted(encode(proving)) == proving

@@ -30,6 +30,7 @@ from typing import Final, Never
 
 import trio
 
+from ..identity import Identity
 from ..network import Address, ConnectionHandler
 from .direction import Direction, Pace, Route
 
@@ -258,6 +259,8 @@ async def _handle(handler: ConnectionHandler, connection: "MemoryConnection") ->
 
 class MemoryConnection:
     """One end of a connection in memory; see `network.Connection`."""
+
+    identity: Identity | None = None
 
     def __init__(self, peer: str, outgoing: Direction, incoming: Direction) -> None:
         self.peer = peer

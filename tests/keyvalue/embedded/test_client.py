@@ -202,3 +202,14 @@ async def test_numbers_are_set_in_decimal(member: LoneMember, value: float, stor
     store = KeyValue(member)
     await store.execute("SET", "k", value)
     assert await store.get("k") == stored
+
+
+async def test_a_secret_does_not_get_into_the_log(member: LoneMember) -> None:
+    store = KeyValue(member)
+    for word in (">hunter2", "<hunter2"):
+        with pytest.raises(KeyValueError, match="must be hashed here") as caught:
+            await store.execute("ACL", "SETUSER", "bob", "on", word)
+        assert "hunter2" not in str(caught.value)
+    assert not member.payloads
+    assert await store.execute("ACL", "SETUSER", "bob", "on", "#" + "a" * 64) == b"OK"
+    assert await store.execute("ACL", "USERS") == [b"bob", b"default"]

@@ -21,6 +21,8 @@ from quorate.storage.log import batch as batches
 from quorate.transport import (
     AppendFlags,
     CanvassPosition,
+    Challenge,
+    ChallengeResponse,
     CommitPosition,
     FoundingStore,
     Hello,
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
     from tests.support.peers import Peer
 
 FAR = f.MAX_TERM
-KINDS = [kind for kind in MESSAGE_TYPES.values() if kind not in {Hello, HelloReply}]
+GREETINGS = {Hello, HelloReply, Challenge, ChallengeResponse}
+KINDS = [kind for kind in MESSAGE_TYPES.values() if kind not in GREETINGS]
 LOG = log((0, 96), (1, 192), (1, 288), commit=0)
 NEAR = st.sampled_from([-1, 0, 1, 2, 3, 95, 96, 192, 193, 288, 384])
 SPANS = st.lists(

@@ -8,8 +8,12 @@ import pytest
 from quorate.node.protocol.untrusted import TermBound
 from quorate.transport import (
     BackupQuery,
+    Challenge,
+    ChallengeResponse,
     ForwardReply,
     ForwardRequest,
+    HeartbeatRequest,
+    HeartbeatResponse,
     Hello,
     HelloReply,
     Message,
@@ -25,6 +29,10 @@ WITHOUT_A_TERM = {
     BackupQuery,
     ForwardReply,
     ForwardRequest,
+    Challenge,
+    ChallengeResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
     Hello,
     HelloReply,
     ReplayRequest,

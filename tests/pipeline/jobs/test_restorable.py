@@ -18,10 +18,11 @@ import redis
 from quorate.cli.app import run
 from quorate.errors import PrunedError, StorageError
 from quorate.keyvalue.protocol.resp import encode_command
+from quorate.keyvalue.state.sessions import LAST_ID
 from quorate.local.cluster import free_client_port
 from quorate.node.state_machine.actions import RESUME, SUSPEND
 from quorate.node.state_machine.service import KEY_VALUE
-from quorate.pipeline.jobs.once import sessions_at
+from quorate.pipeline.jobs.once import notes_at
 from quorate.pipeline.jobs.restorable import write_snapshot
 from quorate.pipeline.jobs.versions import Moment, moment_at
 from quorate.pipeline.source.logs import open_log
@@ -55,12 +56,14 @@ ODD = [
 
 
 def of_all_kinds() -> list[Batch]:
-    """Sixty batches: keys of all kinds, a session that ends, and two suspensions."""
+    """Sixty batches: keys of all kinds, a session that ends, users, and two suspensions."""
     batches = [attrs.evolve(batch, term=0) for batch in mixed(60, seed=5)]
     others = {
         0: ((pipeline("QUORATE.SESSION OPEN 60000"),), EntryKind.COMMAND),
         3: (tuple(map(encode_command, ODD)), EntryKind.COMMAND),
-        20: ((pipeline("QUORATE.SESSION CLOSE 2"),), EntryKind.COMMAND),
+        12: ((pipeline("ACL SETUSER bob on nopass ~a +get"),), EntryKind.COMMAND),
+        14: ((pipeline("acl setuser eve on", "ACL SETUSER eve +nosuch"),), EntryKind.COMMAND),
+        20: ((pipeline("QUORATE.SESSION CLOSE 2", "ACL DELUSER eve"),), EntryKind.COMMAND),
         25: ((SUSPEND,), EntryKind.CLUSTER_ACTION),
         30: ((RESUME,), EntryKind.CLUSTER_ACTION),
         50: ((SUSPEND,), EntryKind.CLUSTER_ACTION),
@@ -145,8 +148,12 @@ def test_sessions_are_counted_where_they_were(tmp_path: Path) -> None:
     write_log(tmp_path, BATCHES)
     with open_log(tmp_path) as log:
         last = (2).to_bytes(8, "big")
-        assert sessions_at(log, ENDS[10]) == (1, last)
-        assert sessions_at(log, ENDS[20]) == (0, last)
+        assert notes_at(log, ENDS[10]) == (1, {LAST_ID: last})
+        sessions, notes = notes_at(log, ENDS[20])
+    assert (sessions, notes[LAST_ID]) == (0, last)
+    bob = b"on nopass ~a resetchannels -@all +get"
+    assert notes[b"\xffubob"] == bob
+    assert len(notes) == 3  # and the version
 
 
 def test_rows_that_are_out_of_order_are_refused() -> None:

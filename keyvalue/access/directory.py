@@ -1,0 +1,117 @@
+"""The users as a client port sees them: those of the state, or borrowed from the leader.
+
+The state of a member may be old: after a start it is that of the last flush, a new member has none,
+and a witness never has one. By such a state, a removed user would be let in again, or everybody
+would be. So a port begins with *unknown* users. It asks the leader, and takes over the answer,
+until the member's own state is as new as an answer. From then on the state is enough, because it
+only goes forward (:mod:`..port.leader_users`).
+
+While the users are unknown, everybody is `UNKNOWN`: a client may ask about the member, and no more.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from .compiled import Access
+from .rules import NOBODY, User, apply
+from .users import DEFAULT_NAME, Users
+
+__all__ = ["UNKNOWN", "Directory"]
+
+_HARMLESS: Final = (
+    b"+@connection -@dangerous +info +cluster +command +role +time +quorate.status +config|get"
+)
+
+UNKNOWN: Final = apply(NOBODY, [b"on", b"nopass", *_HARMLESS.split()])
+"""The user `default` while nothing is known of the users."""
+
+
+class Directory:
+    """Users, and what each may do.
+
+    Args:
+        users: those of the state; None for a port without a state: only `default` exists then.
+        settled: the state is known to be new enough.
+
+    Attributes:
+        settled: as given, until `settle` or `unsettle`.
+    """
+
+    def __init__(self, users: Users | None = None, *, settled: bool = True) -> None:
+        self._users = Users() if users is None else users
+        self._borrowed: Mapping[bytes, User] | None = None if settled else {DEFAULT_NAME: UNKNOWN}
+        self._access: dict[bytes, Access] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self.settled = settled
+        self._users.listen(self._changed)
+
+    # --- where the users come from
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of the users."""
+        return self._borrowed is None or self._borrowed.get(DEFAULT_NAME) is not UNKNOWN
+
+    @property
+    def own_version(self) -> int:
+        """The version of the users in the member's own state."""
+        return self._users.version
+
+    def settle(self) -> None:
+        """Use the users of the state from now on."""
+        self.settled, self._borrowed = True, None
+        self._changed()
+
+    def borrow(self, users: Mapping[bytes, User]) -> None:
+        """Use these users: they are the leader's, and newer than the state."""
+        self.settled = False
+        if users != self._borrowed:
+            self._borrowed = dict(users)
+            self._changed()
+
+    def unknown(self, name: bytes) -> Access:
+        """What a user may do while nothing is known of the users."""
+        access = self._access.get(name)
+        if access is None:
+            access = self._access[name] = Access(name, UNKNOWN)
+        return access
+
+    def forget(self) -> None:
+        """Count the users as unknown."""
+        self.settled = False
+        if self.known:
+            self._borrowed = {DEFAULT_NAME: UNKNOWN}
+            self._changed()
+
+    # --- users
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a listener after each change, on the trio thread; it must not raise."""
+        self._listeners.append(listener)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return the names, in order."""
+        return iter(self._users if self._borrowed is None else sorted(self._borrowed))
+
+    def get(self, name: bytes) -> User | None:
+        """Return a user; None if there is none of that name."""
+        return self._users.get(name) if self._borrowed is None else self._borrowed.get(name)
+
+    def access(self, name: bytes) -> Access | None:
+        """Return what a user may do; None unless it exists and may log in."""
+        access = self._access.get(name)
+        if access is None and (user := self.get(name)) is not None and user.enabled:
+            access = self._access[name] = Access(name, user)
+        return access
+
+    @property
+    def restricted(self) -> bool:
+        """Whether strangers may not do everything: `default` was changed, or can't log in."""
+        default = self.access(DEFAULT_NAME)
+        return default is None or not default.open or not default.user.nopass
+
+    def _changed(self) -> None:
+        # All of them: compiling a user again costs less than finding out which have changed.
+        self._access.clear()
+        for listener in self._listeners:
+            listener()

@@ -1,0 +1,191 @@
+"""What all connections of a port share about users: who is logged in, and what was denied.
+
+A change of a user reaches the sessions at once, while the entry is applied:
+
+- a session keeps what its user may do now, if what it has proved still lets it in: its password is
+  still one of the user's, or the user needs none;
+- otherwise it has to log in again;
+- the sessions of a deleted user are closed.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+import attrs
+
+from ...errors import NoLeaderError, RequestError
+from ...node.requests.gateway import Gateway
+from ..access.compiled import Access, Denial, Reason
+from ..access.denials import Denials
+from ..access.directory import Directory
+from ..access.logins import CERTIFICATE, NO_PASSWORD, Logins
+from ..access.rules import DEFAULT
+from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES
+from ..access.verifier import Verifier
+from .client_state import ClientState
+
+__all__ = ["PortAccess"]
+
+BEFORE_LOGIN: Final = Access(DEFAULT_NAME, DEFAULT, logged_in=False)
+"""What a client may do before it has logged in."""
+
+
+class _Connection(Protocol):
+    client: ClientState
+
+
+C = TypeVar("C", bound=_Connection)
+_Callback: TypeAlias = Callable[[bytes | RequestError], None]
+
+_log = logging.getLogger("quorate.keyvalue")
+
+
+@attrs.define(eq=False)
+class PortAccess:
+    """Users and logins of one client port.
+
+    Args:
+        users: the replicated ones, as the port sees them.
+        verifier: hashes passwords.
+        random_bytes: returns that many random bytes.
+        spread_s: how long a change of users waits at most until all members have it.
+        stale_after_s: a member without a leader for this long serves no stale reads, once there
+            are users; None for no such limit.
+    """
+
+    users: Directory = attrs.field(factory=Directory)
+    verifier: Verifier = attrs.field(factory=Verifier)
+    random_bytes: Callable[[int], bytes] = os.urandom
+    spread_s: float = 2.0
+    stale_after_s: float | None = 1.0
+    denials: Denials = attrs.field(factory=Denials)
+    logins: Logins = attrs.field(init=False)
+    _waiting: list[_Callback] = attrs.field(init=False, factory=list[_Callback])
+    _looked_at: float = attrs.field(init=False, default=-1.0)
+    _recent: bool = attrs.field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Make what depends on the users."""
+        self.logins = Logins(self.users, self.random_bytes)
+
+    # --- sessions
+
+    def begin(self, client: ClientState) -> None:
+        """Begin a session, or begin it anew (RESET).
+
+        It is that of the user that its certificate names, or `default` if that needs no password.
+        """
+        client.proof = CERTIFICATE if client.certified else NO_PASSWORD
+        client.login = client.certified or DEFAULT_NAME
+        self._give(client)
+
+    def log_in(self, client: ClientState, name: bytes, proof: bytes) -> None:
+        """Let a user in; `Logins` has found the proof right."""
+        client.login, client.proof = name, proof
+        self._give(client)
+
+    def revise(self, connections: Sequence[C]) -> list[C]:
+        """Apply a change of users to sessions; return those to close."""
+        ended: list[C] = []
+        for connection in connections:
+            client = connection.client
+            if not self.users.known:
+                # Nobody is logged out by an election: it will be checked again.
+                if client.access.logged_in:
+                    client.give(self.users.unknown(client.login))
+            elif self.users.get(client.login) is not None:
+                self._give(client)
+            elif client.changes_users:  # it is answered first: it has deleted its own user
+                client.give(BEFORE_LOGIN)
+                client.removed = True
+            else:
+                client.give(BEFORE_LOGIN)
+                ended.append(connection)
+        return ended
+
+    def _give(self, client: ClientState) -> None:
+        access = self.users.access(client.login)
+        if access is not None and self.logins.holds(client.login, client.proof):
+            client.give(access)
+        else:
+            client.give(BEFORE_LOGIN)
+
+    # --- unknown users
+
+    def wait_for_users(self, done: _Callback) -> None:
+        """Call back once the users are known, with nothing; or with an error, if no leader is."""
+        self._waiting.append(done)
+
+    def end_waits(self, *, known: bool) -> None:
+        """Call back those that wait for the users."""
+        # Swapped first: one that is called may wait again.
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(b"" if known else NoLeaderError())
+
+    # --- denials
+
+    def deny(
+        self, client: ClientState, denial: Denial, *, line: Callable[[], bytes], now_ms: int
+    ) -> bytes:
+        """Note a denial; return the text of its error.
+
+        Args:
+            client: has sent the command.
+            denial: why it may not run.
+            line: returns the client's line of CLIENT LIST.
+            now_ms: log time.
+        """
+        if not client.access.logged_in:
+            return b"NOAUTH Authentication required."
+        self._note(client, denial, client.user, line=line, now_ms=now_ms)
+        return denial.text
+
+    def deny_login(
+        self, client: ClientState, name: bytes, *, line: Callable[[], bytes], now_ms: int
+    ) -> None:
+        """Note a failed login as a user; see `deny`."""
+        self._note(client, Denial(Reason.AUTH, b"AUTH"), name, line=line, now_ms=now_ms)
+        user, peer = name[:MAX_NAME_BYTES], client.peer
+        _log.warning("login_failed client=%d address=%s user=%r", client.client_id, peer, user)
+
+    def _note(
+        self,
+        client: ClientState,
+        denial: Denial,
+        user: bytes,
+        *,
+        line: Callable[[], bytes],
+        now_ms: int,
+    ) -> None:
+        self.denials.add(
+            denial,
+            user,
+            in_transaction=client.transaction is not None,
+            client=line,
+            now=client.seen_at,
+            now_ms=now_ms,
+        )
+
+    # --- stale reads
+
+    def may_read_stale(self, gateway: Gateway, now: float) -> bool:
+        """Whether this member's own state may be read: it must know of revoked users in time."""
+        if not self.users.restricted:
+            return True
+        # Once per turn: making a status costs more than a read.
+        if self._looked_at != now:
+            self._looked_at = now
+            self._recent = self.hears_leader(gateway)
+        return self._recent
+
+    def hears_leader(self, gateway: Gateway) -> bool:
+        """Whether the leader was heard of lately, so that a change of users would be known."""
+        if self.stale_after_s is None or gateway.topology.is_leader:
+            return True
+        status = gateway.status()
+        ages = (peer.last_heard_s for peer in status.peers if peer.member_id == status.leader_id)
+        age = next(ages, None)
+        return age is not None and age <= self.stale_after_s

@@ -1,0 +1,238 @@
+"""How this process proves who it is to members, and judges them: by certificates or a key.
+
+Certificates expire, so their files are replaced while a member runs. Every few seconds the files
+are looked at. New ones are loaded and checked first; if anything is wrong with them, the old ones
+stay in use, and `status` says why. Afterwards the member dials its links again, one after the
+other, so that they use the new certificate.
+
+A file is taken once it has stayed the same between two looks: certificate and key are two files,
+and one of them is written first.
+"""
+
+import logging
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import attrs
+import trio
+
+from ...errors import ConfigurationError
+from ...transport import (
+    NULL_VALUE,
+    Certificates,
+    ClusterKey,
+    Links,
+    Network,
+    PeerSecurity,
+    Purpose,
+)
+from ...transport.authentication import SHORTEST_KEY_BYTES
+from ...transport.tls import Material, Stamp, TlsFiles, TlsNetwork, load_material
+from ..config.config import NodeConfig
+from ..config.security import Security
+
+log = logging.getLogger("quorate.node")
+
+POLL_SECONDS: Final = 5.0
+"""How often the files are looked at. Shorter: an idle member wakes up more often. Longer: a new
+certificate is used later."""
+
+REDIAL_PAUSE_SECONDS: Final = 1.0
+"""Pause between two links that are dialled again. Shorter: two followers may lose the live log at
+the same time. Longer: old certificates stay in use for longer."""
+
+REDIAL_AFTER_SECONDS: Final = 24 * 3600.0
+"""Age at which links are dialled again. A key of AES-GCM should not encrypt without end, and
+OpenSSL never changes it by itself. Shorter: more followers have to join again. Longer: more is
+encrypted with one key."""
+
+WARN_BEFORE_MS: Final = 14 * 24 * 3600 * 1000
+"""How long before its end a certificate is warned of. Shorter: nobody is at work. Longer: nobody
+reads it any more."""
+
+
+class CertificateWatch:
+    """Takes new certificates into use.
+
+    Args:
+        files: to watch.
+        load: loads and checks them.
+        network: uses what was loaded.
+        clock_ms: milliseconds since the epoch.
+        rng: for the pause before links are dialled again.
+
+    Attributes:
+        trouble: why the present files are not used, in words; empty if they are.
+    """
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        load: Callable[[], Material],
+        network: TlsNetwork,
+        clock_ms: Callable[[], int],
+        rng: Random,
+    ) -> None:
+        self.trouble = ""
+        self._files = files
+        self._load = load
+        self._network = network
+        self._clock_ms = clock_ms
+        self._rng = rng
+        self._seen: Stamp = network.material.stamp
+        self._judged: Stamp = network.material.stamp  # taken into use, or refused
+        self._asked = trio.Event()
+        self._warned_at = float("-inf")
+
+    @property
+    def expires_ms(self) -> int:
+        """When the certificate in use expires, milliseconds since the epoch."""
+        return self._network.material.expires_ms
+
+    def look_now(self) -> None:
+        """Look at the files at once, and take them even if they have changed just now."""
+        self._asked.set()
+
+    async def run(self, links: Links) -> None:
+        """Watch the files until cancelled.
+
+        Args:
+            links: are dialled again when there is a new certificate, and once a day.
+        """
+        dialled_at = trio.current_time()
+        while True:
+            self._warn_of_the_end()
+            with trio.move_on_after(POLL_SECONDS):
+                await self._asked.wait()
+            asked, self._asked = self._asked.is_set(), trio.Event()
+            is_old = trio.current_time() >= dialled_at + REDIAL_AFTER_SECONDS
+            if self.look(asked=asked) or is_old:
+                await self._redial(links)
+                dialled_at = trio.current_time()
+
+    def look(self, *, asked: bool = False) -> bool:
+        """Look at the files; return whether new ones are in use from now on."""
+        stamp = self._files.stamp()
+        settled, self._seen = stamp == self._seen or asked, stamp
+        if stamp == self._judged or not settled:
+            return False
+        self._judged = stamp
+        try:
+            material = self._load()
+        except ConfigurationError as error:
+            self.trouble = str(error)
+            log.warning("the new certificate is not used, the old one stays: %s", error)
+            return False
+        self.trouble = ""
+        # Connections that are open keep theirs.
+        self._network.material = material
+        self._warned_at = float("-inf")
+        log.info("a new certificate is in use: %s", material.identity)
+        return True
+
+    def _warn_of_the_end(self) -> None:
+        """Warn once a day that the certificate ends soon."""
+        left_ms, now = self.expires_ms - self._clock_ms(), trio.current_time()
+        if left_ms < WARN_BEFORE_MS and now >= self._warned_at + REDIAL_AFTER_SECONDS:
+            self._warned_at = now
+            what = f"ends in {left_ms // 3_600_000} hours" if left_ms > 0 else "has ended"
+            log.warning("the certificate %s %s", self._files.certificate, what)
+
+    async def _redial(self, links: Links) -> None:
+        """Close our links one after the other; each is dialled again at once."""
+        # Files are often replaced on all members at the same time.
+        await trio.sleep(self._rng.uniform(0.0, REDIAL_PAUSE_SECONDS))
+        for member in links.peers:
+            if links.connected(member):
+                links.disconnect(member)
+                await trio.sleep(REDIAL_PAUSE_SECONDS)
+
+
+@attrs.frozen
+class Access:
+    """How a process reaches members, and they it.
+
+    Args:
+        network: with TLS if there are certificates.
+        security: proves who we are, and judges others.
+        watch: of the certificates; None without any.
+    """
+
+    network: Network
+    security: PeerSecurity = attrs.field(factory=PeerSecurity)
+    watch: CertificateWatch | None = None
+
+
+def open_access(
+    config: NodeConfig, network: Network, clock_ms: Callable[[], int], rng: Random
+) -> Access:
+    """Load what a member proves by who it is.
+
+    Args:
+        config: of the member; its table [security] names the files.
+        network: carries what is sent, encrypted or not.
+        clock_ms: milliseconds since the epoch.
+        rng: for pauses.
+
+    Raises:
+        ConfigurationError: a file can't be read, or something in it is wrong.
+    """
+    security, cluster, name = config.security, config.cluster, str(config.member_id)
+    if (files := security.tls) is not None:
+
+        def load() -> Material:
+            return load_material(files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name)
+
+        encrypted = TlsNetwork(network, load())
+        watch = CertificateWatch(files, load, encrypted, clock_ms, rng)
+        return Access(encrypted, PeerSecurity.by(Certificates(cluster)), watch)
+    return Access(network, _by_key(security, config.member_id))
+
+
+READERS: Final = (Purpose.READER, Purpose.BACKUP, Purpose.MEMBER)
+"""Whose certificates a reader may use. A tool on the machine of a member has that member's."""
+
+
+def open_reader_access(security: Security, *, cluster: str, network: Network) -> Access:
+    """Load what a reader proves by who it is; errors as `open_access`.
+
+    Args:
+        security: names the files.
+        cluster: whose members are read from.
+        network: carries what is sent, encrypted or not.
+    """
+    if (files := security.tls) is not None:
+        material = load_material(files, cluster=cluster, purposes=READERS)
+        return Access(TlsNetwork(network, material), PeerSecurity.by(Certificates(cluster)))
+    return Access(network, _by_key(security, NULL_VALUE))
+
+
+def _by_key(security: Security, member_id: int) -> PeerSecurity:
+    if not security.cluster_key_file:
+        return PeerSecurity()
+    return PeerSecurity.by(ClusterKey(_read_key(Path(security.cluster_key_file)), member_id))
+
+
+def _read_key(path: Path) -> bytes:
+    """Read a cluster key.
+
+    Raises:
+        ConfigurationError: it can't be read, is too short, or others may read it.
+    """
+    name = f'security.cluster_key_file = "{path}"'
+    try:
+        mode, key = stat.S_IMODE(path.stat().st_mode), path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{name}: it cannot be read: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        what = f"its mode is {mode:04o}: expected 0600, type: chmod 600 {path}"
+        raise ConfigurationError(f"{name}: {what}")
+    if len(key) < SHORTEST_KEY_BYTES:
+        raise ConfigurationError(
+            f"{name}: {len(key)} bytes: expected {SHORTEST_KEY_BYTES} or more, type: "
+            f"head -c 32 /dev/urandom > {path}"
+        )
+    return key

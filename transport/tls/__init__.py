@@ -1,0 +1,26 @@
+"""TLS between members, and for those who read from them.
+
+`TlsNetwork` wraps any `Network`: links and streams above it are the same with TLS and without, and
+the simulation runs it over its network in memory. Both ends show a certificate, whose URI says who
+they are (`transport/identity.py`). This room proves that the certificate is of our CA. What its
+owner may do is judged where the hello is (`transport/authentication.py`).
+
+It has no cryptography of its own: that is OpenSSL's, through Python's `ssl`. It looks at no host
+names, keeps no sessions, and does not know the port of clients.
+
+Read `connection` first, then `network`. `files` loads certificates and keys, and checks them.
+"""
+
+from .connection import TlsConnection
+from .files import Material, Minimum, Stamp, TlsFiles, load_material
+from .network import TlsNetwork
+
+__all__ = [
+    "Material",
+    "Minimum",
+    "Stamp",
+    "TlsConnection",
+    "TlsFiles",
+    "TlsNetwork",
+    "load_material",
+]

@@ -1,0 +1,103 @@
+"""A network whose connections are TLS connections, over another network.
+
+A handshake costs about half a millisecond of processor at each end, and strangers may begin as many
+as they like. So each has a time limit, the number of those under way is bounded, and all of them
+together get one step in a turn of the event loop: heartbeats go on during a storm of dials.
+"""
+
+from contextlib import suppress
+from functools import partial
+from typing import Final, Never
+
+import trio
+
+from ..limits import LinkLimits
+from ..network import Address, Connection, ConnectionHandler, Network
+from ..strangers import OnceLog, Strangers, host_of
+from ..streams import CONNECTION_ERRORS, describe
+from .connection import TlsConnection
+from .files import Material
+
+HANDSHAKE_SECONDS: Final = 5.0
+"""Time limit of a handshake. Smaller: members that are busy fail to connect. Larger: a silent
+stranger keeps one of the places for longer."""
+
+LINGER_SECONDS: Final = 0.5
+"""How long a refused connection is kept, so that the other end gets the reason. Smaller: it may see
+a reset connection instead. Larger: a stranger keeps its place for longer."""
+
+
+class TlsNetwork:
+    """TLS over another network; both ends show a certificate. See `network.Network`.
+
+    Args:
+        inner: makes the connections that carry the ciphertext.
+        material: our certificate, and the CAs that we trust.
+        limits: `pending_hellos` bounds the handshakes of those that call us.
+
+    Attributes:
+        material: may be replaced at any time; connections that are open keep theirs.
+    """
+
+    def __init__(
+        self, inner: Network, material: Material, limits: LinkLimits | None = None
+    ) -> None:
+        self.material = material
+        self._inner = inner
+        self._turns = trio.Lock()
+        self._log = OnceLog().warn
+        most = (limits or LinkLimits()).pending_hellos
+        self._strangers = Strangers(most, "without a TLS handshake", self._log)
+
+    async def connect(self, address: Address) -> TlsConnection:
+        """See `Network`.
+
+        Raises:
+            HandshakeError: the other end speaks no TLS, or is not certified by our CA.
+            trio.BrokenResourceError: the connection broke during the handshake.
+            trio.TooSlowError: the handshake took too long.
+        """
+        inner = await self._inner.connect(address)
+        connection = TlsConnection(inner, self.material.client, server=False)
+        try:
+            with trio.fail_after(HANDSHAKE_SECONDS):
+                await connection.shake_hands(self._turns)
+        except BaseException:
+            connection.close()  # also when cancelled: nobody else has it yet
+            raise
+        return connection
+
+    async def serve(
+        self,
+        address: Address,
+        handler: ConnectionHandler,
+        *,
+        task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
+    ) -> Never:
+        """See `Network`."""
+        await self._inner.serve(address, partial(self._take, handler), task_status=task_status)
+
+    async def _take(self, handler: ConnectionHandler, inner: Connection) -> None:
+        """Shake hands with a connection that was opened to us, and pass it on."""
+        connection = TlsConnection(inner, self.material.server, server=True)
+        try:
+            if await self._is_welcome(connection):
+                await handler(connection)
+        finally:
+            connection.close()
+
+    async def _is_welcome(self, connection: TlsConnection) -> bool:
+        host = host_of(connection.peer)
+        with self._strangers.waiting(host):
+            try:
+                with trio.fail_after(HANDSHAKE_SECONDS):
+                    await connection.shake_hands(self._turns)
+            except CONNECTION_ERRORS as error:
+                # The port of the peer is in the error, and differs each time.
+                reason = describe(error).replace(connection.peer, "it")
+                self._log(f"no TLS connection from {host}: {reason}")
+                with trio.move_on_after(LINGER_SECONDS), suppress(*CONNECTION_ERRORS):
+                    await connection.linger()
+                return False
+            return True
+        return False  # a newer connection needed the place
