@@ -25,6 +25,7 @@ from ..access.rules import DEFAULT
 from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES
 from ..access.verifier import Verifier
 from .client_state import ClientState
+from .penalties import Penalties
 
 __all__ = ["PortAccess"]
 
@@ -68,6 +69,7 @@ class PortAccess:
     spread_s: float = 2.0
     stale_after_s: float | None = 1.0
     denials: Denials = attrs.field(factory=Denials)
+    penalties: Penalties = attrs.field(factory=Penalties)
     logins: Logins = attrs.field(init=False)
     confirmed_at: float = attrs.field(init=False)
     missing_at: str = attrs.field(init=False, default="")

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import attrs
+import trio
 
 from ...errors import OversizedRequestError
 from ...node.config.config import Redirect
@@ -28,6 +29,7 @@ from .client_state import ClientState
 from .counters import Counters
 from .joined import JoinedClient, JoinedRequest
 from .port_access import PortAccess
+from .strangers import Strangers
 
 __all__ = ["KEEPALIVE_SECONDS", "ClientConnection", "ClientPortLimits", "Outlet", "PortState"]
 
@@ -148,6 +150,8 @@ class PortState:
     run_bytes: int = attrs.field(init=False)
     """The longest run of several commands that goes as one request."""
 
+    strangers: Strangers = attrs.field(factory=Strangers)
+    """Connections that have to log in first."""
     unread_bytes: int = 0
     """Replies that all clients together have not read."""
     unfinished_bytes: int = 0
@@ -175,8 +179,15 @@ class PortState:
         ended = self.access.revise(connections)
         for connection in connections:
             connection.doubt()
+            self.count_stranger(connection)
         if ended:
             self.resume_later(lambda: _close(ended))
+
+    def count_stranger(self, connection: ClientConnection) -> None:
+        """Count a connection if it has to log in first."""
+        if not connection.client.access.logged_in:
+            most, now = self.limits.max_clients, trio.current_time()
+            self.counters.closed_strangers += self.strangers.came(connection, now, most)
 
     # --- turns
 

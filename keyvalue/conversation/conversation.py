@@ -257,7 +257,13 @@ class Conversation:
         self._outlet.close()
 
     def _load(self, data: bytes) -> None:
-        self._commands, self._whole = self._parser.take_untrusted(data)
+        if self.client.access.logged_in:
+            taken = self._parser.take_untrusted(data)
+        else:
+            taken, rest = self._parser.take_before_login_untrusted(data)
+            if rest:
+                self._held, self.held_bytes = [rest], len(rest)
+        self._commands, self._whole = taken
         self._next = 0
         self.port.counters.commands += len(self._commands)
 
@@ -394,6 +400,12 @@ class Conversation:
         if not self.port.access.verifier.submit(work, done):
             self._request = self._then = None
             then(BUSY)
+
+    def wait(self, seconds: float, then: Then) -> None:
+        """Call `then` later, with nothing."""
+        self._then = then
+        self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)
+        self.port.access.penalties.wait(seconds, lambda: request.done(b""))
 
     def wait_for_users(self) -> None:
         """Execute the present command once more when the users are known."""

@@ -4,6 +4,8 @@ It is checked in this order: known and well-formed, users known, allowed, queued
 it is answered here, or sent as a request of its own.
 """
 
+import trio
+
 from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
 from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, Kind, fault, resolve
@@ -12,7 +14,7 @@ from ..protocol.resp import CommandError
 from .acl_command import CHANGES
 from .cluster_view import redirection
 from .connection_commands import answer, control_words, must_wait
-from .login import begin_login
+from .login import WRONG_PASSWORD, begin_login
 from .once_command import parse_once_untrusted
 from .permission import denied, must_know_users, refuse_denied
 from .routes import AT_ONCE, ATTACKS, KINDS
@@ -73,10 +75,19 @@ def _local(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
 def _log_in(arguments: list[bytes], steps: Steps) -> None:
     """Execute AUTH or HELLO."""
     login = begin_login(arguments, steps.client, steps.port)
+
+    def end(reply: bytes) -> None:
+        if reply != WRONG_PASSWORD:
+            steps.reply(reply)
+            return
+        # It waits here, and holds up nobody else.
+        seconds = steps.port.access.penalties.failed(steps.client.peer, trio.current_time())
+        steps.wait(seconds, lambda _: steps.reply(reply))
+
     if isinstance(login, bytes):
-        steps.reply(login)
+        end(login)
     else:
-        steps.offload(login.work, lambda result: steps.reply(login.finish(result)))
+        steps.offload(login.work, lambda result: end(login.finish(result)))
 
 
 def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:

@@ -161,6 +161,7 @@ class ClientPort:
                 nursery.start_soon(self._accept_clients, listeners, redirecting)
                 nursery.start_soon(self._close_overdue)
                 nursery.start_soon(state.access.verifier.run)
+                nursery.start_soon(state.access.penalties.run)
                 nursery.start_soon(follow_users, state)
                 task_status.started((self._state.host, self._state.port))
                 while True:
@@ -293,7 +294,7 @@ class ClientPort:
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _close_overdue(self) -> Never:
-        """Close connections that lingered too long, and those whose clients do not read."""
+        """Close connections that linger, do not read, or do not log in for too long."""
         while True:
             # One timer for all clients. A timer for each would cost a task for each.
             await trio.sleep(LINGER_SECONDS)
@@ -302,6 +303,7 @@ class ClientPort:
                 connection.close()
             for connection in list(self._connections.values()):
                 connection.close_if_stalled(now)
+            self._state.counters.closed_strangers += self._state.strangers.end_overdue(now)
 
     def _admit(
         self, sock: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
@@ -332,6 +334,7 @@ class ClientPort:
         self._epoll.register(connection.fileno, WAIT_READABLE)
         self._connections[connection.fileno] = connection
         state.clients[client.client_id] = connection
+        state.count_stranger(connection)
         # `drain` has begun: no new commands are taken, not even from a client that was being
         # accepted.
         if self._accepting.cancel_called:
