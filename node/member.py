@@ -37,6 +37,7 @@ from ..transport import (
     ForwardRequest,
     Founding,
     FrameStream,
+    HeartbeatRequest,
     Hello,
     HelloStatus,
     LeadershipCession,
@@ -400,11 +401,18 @@ class Member:
                 self.requests.on_forward_reply(sender, message)
             case Founding():
                 self.founders.on_message(sender, message)
+            case HeartbeatRequest() if not self._may_ask(sender):
+                pass
             # One forged frame with a huge term could otherwise use up all terms (`TermBound`).
             case _ if self._terms.allows(sender, message):
                 self.state.role.on_message(sender, message)
             case _:
                 pass  # its term is too far above ours, see `TermBound`
+
+    def _may_ask(self, sender: int) -> bool:
+        """Whether a member may ask for a sign of life."""
+        principal = self.links.principal(sender)
+        return self.access.security.authoriser.allows(principal, HeartbeatRequest)
 
     def on_receiving(self, member: int) -> None:
         """Note that a part of a message has come from a member."""

@@ -23,6 +23,7 @@ import trio
 
 from .errors import ConfigurationError
 from .keyvalue.access.directory import Directory
+from .keyvalue.access.judges import ClientSecurity
 from .keyvalue.clients.port_access import PortAccess
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
@@ -284,7 +285,11 @@ def _wall_clock_ms() -> int:
 @one_error
 @asynccontextmanager
 async def open_node(
-    config: NodeConfig, service: Service | None = None, *, security: PeerSecurity | None = None
+    config: NodeConfig,
+    service: Service | None = None,
+    *,
+    security: PeerSecurity | None = None,
+    clients: ClientSecurity | None = None,
 ) -> AsyncGenerator[Node, None]:
     """Run a member for the length of the block; the end of the block stops it in order.
 
@@ -300,6 +305,8 @@ async def open_node(
             :class:`quorate.StateMachine`. A witness runs neither.
         security: judges members and readers, and proves who we are, in place of what `config` says.
             TLS stays as `config` has it.
+        clients: judges the clients of the key-value store, in place of the users' passwords and
+            rules. Give the same to all members.
 
     Raises:
         ConfigurationError: `config` is not a NodeConfig, `service` is missing methods, a
@@ -319,7 +326,7 @@ async def open_node(
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
-            port = _client_port(member, config, store)
+            port = _client_port(member, config, store, clients or ClientSecurity())
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
@@ -342,7 +349,10 @@ def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
 
 
 def _client_port(
-    member: Member, config: NodeConfig, store: KeyValueService | WitnessService
+    member: Member,
+    config: NodeConfig,
+    store: KeyValueService | WitnessService,
+    clients: ClientSecurity,
 ) -> ClientPort:
     """Make the port of Redis clients, and the one of cluster clients if the member has it."""
     limits = ClientPortLimits(
@@ -351,8 +361,10 @@ def _client_port(
     timeout_s = config.timeouts.leader_heartbeat_timeout
     users = store.users if isinstance(store, KeyValueService) else None
     access = PortAccess(
-        Directory(users, settled=False),  # the state may be old, so the leader is asked
+        # The state may be old, so the leader is asked.
+        Directory(users, settled=False, authoriser=clients.authoriser),
         spread_s=2 * timeout_s,
+        authenticator=clients.authenticator,
         stale_after_s=None if config.security.stale_auth else timeout_s,
     )
     return ClientPort(

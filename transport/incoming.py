@@ -160,6 +160,7 @@ class Reception:
         self._service = service
         self._links: dict[int, Connection] = {}
         self._hellos: dict[int, Hello] = {}  # with which these links began
+        self._principals: dict[int, str] = {}  # as which the dialler was let in, by member
         self._streams = Counter[int]()  # open streams by member
         self._log = OnceLog().warn
         self._strangers = Strangers(limits.pending_hellos, "without a hello", self._log)
@@ -167,6 +168,10 @@ class Reception:
     def has_link(self, member: int) -> bool:
         """Whether the member's link to us is open."""
         return member in self._links
+
+    def principal(self, member: int) -> str:
+        """Return the name as which a member was let in last; empty if it never was."""
+        return self._principals.get(member, "")
 
     def know_history(self, history: int) -> None:
         """Note the cluster's history, which is known now; close links of other histories."""
@@ -255,6 +260,8 @@ class Reception:
         if not accepted:
             self._log(f"refused {hello.purpose.name} from member {hello.member_id}: {reason}")
         elif hello.purpose is StreamPurpose.CONSENSUS:
+            if isinstance(greeting.verdict, Accept):
+                self._principals[hello.member_id] = greeting.verdict.principal
             # Before the answer is sent: as soon as the peer has it, it sends.
             self._begin_link(hello, connection)
         reply = HelloReply(self._member_id, status, _clip(reason), self._incarnation)

@@ -20,6 +20,7 @@ from ...errors import NoLeaderError, RequestError
 from ..access.compiled import Access, Denial, Reason
 from ..access.denials import Denials
 from ..access.directory import Directory
+from ..access.judges import ClientAuthenticator
 from ..access.logins import CERTIFICATE, NO_PASSWORD, Logins
 from ..access.rules import DEFAULT
 from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES
@@ -51,6 +52,7 @@ class PortAccess:
         users: the replicated ones, as the port sees them.
         verifier: hashes passwords.
         random_bytes: returns that many random bytes.
+        authenticator: decides who may log in; None for the users' passwords.
         spread_s: how long a change of users waits at most until all members have it.
         stale_after_s: users that the leader has not confirmed for this long count as unknown, once
             there are users; None for no such limit. A command may be executed by rules that
@@ -66,6 +68,7 @@ class PortAccess:
     users: Directory = attrs.field(factory=Directory)
     verifier: Verifier = attrs.field(factory=Verifier)
     random_bytes: Callable[[int], bytes] = os.urandom
+    authenticator: ClientAuthenticator | None = attrs.field(default=None, kw_only=True)
     spread_s: float = 2.0
     stale_after_s: float | None = 1.0
     denials: Denials = attrs.field(factory=Denials)
@@ -77,7 +80,7 @@ class PortAccess:
 
     def __attrs_post_init__(self) -> None:
         """Make what depends on the users."""
-        self.logins = Logins(self.users, self.random_bytes)
+        self.logins = Logins(self.users, self.random_bytes, self.authenticator)
         self.confirmed_at = math.inf if self.users.settled else -math.inf
 
     # --- sessions
