@@ -286,7 +286,7 @@ class Storm:
         return not self.observer.known.latest.joint
 
     async def _finish_move(self) -> None:
-        """Have the operator whom the end of the storm has interrupted finish the move of a member.
+        """Have the operator finish the move of a member, if the end of the storm interrupted it.
 
         A member with an empty disk may not be found before that.
         """
