@@ -3,8 +3,8 @@
 QUORATE.USERS is what ACL LIST is, with the version in front: a member that asks the leader compares
 it with its own.
 
-ACL SETUSER arrives here with hashes in place of secrets (:mod:`..port.acl_command`). Each member
-applies it to the same users, with the same outcome.
+ACL SETUSER arrives here with hashes in place of secrets (:mod:`..conversation.acl_command`). Each
+member applies it to the same users, with the same outcome.
 """
 
 from collections.abc import Callable, Sequence

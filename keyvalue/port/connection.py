@@ -2,7 +2,7 @@
 
 A connection is an object, not a task: thousands of tasks would cost a wake-up for each command. The
 listener calls :meth:`Connection.on_event` when epoll reports the socket. What the bytes mean is
-decided by its :class:`~.conversation.Conversation`.
+decided by its :class:`~..conversation.conversation.Conversation`.
 
 End of input
     A client that has sent everything may close its sending half and wait for the replies. For TCP
@@ -42,11 +42,11 @@ from typing import Final, Protocol
 
 from ...errors import OversizedRequestError
 from ...node.requests.request import Request, RequestKind
+from ..clients.client_state import ClientState
+from ..clients.port_state import PortState
+from ..conversation.conversation import Conversation
 from ..native.resp_reader import count_untrusted
 from ..protocol.parser import CommandParser
-from .client_state import ClientState
-from .conversation import Conversation
-from .port_state import PortState
 
 __all__ = ["RECEIVE_BYTES", "STALLED_SECONDS", "WAIT_READABLE", "Connection", "Poller"]
 

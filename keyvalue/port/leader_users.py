@@ -20,9 +20,9 @@ from ...errors import KeyValueError, RequestError
 from ...node.requests.request import Request, RequestKind
 from ..access.rules import DEFAULT, NOBODY, RuleError, User, apply
 from ..access.users import DEFAULT_NAME
+from ..clients.port_state import PortState
 from ..protocol import resp
 from ..protocol.resp import parse_replies_untrusted
-from .port_state import PortState
 
 __all__ = ["follow_users"]
 

@@ -16,8 +16,8 @@ import attrs
 import trio
 
 from quorate.keyvalue.access.directory import Directory
+from quorate.keyvalue.clients.port_access import PortAccess
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
-from quorate.keyvalue.port.port_access import PortAccess
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.requests.request import RequestKind
 from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus, Topology

@@ -11,10 +11,10 @@ from quorate.errors import NoLeaderError
 from quorate.keyvalue.access.directory import UNKNOWN, Directory
 from quorate.keyvalue.access.rules import DEFAULT
 from quorate.keyvalue.access.users import DEFAULT_NAME, Users
-from quorate.keyvalue.port.client_state import ClientState
+from quorate.keyvalue.clients.client_state import ClientState
+from quorate.keyvalue.clients.port_access import PortAccess
+from quorate.keyvalue.clients.port_state import ClientPortLimits, PortState
 from quorate.keyvalue.port.leader_users import follow_users
-from quorate.keyvalue.port.port_access import PortAccess
-from quorate.keyvalue.port.port_state import ClientPortLimits, PortState
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.service import KeyValueService
 from tests.support.client_port_world import OneMember, World, command

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from quorate.keyvalue.port import conversation
+from quorate.keyvalue.clients.port_state import PortState
+from quorate.keyvalue.conversation import conversation
 from quorate.keyvalue.port.connection import RECEIVE_BYTES
 from quorate.keyvalue.port.listener import RESERVED_DESCRIPTORS, ClientPort, ClientPortLimits
-from quorate.keyvalue.port.port_state import PortState
 from tests.support.client_port_world import RawClient, World, command
 
 OK = b"+OK\r\n"

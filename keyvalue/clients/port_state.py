@@ -1,12 +1,12 @@
 """What all connections of a client port share: gateway, limits, figures, and the memory budgets.
 
-**Turns.** The port works in turns (:mod:`.listener`). From :meth:`PortState.begin_turn` to
+**Turns.** The port works in turns (:mod:`..port.listener`). From :meth:`PortState.begin_turn` to
 :meth:`PortState.end_turn` the requests of all clients gather, and plain commands are joined
 (:mod:`.joined`). The gateway then takes all of them in one call, so a turn becomes one batch of the
 log.
 
-**Budgets.** Each connection bounds what one client may hold (:mod:`.connection`). Thousands of
-clients may hold that much at the same time, so this file also bounds the sums:
+**Budgets.** Each connection bounds what one client may hold (:mod:`..port.connection`). Thousands
+of clients may hold that much at the same time, so this file also bounds the sums:
 
 - unfinished input: beyond `all_input_bytes` the client that holds most is refused;
 - unread replies: beyond `all_output_bytes` the client that has not read for longest is closed.
@@ -147,7 +147,7 @@ class PortState:
     unread_bytes: int = 0
     """Replies that all clients together have not read."""
     unfinished_bytes: int = 0
-    """Input of all clients together that is not done; see :mod:`.unfinished_input`."""
+    """Input of all clients together that is not done: `conversation.unfinished_input`."""
 
     def __attrs_post_init__(self) -> None:
         """Derive what follows from the limits."""

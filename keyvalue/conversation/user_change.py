@@ -11,22 +11,17 @@ reported is down or cut off, and serves no reads without its leader. It is logge
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
-from ...errors import RequestError
 from ...node.requests.request import RequestKind
+from ..clients.request_errors import error_text
 from ..protocol import resp
 from ..protocol.resp import CommandError
 from .acl_command import hashing
-from .client_state import ClientState
-from .port_state import PortState
-from .request_errors import error_text
+from .steps import Result, Steps
 
-__all__ = ["Result", "Steps", "Then", "change_users"]
-
-Result: TypeAlias = bytes | RequestError
-Then: TypeAlias = Callable[[Result], None]
+__all__ = ["change_users"]
 
 _BARRIER: Final = resp.bulk_array([b"QUORATE.SESSIONS"])
 """The second entry: any command that only reads."""
@@ -34,30 +29,12 @@ _BARRIER: Final = resp.bulk_array([b"QUORATE.SESSIONS"])
 _log = logging.getLogger("quorate.keyvalue")
 
 
-class Steps(Protocol):
-    """The conversation of a client, as a command of several steps uses it."""
-
-    def offload(self, work: Callable[[], bytes], then: Then) -> None:
-        """Have work done off the event loop, and call `then` with its result."""
-        ...
-
-    def send(self, kind: RequestKind, payload: bytes, then: Then) -> None:
-        """Send a request, and call `then` with its result."""
-        ...
-
-    def reply(self, reply: bytes) -> None:
-        """Answer the command."""
-        ...
-
-
-def change_users(
-    arguments: Sequence[bytes], client: ClientState, port: PortState, steps: Steps
-) -> None:
+def change_users(arguments: Sequence[bytes], steps: Steps) -> None:
     """Execute ACL SETUSER or DELUSER."""
-    change = _Change(client, port, steps)
-    client.changes_users = True
+    change = _Change(steps)
+    steps.client.changes_users = True
     try:
-        work = hashing(arguments, port)
+        work = hashing(arguments, steps.port)
     except CommandError as trouble:
         change.finish(trouble.reply)
         return
@@ -68,11 +45,11 @@ def change_users(
 
 
 class _Change:
-    def __init__(self, client: ClientState, port: PortState, steps: Steps) -> None:
-        self._client = client
-        self._port = port
+    def __init__(self, steps: Steps) -> None:
+        self._client = steps.client
+        self._port = steps.port
         self._steps = steps
-        self._members = len(port.gateway.topology.members)
+        self._members = len(steps.port.gateway.topology.members)
         self._answer = b""
 
     def send(self, command: Result) -> None:
