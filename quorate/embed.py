@@ -353,7 +353,7 @@ def _client_port(
     access = PortAccess(
         Directory(users, settled=False),  # the state may be old, so the leader is asked
         spread_s=2 * timeout_s,
-        stale_after_s=timeout_s,
+        stale_after_s=None if config.security.stale_auth else timeout_s,
     )
     return ClientPort(
         member,

@@ -94,6 +94,10 @@ class ClientConnection(Protocol):
         """Give up the unfinished input, reply with the error, and end the connection in order."""
         ...
 
+    def doubt(self) -> None:
+        """The rules have changed: check the present request again, unless it was sent already."""
+        ...
+
     def close(self) -> None:
         """End the connection at once; a parked request is withdrawn."""
         ...
@@ -167,7 +171,10 @@ class PortState:
         """Apply a change of users to all sessions."""
         # What they may do changes now, before the change is answered. Sockets are closed in the
         # next turn: we are called while the log is applied.
-        ended = self.access.revise([*self.clients.values()])
+        connections = [*self.clients.values()]
+        ended = self.access.revise(connections)
+        for connection in connections:
+            connection.doubt()
         if ended:
             self.resume_later(lambda: _close(ended))
 
@@ -177,6 +184,8 @@ class PortState:
         """From now on, until the turn ends, requests gather."""
         self.now = now
         self.gathered = []
+        # Here as well: a process that stood still runs this before any task whose time is over.
+        self.access.forget_if_old(now)
 
     def end_turn(self) -> None:
         """Submit the gathered requests together, without those whose clients have left."""

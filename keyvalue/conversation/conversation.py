@@ -31,7 +31,7 @@ Redirection
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -41,14 +41,15 @@ from ...node.requests.request import UNSTAMPED, Request, RequestKind, Stamp
 from ..access.compiled import GETS, SETS
 from ..access.verifier import BUSY
 from ..clients.client_state import SKIP_NEXT, SKIPPING, ClientState, Replies
+from ..clients.joined import JoinedRequest
 from ..clients.port_state import Outlet, PortState
-from ..clients.request_errors import error_text
+from ..clients.request_errors import DeniedError, error_text
 from ..limits import AT_ONCE_BYTES
 from ..protocol import resp
 from ..protocol.parser import NOTHING, CommandParser
 from ..protocol.payload import IN_PARTS, PART, PayloadParser, part
-from .one_command import TOO_STALE, execute
-from .permission import permits
+from .one_command import execute
+from .permission import denied_now, permits
 from .routes import run_of, uniform_kind
 from .steps import Convert, Result, Then, answer_error
 from .unfinished_input import estimate_bytes
@@ -204,6 +205,38 @@ class Conversation:
         self._request = request = Request(kind, payload, flags, self._on_result)
         return request
 
+    def doubt(self) -> None:
+        """The rules have changed: check the present request again, unless it was sent already."""
+        request = self._request
+        if isinstance(request, JoinedRequest):
+            request.recheck = request.check_again
+        elif request is not None:
+            request.recheck = self.check_again
+
+    def check_again(self) -> Sequence[Request]:
+        """Return the present request if it may be sent now; see `Request.recheck`."""
+        request, users = self._request, self.port.access.users
+        if request is None:
+            return ()
+        if (error := denied_now(self, request)) is None:
+            return (request,)
+        if users.known:
+            # In a later turn: its client may send more then, and our caller counts what it has.
+            self.port.resume_later(
+                lambda: request.done(DeniedError(error.decode(errors="replace")))
+            )
+        else:
+            self.port.access.wait_for_users(lambda result: self._go_on(request, result))
+        return ()
+
+    def _go_on(self, request: Request, result: Result) -> None:
+        """Send a request that has waited for the users, if the client's user may."""
+        if not isinstance(result, bytes):
+            request.done(result)
+        elif not request.cancelled:
+            for each in self.check_again():
+                self.port.gateway.submit(each)
+
     def end(self) -> None:
         """The client is gone: withdraw its request if it was not sent yet, and drop the rest."""
         self.client.closing = True
@@ -312,10 +345,8 @@ class Conversation:
                 self._next = end
                 flags = client.flags | IN_PARTS if end - at > 1 else client.flags
                 if elsewhere:
-                    # READONLY on a follower: answered from its own state, without the leader
-                    if not self.port.access.may_read_stale(gateway, self.port.now):
-                        self.replies.append(TOO_STALE * (end - at))
-                        return False
+                    # READONLY on a follower: answered from its own state, without the leader. If
+                    # that may not know of a removed user, nobody's access is open.
                     self._take_replies(gateway.stale_query(payload, flags), payload, end - at)
                     return False
                 self._submit(kind, payload, flags, end - at)

@@ -121,6 +121,7 @@ def _stats(port: PortState, _status: NodeStatus) -> _Facts:
         "evicted_clients": counters.refused_clients,
         "protocol_errors": counters.protocol_errors,
         "redirections": counters.redirections,
+        "acl_members_without_change": port.access.missing_at,
     }
 
 

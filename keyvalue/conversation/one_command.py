@@ -4,8 +4,6 @@ It is checked in this order: known and well-formed, users known, allowed, queued
 it is answered here, or sent as a request of its own.
 """
 
-from typing import Final
-
 from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
 from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, Kind, fault, resolve
@@ -22,12 +20,7 @@ from .steps import Steps, answer_error
 from .transactions import execute_transaction, queue, watch
 from .user_change import change_users
 
-__all__ = ["TOO_STALE", "execute"]
-
-TOO_STALE: Final = resp.error(
-    "MASTERDOWN this member has not heard of its leader, so it may not know which users were "
-    "removed; ask another member"
-)
+__all__ = ["execute"]
 
 
 def execute(arguments: list[bytes], steps: Steps) -> None:
@@ -122,8 +115,6 @@ def _keyed(
         encoded, convert = client.watched.ask_along(spec, arguments, encoded)
     if client.cluster_aware and not gateway.topology.is_leader:
         if client.read_only and spec.kind is Kind.READ:
-            if not port.access.may_read_stale(gateway, port.now):
-                return steps.reply(TOO_STALE)
             reply = gateway.stale_query(encoded, client.flags)
             return steps.reply(convert(reply) if convert else reply)
         if (moved := redirection(port, client, spec, arguments)) is not None:

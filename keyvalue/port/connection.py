@@ -38,6 +38,7 @@ import struct
 import sys
 import termios
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from ...errors import OversizedRequestError
@@ -159,6 +160,10 @@ class Connection:
         """About how much memory `refuse` would free."""
         return self._conversation.unfinished_bytes[0]
 
+    def doubt(self) -> None:
+        """See `ClientConnection`."""
+        self._conversation.doubt()
+
     def refuse(self, error: OversizedRequestError) -> None:
         """Give up the unfinished input, reply with the error, and close in order."""
         self._conversation.refuse(error)
@@ -279,6 +284,10 @@ class Connection:
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
         """See `JoinedClient`."""
         return self._conversation.take_over(kind, payload, flags, count)
+
+    def check_again(self) -> Sequence[Request]:
+        """See `JoinedClient`."""
+        return self._conversation.check_again()
 
     def deliver(self) -> None:
         """Send the gathered replies; the conversation waits now, or is over."""

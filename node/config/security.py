@@ -10,6 +10,7 @@
     client_certificates = "none"     # "optional" or "required", on TLS ports of clients
     tls_minimum = "1.3"              # or "1.2"
     insecure_network = false         # true: plain ports at other addresses than loopback
+    stale_auth = false               # true: a member without a leader goes by the users it knows
 
 Without the table everybody is believed, and only loopback addresses are listened at.
 """
@@ -59,6 +60,9 @@ class Security:
         tls_minimum: oldest version of TLS that is spoken: "1.3" (the default) or "1.2".
         insecure_network: whether to listen without TLS or a key at other addresses than loopback
             (default false). Everybody who reaches such a port can do everything.
+        stale_auth: whether a member that can't reach the leader goes on to serve users by the rules
+            that it knows (default false). A removed user may then read there for as long as the
+            member is cut off.
 
     Raises:
         ConfigurationError: some of the three files of TLS are missing, or both ways are set.
@@ -73,6 +77,7 @@ class Security:
     )
     tls_minimum: Minimum = attrs.field(default="1.3", validator=_one_of(*get_args(Minimum)))
     insecure_network: bool = attrs.field(default=False, validator=_FLAG)
+    stale_auth: bool = attrs.field(default=False, validator=_FLAG)
 
     def __attrs_post_init__(self) -> None:
         files = {name: cast("str", getattr(self, name)) for name in ("certificate", "key", "ca")}
