@@ -53,7 +53,8 @@ class LinkLimits:
             a dead one. Larger: a silent stranger keeps its connection for longer.
         pending_hellos: most connections whose hello is waited for. One more closes the oldest
             connection of the host that has most of them.
-        streams: most open streams per member; clients and tools share one such number.
+        streams: most open streams per member, and per certificate of clients and tools; those
+            without certificates share one such number.
     """
 
     queue_bytes: int = 64 << 20

@@ -49,6 +49,13 @@ def describe(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def printable(text: str) -> str:
+    """Return what a stranger has sent as it may stand in a log."""
+    # A line break would let the stranger write lines of its own, and an escape sequence could
+    # change what a terminal shows.
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
 class FrameStream:
     """A connection after its hello, message by message.
 
@@ -326,6 +333,7 @@ async def _introduce(
         reply, rest = await next_message(connection, decoder, rest)
         challenged = True
     if isinstance(reply, HelloReply):
+        reply = attrs.evolve(reply, reason=printable(reply.reason))
         # First: even a refusal counts only if it comes from a member. One of them would have us
         # believe that we were removed.
         with _naming(address, f", and refused us: {reply.reason}" if reply.reason else ""):
