@@ -108,6 +108,7 @@ for _verb, _name in (
     ("cli.status:is_leader", "is-leader"),
     ("cli.control:transfer", "transfer"),
     ("cli.backup:backup", "backup"),
+    ("cli.archive:archive", "archive"),
     ("cli.restore:restore", "restore"),
     ("demo.story:demo", "demo"),
     ("cli.simulate:simulate_seeds", "simulate"),
