@@ -76,9 +76,9 @@ class TlsNetwork:
         task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
     ) -> Never:
         """See `Network`."""
-        await self._inner.serve(address, partial(self._take, handler), task_status=task_status)
+        await self._inner.serve(address, partial(self.take, handler), task_status=task_status)
 
-    async def _take(self, handler: ConnectionHandler, inner: Connection) -> None:
+    async def take(self, handler: ConnectionHandler, inner: Connection) -> None:
         """Shake hands with a connection that was opened to us, and pass it on."""
         material = self.material
         connection = TlsConnection(inner, material.server, server=True)
