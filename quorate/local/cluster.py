@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -73,7 +73,7 @@ def lay_out(
     cluster: str = "local",
     profile: Profile | None = None,
     hosts: Sequence[str] = (HOST,) * MAX_MEMBERS,
-    security: Security | None = None,
+    security: Security | Callable[[int], Security] | None = None,
 ) -> list[NodeConfig]:
     """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
 
@@ -85,7 +85,7 @@ def lay_out(
         cluster: name of the cluster.
         profile: how patient the members are; if left out, what existing files say, or "lan".
         hosts: of member 0, 1 and so on.
-        security: of new files.
+        security: of new files, or what returns that of a member.
 
     Raises:
         UsageError: a number is out of range.
@@ -102,7 +102,16 @@ def lay_out(
     )
     patience, secured = profile or "lan", security or Security()
     configs = [
-        _one(NodeConfig(cluster, i, folder, everyone, patience, security=secured))
+        _one(
+            NodeConfig(
+                cluster,
+                i,
+                folder,
+                everyone,
+                patience,
+                security=secured if isinstance(secured, Security) else secured(i),
+            )
+        )
         for i, folder in enumerate(directory / f"member-{i}" for i in range(members))
     ]
     for config in configs:

@@ -9,16 +9,19 @@ It has no cryptography of its own: that is OpenSSL's, through Python's `ssl`. It
 names, keeps no sessions, and does not know the port of clients.
 
 Read `connection` first, then `network`. `files` loads certificates and keys, and checks them.
+`switching` has both kinds of connections at one port, while a cluster goes from plain to TLS.
 """
 
 from .connection import TlsConnection
 from .files import Material, Minimum, Stamp, TlsFiles, load_material
 from .network import TlsNetwork
+from .switching import SwitchingNetwork
 
 __all__ = [
     "Material",
     "Minimum",
     "Stamp",
+    "SwitchingNetwork",
     "TlsConnection",
     "TlsFiles",
     "TlsNetwork",
