@@ -515,16 +515,16 @@ class Member:
     # each call twice, when it begins and when it resumes.
 
     def command(
-        self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED
+        self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED, principal: int = 0
     ) -> Coroutine[Any, Any, bytes]:
-        """Record, replicate and apply a command, with its stamp; return the reply.
+        """Record, replicate and apply a command, with its stamp and principal; return the reply.
 
         Raises:
             NoLeaderError: it was not sent, and has no effect.
             UnknownOutcomeError: it was sent, and may or may not take effect. A call that is
                 cancelled has an unknown outcome too, unless it was still parked.
         """
-        return self._ask(COMMAND, payload, flags, stamp)
+        return self._ask(COMMAND, payload, flags, stamp, principal)
 
     def query(self, payload: bytes, flags: int = 0) -> Coroutine[Any, Any, bytes]:
         """Answer a query linearizably: it sees every write acknowledged before it was called.

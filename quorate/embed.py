@@ -33,14 +33,17 @@ from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
 from .node.one_error import one_error
 from .node.state_machine.witness import WitnessService
+from .node.requests.request import UNSTAMPED
 from .node.store_opening import check_arguments
 
+from .storage.log.batch import MAX_PRINCIPAL
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
     from .transport import PeerSecurity
+    from .node.requests.request import Stamp
 
 
 _MAX_FLAGS: Final = 255
@@ -49,7 +52,9 @@ _MAX_FLAGS: Final = 255
 class _Member(Protocol):
     """What a node asks of its member."""
 
-    def command(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
+    def command(
+        self, payload: bytes, flags: int, stamp: Stamp, principal: int
+    ) -> Awaitable[bytes]: ...
     def query(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
     async def control(self, words: str) -> str: ...
     def status(self) -> NodeStatus: ...
@@ -117,7 +122,7 @@ class Node:
         """
         return open_session(self.kv.endpoint, timeout_s=timeout_s, patience_s=patience_s)
 
-    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+    async def command(self, payload: bytes, flags: int = 0, *, principal: int = 0) -> bytes:
         """Record a command, replicate it, apply it, and return the reply of the state machine.
 
         Any member may be asked; one that follows sends the command to the leader.
@@ -126,8 +131,12 @@ class Node:
             payload: what the state machine gets.
             flags: one byte that it gets, too.
 
+            principal: a number, for whom the command is; the program says what it means. It is
+                recorded with the command (`quorate log dump` shows it), and the state machine gets
+                it. Up to 2^32 - 1; 0 for nobody in particular.
         Raises:
-            TypeError: the payload is not bytes, or the flags are not one byte.
+            TypeError: the payload is not bytes, the flags are not one byte, or the principal is no
+                such number.
             NoLeaderError: the command was not sent, and never takes effect.
             UnknownOutcomeError: it was sent, and may or may not take effect. A call that is
                 cancelled has an unknown outcome, too.
@@ -135,7 +144,8 @@ class Node:
             OversizedRequestError: the payload is larger than the limit.
         """
         _check_flags(flags)
-        return await self._member.command(payload, flags)
+        _check_principal(principal)
+        return await self._member.command(payload, flags, UNSTAMPED, principal)
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
         """Answer a query linearizably: it sees every write acknowledged before the call.
@@ -278,6 +288,11 @@ def _check_flags(flags: object) -> None:
 
 
 def _wall_clock_ms() -> int:
+def _check_principal(principal: object) -> None:
+    if not (isinstance(principal, int) and 0 <= principal <= MAX_PRINCIPAL):
+        raise TypeError(f"principal = {principal!r:.60}: expected an integer, 0 to {MAX_PRINCIPAL}")
+
+
     return time.time_ns() // 1_000_000
 
 

@@ -1,7 +1,7 @@
 """The ACL commands of the state machine: SETUSER and DELUSER of the log, and those that read.
 
-QUORATE.USERS is what ACL LIST is, with the version in front: a member that asks the leader compares
-it with its own.
+QUORATE.USERS is what ACL LIST is, with the version in front, and the users' numbers behind. A
+member that asks the leader compares the version with its own.
 
 ACL SETUSER arrives here with hashes in place of secrets (:mod:`..port.acl_command`). Each member
 applies it to the same users, with the same outcome.
@@ -44,7 +44,10 @@ def handlers(users: Users) -> dict[str, Handler]:
                 return _read(users, arguments, store)
 
     def versioned(store: KeyStore, _arguments: list[bytes]) -> bytes:
-        return resp.array([resp.integer(users.version), _list(users, [], store)])
+        numbers = [resp.integer(user.number) for name in users if (user := users.get(name))]
+        return resp.array(
+            [resp.integer(users.version), _list(users, [], store), resp.array(numbers)]
+        )
 
     return {"acl": handle, "quorate.users": versioned}
 

@@ -119,6 +119,7 @@ class User:
 NOBODY: Final = User()
 """A user that was just created: it can't log in, and may do nothing."""
 
+        number: of the name, for the entries of the log (:mod:`.principals`); no word shows it.
 DEFAULT: Final = User(
     enabled=True, nopass=True, keys=(ALL_KEYS,), channels=(b"*",), commands=(b"+@all",)
 )
@@ -127,6 +128,7 @@ DEFAULT: Final = User(
 
 def words(user: User) -> list[bytes]:
     """Return the words that make this user of a new one, in the order of ACL LIST."""
+    number: int = 0
     found = [b"on" if user.enabled else b"off"]
     found += [b"nopass"] * user.nopass
     found += user.hashes
@@ -222,7 +224,7 @@ _CHANGES: Final[dict[bytes, Callable[[User], User]]] = {
     b"+@all": _allow_all_commands,
     b"nocommands": _allow_no_commands,
     b"-@all": _allow_no_commands,
-    b"reset": lambda _user: NOBODY,
+    b"reset": lambda user: attrs.evolve(NOBODY, number=user.number),
     b"clearselectors": _same,
     # There is no DUMP and no RESTORE whose payload could be looked at.
     b"sanitize-payload": _same,

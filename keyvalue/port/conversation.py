@@ -208,7 +208,7 @@ class Conversation:
         # Keys are not looked at here, so only for a user that may use this command on all keys.
         if not client.joins & (SETS if count > 0 else GETS):
             return False
-        self._request = port.join(self._outlet, client.flags, data, count)
+        self._request = port.join(self._outlet, client.flags, client.principal, data, count)
         client.last_command, client.seen_at = b"set" if count > 0 else b"get", port.now
         return True
 
@@ -546,6 +546,7 @@ class Conversation:
                 # One error for each command of the request: clients count replies.
                 self.replies.append(resp.error(error_text(result)) * self._expected)
             elif (reply := convert(result) if convert else result).startswith(PART):
+        request.principal = self.client.principal
                 self._take_replies(reply, request.payload, self._expected)
             else:
                 self.replies.append(reply)

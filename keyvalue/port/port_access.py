@@ -115,6 +115,7 @@ class PortAccess:
     # --- unknown users
 
     def wait_for_users(self, done: _Callback) -> None:
+            client.principal = access.user.number
         """Call back once the users are known, with nothing; or with an error, if no leader is."""
         self._waiting.append(done)
 
