@@ -28,22 +28,23 @@ from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits
 from .keyvalue.port.port_access import PortAccess
+from .keyvalue.port.port_audit import PortAudit
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
 from .node.one_error import one_error
-from .node.state_machine.witness import WitnessService
 from .node.requests.request import UNSTAMPED
+from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
-
 from .storage.log.batch import MAX_PRINCIPAL
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
-    from .transport import PeerSecurity
     from .node.requests.request import Stamp
+    from .transport import PeerSecurity
 
 
 _MAX_FLAGS: Final = 255
@@ -130,10 +131,10 @@ class Node:
         Args:
             payload: what the state machine gets.
             flags: one byte that it gets, too.
-
             principal: a number, for whom the command is; the program says what it means. It is
                 recorded with the command (`quorate log dump` shows it), and the state machine gets
                 it. Up to 2^32 - 1; 0 for nobody in particular.
+
         Raises:
             TypeError: the payload is not bytes, the flags are not one byte, or the principal is no
                 such number.
@@ -287,12 +288,12 @@ def _check_flags(flags: object) -> None:
         raise TypeError(f"flags = {flags!r:.60}: expected one byte, 0 to {_MAX_FLAGS}")
 
 
-def _wall_clock_ms() -> int:
 def _check_principal(principal: object) -> None:
     if not (isinstance(principal, int) and 0 <= principal <= MAX_PRINCIPAL):
         raise TypeError(f"principal = {principal!r:.60}: expected an integer, 0 to {MAX_PRINCIPAL}")
 
 
+def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -369,6 +370,7 @@ def _client_port(
         Directory(users, settled=False),  # the state may be old, so the leader is asked
         spread_s=2 * timeout_s,
         stale_after_s=timeout_s,
+        audit=PortAudit(member.access.audit),
     )
     return ClientPort(
         member,

@@ -10,12 +10,34 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Protocol
 
 import trio
 
 from .limits import REMEMBERED_REASONS
 
 log = logging.getLogger("quorate.transport")
+
+
+class Audit(Protocol):
+    """Takes note of what matters for security; see `quorate.node.audit`."""
+
+    def note(self, event: str, /, *, of: str = "", **facts: object) -> None:
+        """Note an event; returns at once, and never raises.
+
+        Args:
+            event: its name.
+            of: the address, without a port, that may cause such events without being let in.
+            facts: about it; nothing secret.
+        """
+        ...
+
+
+class NoAudit:
+    """Notes nothing."""
+
+    def note(self, event: str, /, *, of: str = "", **facts: object) -> None:
+        """Do nothing."""
 
 
 class OnceLog:

@@ -489,9 +489,8 @@ class Conversation:
         """
         if spec.name == "watch":
             self._watch(spec, arguments)
-        elif spec.name == "quorate.control":  # its result is plain text
-            words, self._convert = control_words(arguments, self.client), resp.simple
-            self._submit(RequestKind.CONTROL, words, 0, 1)
+        elif spec.name == "quorate.control":
+            self._control(control_words(arguments, self.client))
         else:
             once = parse_once_untrusted(arguments, self.client.transaction)
             # The user needs both: QUORATE.ONCE, and the command that it carries.
@@ -501,6 +500,23 @@ class Conversation:
                 self._exec(once.stamp)
             else:
                 self._keyed(once.spec, once.arguments, once.stamp)
+
+    def _control(self, words: bytes) -> None:
+        """Send an operator's request."""
+        # Shown again and again by those who wait for a change: it is no change itself.
+        looks = words == b"member list"
+        done = None if looks else self._port.access.audit.operator(self.client, words)
+
+        def answer(result: Result) -> None:
+            text = error_text(result) if not isinstance(result, bytes) else ""
+            if done is not None:
+                done(text or "ok")
+            # What was done is plain text.
+            self.replies.append(
+                resp.simple(result) if isinstance(result, bytes) else resp.error(text)
+            )
+
+        self.send(RequestKind.CONTROL, words, answer)
 
     def _keyed(self, spec: CommandSpec, arguments: list[bytes], stamp: Stamp = UNSTAMPED) -> None:
         """Execute one read or write, or redirect the client to the leader."""
@@ -530,6 +546,7 @@ class Conversation:
         self._expected = count
         self._request = request = Request(kind, payload, flags, self._on_result)
         request.session, request.sequence = stamp
+        request.principal = self.client.principal
         self._port.submit(request)
 
     def _on_result(self, result: bytes | RequestError) -> None:
@@ -546,7 +563,6 @@ class Conversation:
                 # One error for each command of the request: clients count replies.
                 self.replies.append(resp.error(error_text(result)) * self._expected)
             elif (reply := convert(result) if convert else result).startswith(PART):
-        request.principal = self.client.principal
                 self._take_replies(reply, request.payload, self._expected)
             else:
                 self.replies.append(reply)

@@ -25,6 +25,7 @@ from ..access.rules import DEFAULT
 from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES
 from ..access.verifier import Verifier
 from .client_state import ClientState
+from .port_audit import PortAudit
 
 __all__ = ["PortAccess"]
 
@@ -53,6 +54,7 @@ class PortAccess:
         spread_s: how long a change of users waits at most until all members have it.
         stale_after_s: a member without a leader for this long serves no stale reads, once there
             are users; None for no such limit.
+        audit: takes note of logins, denials and changes.
     """
 
     users: Directory = attrs.field(factory=Directory)
@@ -60,6 +62,7 @@ class PortAccess:
     random_bytes: Callable[[int], bytes] = os.urandom
     spread_s: float = 2.0
     stale_after_s: float | None = 1.0
+    audit: PortAudit = attrs.field(factory=PortAudit)
     denials: Denials = attrs.field(factory=Denials)
     logins: Logins = attrs.field(init=False)
     _waiting: list[_Callback] = attrs.field(init=False, factory=list[_Callback])
@@ -80,11 +83,14 @@ class PortAccess:
         client.proof = CERTIFICATE if client.certified else NO_PASSWORD
         client.login = client.certified or DEFAULT_NAME
         self._give(client)
+        if client.certified and client.access.logged_in:
+            self.audit.login(client, "certificate")
 
     def log_in(self, client: ClientState, name: bytes, proof: bytes) -> None:
         """Let a user in; `Logins` has found the proof right."""
         client.login, client.proof = name, proof
         self._give(client)
+        self.audit.login(client, "no password" if proof == NO_PASSWORD else "password")
 
     def revise(self, connections: Sequence[C]) -> list[C]:
         """Apply a change of users to sessions; return those to close."""
@@ -109,13 +115,13 @@ class PortAccess:
         access = self.users.access(client.login)
         if access is not None and self.logins.holds(client.login, client.proof):
             client.give(access)
+            client.principal = access.user.number
         else:
             client.give(BEFORE_LOGIN)
 
     # --- unknown users
 
     def wait_for_users(self, done: _Callback) -> None:
-            client.principal = access.user.number
         """Call back once the users are known, with nothing; or with an error, if no leader is."""
         self._waiting.append(done)
 
@@ -141,7 +147,8 @@ class PortAccess:
         """
         if not client.access.logged_in:
             return b"NOAUTH Authentication required."
-        self._note(client, denial, client.user, line=line, now_ms=now_ms)
+        if self._note(client, denial, client.user, line=line, now_ms=now_ms):
+            self.audit.denied(client, denial)
         return denial.text
 
     def deny_login(
@@ -149,6 +156,7 @@ class PortAccess:
     ) -> None:
         """Note a failed login as a user; see `deny`."""
         self._note(client, Denial(Reason.AUTH, b"AUTH"), name, line=line, now_ms=now_ms)
+        self.audit.login_failed(client, name, known=self.users.get(name) is not None)
         user, peer = name[:MAX_NAME_BYTES], client.peer
         _log.warning("login_failed client=%d address=%s user=%r", client.client_id, peer, user)
 
@@ -160,8 +168,9 @@ class PortAccess:
         *,
         line: Callable[[], bytes],
         now_ms: int,
-    ) -> None:
-        self.denials.add(
+    ) -> bool:
+        """Note a denial for ACL LOG; return whether it is a new one."""
+        return self.denials.add(
             denial,
             user,
             in_transaction=client.transaction is not None,

@@ -54,7 +54,7 @@ def change_users(
     arguments: Sequence[bytes], client: ClientState, port: PortState, steps: Steps
 ) -> None:
     """Execute ACL SETUSER or DELUSER."""
-    change = _Change(client, port, steps)
+    change = _Change(client, port, steps, port.access.audit.users_change(client, arguments))
     client.changes_users = True
     try:
         work = hashing(arguments, port)
@@ -68,7 +68,10 @@ def change_users(
 
 
 class _Change:
-    def __init__(self, client: ClientState, port: PortState, steps: Steps) -> None:
+    def __init__(
+        self, client: ClientState, port: PortState, steps: Steps, done: Callable[[str], None]
+    ) -> None:
+        self._done = done
         self._client = client
         self._port = port
         self._steps = steps
@@ -115,6 +118,8 @@ class _Change:
         if self._client.removed:  # it has deleted its own user
             self._client.closing = True
         text = result if isinstance(result, bytes) else resp.error(error_text(result))
+        # The first word of an error, as the rest may repeat what was sent.
+        self._done("ok" if not text.startswith(b"-") else text[1:].split()[0].decode())
         self._steps.reply(text)
 
 

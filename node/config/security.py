@@ -10,6 +10,7 @@
     client_certificates = "none"     # "optional" or "required", on TLS ports of clients
     tls_minimum = "1.3"              # or "1.2"
     insecure_network = false         # true: plain ports at other addresses than loopback
+    audit_log = "auto"               # or "off", or the path of a file
 
 Without the table everybody is believed, and only loopback addresses are listened at.
 """
@@ -27,7 +28,12 @@ __all__ = ["ClientCertificates", "Security", "load_security"]
 
 ClientCertificates = Literal["none", "optional", "required"]
 
+AUTO: Final = "auto"
+OFF: Final = "off"
 _FILE: Final = Expects(lambda value: isinstance(value, str), "the path of a file")
+_AUDIT: Final = Expects(
+    lambda value: isinstance(value, str) and bool(value), '"auto", "off" or the path of a file'
+)
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
 
 
@@ -59,6 +65,9 @@ class Security:
         tls_minimum: oldest version of TLS that is spoken: "1.3" (the default) or "1.2".
         insecure_network: whether to listen without TLS or a key at other addresses than loopback
             (default false). Everybody who reaches such a port can do everything.
+        audit_log: file of logins, refusals and what operators did: "auto" (the default) is
+            ``audit.jsonl`` in the member's directory if there are certificates or a cluster key;
+            "off" is none.
 
     Raises:
         ConfigurationError: some of the three files of TLS are missing, or both ways are set.
@@ -73,6 +82,7 @@ class Security:
     )
     tls_minimum: Minimum = attrs.field(default="1.3", validator=_one_of(*get_args(Minimum)))
     insecure_network: bool = attrs.field(default=False, validator=_FLAG)
+    audit_log: str = attrs.field(default=AUTO, validator=_AUDIT)
 
     def __attrs_post_init__(self) -> None:
         files = {name: cast("str", getattr(self, name)) for name in ("certificate", "key", "ca")}
@@ -96,6 +106,13 @@ class Security:
         files = (Path(self.certificate), Path(self.key), Path(self.ca))
         return TlsFiles(*files, self.tls_minimum)
 
+    def audit_path(self, directory: Path) -> Path | None:
+        """Return the file of the audit log of a member with this directory; None for none."""
+        if self.audit_log == AUTO:
+            secured = self.certificate or self.cluster_key_file
+            return directory / "audit.jsonl" if secured else None
+        return None if self.audit_log == OFF else Path(self.audit_log)
+
     def within(self, folder: Path) -> "Security":
         """Return the same with paths relative to a folder."""
 
@@ -108,6 +125,7 @@ class Security:
             key=at(self.key),
             ca=at(self.ca),
             cluster_key_file=at(self.cluster_key_file),
+            audit_log=self.audit_log if self.audit_log in {AUTO, OFF} else at(self.audit_log),
         )
 
 
