@@ -25,6 +25,7 @@ from .errors import ConfigurationError
 from .keyvalue.access.directory import Directory
 from .keyvalue.access.judges import ClientSecurity
 from .keyvalue.clients.port_access import PortAccess
+from .keyvalue.clients.port_audit import PortAudit
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
@@ -33,14 +34,17 @@ from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
 from .node.one_error import one_error
+from .node.requests.request import UNSTAMPED
 from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
+from .storage.log.batch import MAX_PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
+    from .node.requests.request import Stamp
     from .transport import PeerSecurity
 
 
@@ -50,7 +54,9 @@ _MAX_FLAGS: Final = 255
 class _Member(Protocol):
     """What a node asks of its member."""
 
-    def command(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
+    def command(
+        self, payload: bytes, flags: int, stamp: Stamp, principal: int
+    ) -> Awaitable[bytes]: ...
     def query(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
     async def control(self, words: str) -> str: ...
     def status(self) -> NodeStatus: ...
@@ -118,7 +124,7 @@ class Node:
         """
         return open_session(self.kv.endpoint, timeout_s=timeout_s, patience_s=patience_s)
 
-    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+    async def command(self, payload: bytes, flags: int = 0, *, principal: int = 0) -> bytes:
         """Record a command, replicate it, apply it, and return the reply of the state machine.
 
         Any member may be asked; one that follows sends the command to the leader.
@@ -126,9 +132,13 @@ class Node:
         Args:
             payload: what the state machine gets.
             flags: one byte that it gets, too.
+            principal: a number, for whom the command is; the program says what it means. It is
+                recorded with the command (`quorate log dump` shows it), and the state machine gets
+                it. Up to 2^32 - 1; 0 for nobody in particular.
 
         Raises:
-            TypeError: the payload is not bytes, or the flags are not one byte.
+            TypeError: the payload is not bytes, the flags are not one byte, or the principal is no
+                such number.
             NoLeaderError: the command was not sent, and never takes effect.
             UnknownOutcomeError: it was sent, and may or may not take effect. A call that is
                 cancelled has an unknown outcome, too.
@@ -136,7 +146,8 @@ class Node:
             OversizedRequestError: the payload is larger than the limit.
         """
         _check_flags(flags)
-        return await self._member.command(payload, flags)
+        _check_principal(principal)
+        return await self._member.command(payload, flags, UNSTAMPED, principal)
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
         """Answer a query linearizably: it sees every write acknowledged before the call.
@@ -278,6 +289,11 @@ def _check_flags(flags: object) -> None:
         raise TypeError(f"flags = {flags!r:.60}: expected one byte, 0 to {_MAX_FLAGS}")
 
 
+def _check_principal(principal: object) -> None:
+    if not (isinstance(principal, int) and 0 <= principal <= MAX_PRINCIPAL):
+        raise TypeError(f"principal = {principal!r:.60}: expected an integer, 0 to {MAX_PRINCIPAL}")
+
+
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -366,6 +382,7 @@ def _client_port(
         spread_s=2 * timeout_s,
         authenticator=clients.authenticator,
         stale_after_s=None if config.security.stale_auth else timeout_s,
+        audit=PortAudit(member.access.audit),
     )
     return ClientPort(
         member,

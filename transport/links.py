@@ -140,6 +140,7 @@ class Links:
             handler=handler,
             limits=self._limits,
             authenticator=self._security.authenticator,
+            audit=self._security.audit,
             history=history,
             service=service,
         )

@@ -27,6 +27,7 @@ from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES
 from ..access.verifier import Verifier
 from .client_state import ClientState
 from .penalties import Penalties
+from .port_audit import PortAudit
 
 __all__ = ["PortAccess"]
 
@@ -57,6 +58,7 @@ class PortAccess:
         stale_after_s: users that the leader has not confirmed for this long count as unknown, once
             there are users; None for no such limit. A command may be executed by rules that
             were changed so long ago, and no longer.
+        audit: takes note of logins, denials and changes.
 
     Attributes:
         confirmed_at: when the leader was asked for the users last, of the questions that it has
@@ -71,6 +73,7 @@ class PortAccess:
     authenticator: ClientAuthenticator | None = attrs.field(default=None, kw_only=True)
     spread_s: float = 2.0
     stale_after_s: float | None = 1.0
+    audit: PortAudit = attrs.field(factory=PortAudit)
     denials: Denials = attrs.field(factory=Denials)
     penalties: Penalties = attrs.field(factory=Penalties)
     logins: Logins = attrs.field(init=False)
@@ -93,11 +96,14 @@ class PortAccess:
         client.proof = CERTIFICATE if client.certified else NO_PASSWORD
         client.login = client.certified or DEFAULT_NAME
         self._give(client)
+        if client.certified and client.access.logged_in:
+            self.audit.login(client, "certificate")
 
     def log_in(self, client: ClientState, name: bytes, proof: bytes) -> None:
         """Let a user in; `Logins` has found the proof right."""
         client.login, client.proof = name, proof
         self._give(client)
+        self.audit.login(client, "no password" if proof == NO_PASSWORD else "password")
 
     def revise(self, connections: Sequence[C]) -> list[C]:
         """Apply a change of users to sessions; return those to close."""
@@ -122,6 +128,7 @@ class PortAccess:
         access = self.users.access(client.login)
         if access is not None and self.logins.holds(client.login, client.proof):
             client.give(access)
+            client.principal = access.user.number
         else:
             client.give(BEFORE_LOGIN)
 
@@ -163,7 +170,8 @@ class PortAccess:
         """
         if not client.access.logged_in:
             return b"NOAUTH Authentication required."
-        self._note(client, denial, client.user, line=line, now_ms=now_ms)
+        if self._note(client, denial, client.user, line=line, now_ms=now_ms):
+            self.audit.denied(client, denial)
         return denial.text
 
     def deny_login(
@@ -171,6 +179,7 @@ class PortAccess:
     ) -> None:
         """Note a failed login as a user; see `deny`."""
         self._note(client, Denial(Reason.AUTH, b"AUTH"), name, line=line, now_ms=now_ms)
+        self.audit.login_failed(client, name, known=self.users.get(name) is not None)
         user, peer = name[:MAX_NAME_BYTES], client.peer
         _log.warning("login_failed client=%d address=%s user=%r", client.client_id, peer, user)
 
@@ -182,8 +191,9 @@ class PortAccess:
         *,
         line: Callable[[], bytes],
         now_ms: int,
-    ) -> None:
-        self.denials.add(
+    ) -> bool:
+        """Note a denial for ACL LOG; return whether it is a new one."""
+        return self.denials.add(
             denial,
             user,
             in_transaction=client.transaction is not None,

@@ -146,7 +146,7 @@ class PortState:
     gathered: list[Request] | None = None
     """The requests of this turn, for the gateway; None between turns."""
     joining: dict[int, JoinedRequest] = attrs.field(factory=dict[int, JoinedRequest])
-    """The joined requests of this turn that have room, by flags and kind."""
+    """The joined requests of this turn that have room, by principal, flags and kind."""
     run_bytes: int = attrs.field(init=False)
     """The longest run of several commands that goes as one request."""
 
@@ -212,27 +212,34 @@ class PortState:
             # sent.
             self.gateway.submit_all([*still_wanted(gathered)])
 
-    def join(self, client: JoinedClient, flags: int, payload: bytes, count: int) -> JoinedRequest:
+    def join(
+        self, client: JoinedClient, flags: int, principal: int, payload: bytes, count: int
+    ) -> JoinedRequest:
         """Submit plain commands of a client together with those of other clients of this turn.
 
         Args:
             client: has sent them.
             flags: of its requests.
+            principal: number of its user.
             payload: the commands.
             count: number of SETs, or minus the number of GETs.
         """
         assert self.gathered is not None
-        # SETs and GETs go different ways, and flags decide the form of replies: one joined
-        # request for each combination. An integer as the key is cheaper than a tuple.
+        # SETs and GETs go different ways, flags decide the form of replies, and an entry of the log
+        # has one principal: one joined request for each combination. An integer as the key is
+        # cheaper than a tuple. Flags have 8 bits.
         key, kind = flags << 1, COMMAND
         if count < 0:
             key, kind, count = key + 1, QUERY, -count
+        elif principal:  # a read leaves no entry
+            key += principal << 9
         request = self.joining.get(key)
         if request is None or not request.add(client, payload, count):
             # Full. It stays among the gathered requests; clients that come later join the next one.
             if request is not None:
                 request.close()
             request = JoinedRequest(kind, flags, self.run_bytes, self.gateway, self.counters)
+            request.principal = principal
             self.joining[key] = request
             self.gathered.append(request)
             request.add(client, payload, count)

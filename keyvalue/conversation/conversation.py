@@ -186,7 +186,7 @@ class Conversation:
         # Keys are not looked at here, so only for a user that may use this command on all keys.
         if not client.joins & (SETS if count > 0 else GETS):
             return False
-        self._request = port.join(self._outlet, client.flags, data, count)
+        self._request = port.join(self._outlet, client.flags, client.principal, data, count)
         client.last_command, client.seen_at = b"set" if count > 0 else b"get", port.now
         return True
 
@@ -432,6 +432,7 @@ class Conversation:
         self._expected = count
         self._request = request = Request(kind, payload, flags, self._on_result)
         request.session, request.sequence = stamp
+        request.principal = self.client.principal
         self.port.submit(request)
 
     def _on_result(self, result: bytes | RequestError) -> None:
