@@ -164,11 +164,10 @@ class Authority:
         files = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         if renew and not files[0].exists():
             raise ConfigurationError(f"{files[0]}: there is nothing to renew: leave --renew out")
-        for path in files:
-            if path.exists() and not renew:
-                raise ConfigurationError(
-                    f"{path}: it exists: to replace it by a new one with a new key, add --renew"
-                )
+        if files[0].exists() and not renew:
+            raise ConfigurationError(
+                f"{files[0]}: it exists: to replace it by a new one with a new key, add --renew"
+            )
         now = datetime.now(UTC)
         if self.own.ends <= now:
             raise ConfigurationError(
@@ -180,8 +179,9 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         ends = min(now + timedelta(days=days), self.own.ends)
         made = _leaf(identity, hosts, key, self, ends).sign(self.key, hashes.SHA256())
-        # The key first: a certificate without a key would look complete.
-        _write(files[1], encode_key(key), renew=renew, mode=0o600)
+        # The key first: a certificate without a key would look complete. A key without a
+        # certificate is what a crash has left here, and nobody uses it.
+        _write(files[1], encode_key(key), renew=True, mode=0o600)
         _write(files[0], Certified.of(made).pem, renew=renew, mode=0o644)
         return Issued(*files, identity, made.not_valid_after_utc)
 
