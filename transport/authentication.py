@@ -19,9 +19,11 @@ The exchange with a key
     ChallengeResponse(MAC "dialler") ------>
                                     <-------  HelloReply
 
-Each MAC is HMAC-SHA256 over its role, both nonces, both members, and the purpose. The role keeps
-a listener's MAC from being played back to it; the nonces keep old ones from being used again. The
-listener's comes first, so a dialler never proves anything to an impostor.
+Each MAC is HMAC-SHA256 over its role, the whole hello with the dialler's nonce, the listener's
+nonce and id. The role keeps a listener's MAC from being played back to it; the nonces keep old ones
+from being used again. The hello says who dials, what for, and where it can be dialled: nothing of
+that can be changed on the way. The listener's comes first, so a dialler never proves anything to an
+impostor.
 
 The names are Aeron's (``Authenticator``, ``CredentialsSupplier``, ``AuthorisationService``). An
 embedding program may bring its own.
@@ -39,6 +41,7 @@ from ..errors import HandshakeError
 from .fields import NULL_VALUE
 from .identity import Identity, Purpose
 from .messages import BackupQuery, HeartbeatRequest, Hello, HelloReply, Message
+from .wire import encode
 
 NONCE_BYTES: Final = 32
 """Random bytes of each end. With fewer, one might come twice, and its MAC could be used again."""
@@ -48,7 +51,7 @@ MAC_BYTES: Final = 32
 SHORTEST_KEY_BYTES: Final = 32
 """Shortest cluster key. Anybody who hears one exchange can try keys against it at leisure."""
 
-_NUMBERS: Final = struct.Struct("<iiiBQQ")
+_MEMBER: Final = struct.Struct("<i")
 
 
 @attrs.frozen
@@ -342,15 +345,7 @@ class ClusterKey:
         """
         # A dialler that calls any member does not know the id yet, so neither end counts it.
         called = NULL_VALUE if hello.called_member_id == NULL_VALUE else listener
-        numbers = _NUMBERS.pack(
-            hello.member_id,
-            called,
-            hello.log_session_id,
-            hello.purpose,
-            hello.incarnation,
-            hello.instance,
-        )
-        parts = (role, hello.credentials, nonce, hello.cluster.encode(), numbers)
+        parts = (role, encode(hello), nonce, _MEMBER.pack(called))
         # With lengths: no two lists of parts have the same bytes.
         data = b"".join(struct.pack("<I", len(part)) + part for part in parts)
         return hmac.digest(key or self._keys[0], data, "sha256")

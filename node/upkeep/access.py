@@ -5,6 +5,9 @@ are looked at. New ones are loaded and checked first; if anything is wrong with 
 stay in use, and `status` says why. Afterwards the member dials its links again, one after the
 other, so that they use the new certificate.
 
+A CA that is taken out of the file is trusted no more. So connections from other members and readers
+that may rest on it are closed, too; those with a certificate of another CA dial again.
+
 A file is taken once it has stayed the same between two looks: certificate and key are two files,
 and one of them is written first.
 """
@@ -122,6 +125,7 @@ class CertificateWatch:
             is_old = trio.current_time() >= dialled_at + REDIAL_AFTER_SECONDS
             if self.look(asked=asked) or is_old:
                 await self._redial(links)
+                await self._close_doubtful()
                 dialled_at = trio.current_time()
 
     def look(self, *, asked: bool = False) -> bool:
@@ -160,6 +164,13 @@ class CertificateWatch:
             if links.connected(member):
                 links.disconnect(member)
                 await trio.sleep(REDIAL_PAUSE_SECONDS)
+
+    async def _close_doubtful(self) -> None:
+        """Close connections that may rest on a CA that is trusted no more, one after the other."""
+        for connection in self._network.doubtful():
+            log.info("closing the connection of %s, which may be of a former CA", connection.peer)
+            connection.close()
+            await trio.sleep(REDIAL_PAUSE_SECONDS)
 
 
 @attrs.frozen

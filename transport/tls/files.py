@@ -16,7 +16,7 @@ import attrs
 
 from ...errors import ConfigurationError, WireError
 from ..identity import Identity, Purpose, identity_untrusted
-from .connection import describe_tls
+from .connection import certificate_untrusted, describe_tls, uris_of
 
 Minimum: TypeAlias = Literal["1.2", "1.3"]
 
@@ -57,6 +57,7 @@ class Material:
         identity: who our certificate says that we are.
         expires_ms: when it expires, milliseconds since the epoch.
         stamp: of the files.
+        authorities: the CAs that are trusted, each as DER.
     """
 
     server: ssl.SSLContext
@@ -64,6 +65,7 @@ class Material:
     identity: Identity
     expires_ms: int
     stamp: Stamp
+    authorities: frozenset[bytes] = frozenset()
 
 
 def load_material(
@@ -82,14 +84,18 @@ def load_material(
     """
     # Before the files are read: if one changes in this moment, it is loaded again.
     stamp = files.stamp()
-    _check_readable(files)
-    _check_mode(files.key)
-    server = _context(ssl.PROTOCOL_TLS_SERVER, files)
-    client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
-    certificate = _shake_hands(server, client, files)
-    names = cast("tuple[tuple[str, str], ...]", certificate.get("subjectAltName", ()))
     try:
-        identity = identity_untrusted(text for kind, text in names if kind == "URI")
+        _check_readable(files)
+        _check_mode(files.key)
+        server = _context(ssl.PROTOCOL_TLS_SERVER, files)
+        client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+    except OSError as error:
+        # Somebody replaces them in this moment, and one was gone for an instant.
+        path = error.filename or files.certificate
+        raise ConfigurationError(f"{path}: {error.strerror}, while it was read") from None
+    certificate = _shake_hands(server, client, files)
+    try:
+        identity = identity_untrusted(uris_of(certificate))
     except WireError as error:
         raise _wrong("certificate", files.certificate, str(error)) from None
     fits = identity.purpose in purposes and name in {None, identity.name}
@@ -98,7 +104,8 @@ def load_material(
         what = f"it is for {identity}: expected one for {wanted}"
         raise _wrong("certificate", files.certificate, what)
     expires = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
-    return Material(server, client, identity, int(expires * 1000), stamp)
+    authorities = frozenset(server.get_ca_certs(binary_form=True))
+    return Material(server, client, identity, int(expires * 1000), stamp, authorities)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -189,7 +196,10 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, files: TlsFiles
                 files.certificate,
                 f"{describe_tls(error)}: expected a valid one, signed by a CA of {files.ca}",
             ) from None
-    return cast("dict[str, Any]", ends[1].getpeercert() or {})
+    try:
+        return certificate_untrusted(ends[1])
+    except WireError as error:
+        raise _wrong("certificate", files.certificate, str(error)) from None
 
 
 def _wrong(key: str, path: Path, what: str) -> ConfigurationError:
