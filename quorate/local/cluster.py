@@ -92,26 +92,15 @@ def lay_out(
         ConfigurationError: an existing file disagrees.
         OSError: the directory cannot be created.
     """
-    if not 1 <= members <= MAX_MEMBERS:
-        raise UsageError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
-    if not 1 <= client_port <= _LAST_PORT + 1 - members:
-        raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
+    _check_range(members, client_port)
     everyone = tuple(
         MemberConfig(i, hosts[i], member, client, redirect_port=redirect)
         for i, (client, member, redirect) in enumerate(ports_for(members, client_port))
     )
     patience, secured = profile or "lan", security or Security()
+    tables = [secured if isinstance(secured, Security) else secured(i) for i in range(members)]
     configs = [
-        _one(
-            NodeConfig(
-                cluster,
-                i,
-                folder,
-                everyone,
-                patience,
-                security=secured if isinstance(secured, Security) else secured(i),
-            )
-        )
+        _one(NodeConfig(cluster, i, folder, everyone, patience, security=tables[i]))
         for i, folder in enumerate(directory / f"member-{i}" for i in range(members))
     ]
     for config in configs:
@@ -121,6 +110,13 @@ def lay_out(
                 "change it there, or leave --profile out"
             )
     return configs
+
+
+def _check_range(members: int, client_port: int) -> None:
+    if not 1 <= members <= MAX_MEMBERS:
+        raise UsageError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
+    if not 1 <= client_port <= _LAST_PORT + 1 - members:
+        raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
 
 
 def local_configs(
