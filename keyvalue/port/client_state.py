@@ -68,6 +68,10 @@ class ClientState:
     """What has let it in: `NO_PASSWORD`, a hash of its user, or `CERTIFICATE`."""
     certified: bytes = b""
     """The user that its certificate names; empty without a certificate."""
+    tls: bool = False
+    """It came by TLS."""
+    remote: bool = False
+    """It must be a user: it is on another machine, and the port is open to these."""
     changes_users: bool = False
     """A change of users that it sent is under way."""
     removed: bool = False

@@ -44,6 +44,7 @@ from ...errors import OversizedRequestError
 from ...node.requests.request import Request, RequestKind
 from ..native.resp_reader import count_untrusted
 from ..protocol.parser import CommandParser
+from ..tls.socket import TlsSocket
 from .client_state import ClientState
 from .conversation import Conversation
 from .port_state import PortState
@@ -88,7 +89,7 @@ class Connection:
     """A client's connection, from the socket to the conversation.
 
     Args:
-        sock: non-blocking; the connection owns it.
+        sock: non-blocking, with TLS or without; the connection owns it.
         client: its state, as commands see it.
         parser: parses what the client sends.
         port: shared by all connections.
@@ -123,7 +124,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         client: ClientState,
         parser: CommandParser,
         port: PortState,

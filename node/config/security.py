@@ -9,23 +9,22 @@
     cluster_key_file = "cluster.key" # instead of these three: keeps strangers out, no more
     client_certificates = "none"     # "optional" or "required", on TLS ports of clients
     tls_minimum = "1.3"              # or "1.2"
+    require_users = false            # true: clients from elsewhere log in, always
     insecure_network = false         # true: plain ports at other addresses than loopback
 
 Without the table everybody is believed, and only loopback addresses are listened at.
 """
 
 from pathlib import Path
-from typing import Final, Literal, cast, get_args
+from typing import Final, cast, get_args
 
 import attrs
 
 from ...errors import ConfigurationError
-from ...transport.tls import Minimum, TlsFiles
+from ...transport.tls import ClientCertificates, Minimum, TlsFiles
 from .settings import Expects, read_tables, structure
 
 __all__ = ["ClientCertificates", "Security", "load_security"]
-
-ClientCertificates = Literal["none", "optional", "required"]
 
 _FILE: Final = Expects(lambda value: isinstance(value, str), "the path of a file")
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
@@ -55,9 +54,12 @@ class Security:
         cluster_key_file: file with 32 bytes or more that all members and readers share, instead of
             certificates. It keeps out strangers and accidents, but nobody that listens in.
         client_certificates: whether clients on a TLS port show a certificate: "none" (the default),
-            "optional" or "required".
+            "optional" or "required". Its URI, ``quorate://CLUSTER/client/USER``, names their user.
         tls_minimum: oldest version of TLS that is spoken: "1.3" (the default) or "1.2".
-        insecure_network: whether to listen without TLS or a key at other addresses than loopback
+        require_users: whether clients from other machines have to log in (default false). While
+            the user `default` is open, they are refused. With it, or with `client_certificates =
+            "required"`, clients may be listened for at other addresses than loopback.
+        insecure_network: whether to listen without all this at other addresses than loopback
             (default false). Everybody who reaches such a port can do everything.
 
     Raises:
@@ -73,6 +75,7 @@ class Security:
     )
     tls_minimum: Minimum = attrs.field(default="1.3", validator=_one_of(*get_args(Minimum)))
     insecure_network: bool = attrs.field(default=False, validator=_FLAG)
+    require_users: bool = attrs.field(default=False, validator=_FLAG)
 
     def __attrs_post_init__(self) -> None:
         files = {name: cast("str", getattr(self, name)) for name in ("certificate", "key", "ca")}

@@ -159,7 +159,8 @@ def _one(config: NodeConfig) -> NodeConfig:
         raise
     found = load_config(file)
     plain = [
-        attrs.evolve(member, priority=0, standby=False, redirect_port=0) for member in found.members
+        attrs.evolve(member, priority=0, standby=False, redirect_port=0, tls_port=0)
+        for member in found.members
     ]
     if plain != [attrs.evolve(member, redirect_port=0) for member in config.members]:
         ports = [member.client_port for member in found.members]
@@ -193,7 +194,8 @@ class MemberProcess:
     @property
     def address(self) -> MemberAddress:
         """The member's client port."""
-        return MemberAddress(self.member_id, self.config.own.host, self.config.own.client_port)
+        own = self.config.own
+        return MemberAddress(self.member_id, own.host, own.client_port, tls_port=own.tls_port)
 
     @property
     def pid(self) -> int | None:
@@ -287,8 +289,7 @@ def _check_ports(config: NodeConfig) -> None:
     Raises:
         OSError: a port is taken; the error names the member and the port.
     """
-    own = config.own
-    for port in filter(None, (own.client_port, own.member_port, own.redirect_port)):
+    for port in _ports_of(config.own):
         try:
             _bind(port)
         except OSError as error:
@@ -309,12 +310,13 @@ def _bind(port: int) -> None:
 
 def risky_ports(configs: Sequence[NodeConfig]) -> list[int]:
     """Return ports of the members that an outgoing connection may take while a member is down."""
-    ports = [
-        port
-        for config in configs
-        for port in (config.own.client_port, config.own.member_port, config.own.redirect_port)
-    ]
+    ports = [port for config in configs for port in _ports_of(config.own)]
     return [port for port in ports if port >= _FIRST_OUTGOING_PORT]
+
+
+def _ports_of(member: MemberConfig) -> list[int]:
+    ports = (member.client_port, member.member_port, member.redirect_port, member.tls_port)
+    return [port for port in ports if port]
 
 
 def free_client_port(members: int) -> int:

@@ -111,7 +111,7 @@ class TlsConnection:
             self._arrived.write(data)
         await self._send_all()
         try:
-            self.identity = identity_untrusted(_uris(self._tls))
+            self.identity = identity_untrusted(uris_of(self._tls))
         except WireError as error:
             raise HandshakeError(f"{self.peer}: {error}") from None
 
@@ -279,7 +279,7 @@ def describe_tls(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).lower().replace("_", " ")
 
 
-def _uris(tls: ssl.SSLObject) -> list[str]:
+def uris_of(tls: ssl.SSLObject) -> list[str]:
     """Return the URIs of the other end's certificate, which OpenSSL has verified."""
     certificate = cast("dict[str, Any]", tls.getpeercert() or {})
     names = cast("tuple[tuple[str, str], ...]", certificate.get("subjectAltName", ()))
