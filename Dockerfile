@@ -1,6 +1,7 @@
 # One member of a cluster:
 #   docker build --tag quorate .
-#   docker run --volume ./node.toml:/etc/quorate/node.toml:ro --volume data:/var/lib/quorate quorate
+#   docker run --volume ./etc:/etc/quorate:ro --volume data:/var/lib/quorate quorate
+# where etc/ has node.toml, and the member's certificate, its key and the CA (owned by user 7000).
 # compose.yaml runs three of them on one machine.
 
 FROM python:3.13-slim AS build

@@ -100,7 +100,7 @@ LOCK := uv pip compile --quiet --universal --generate-hashes --no-annotate --upg
   --python-version 3.11 --custom-compile-command 'make lock' pyproject.toml
 
 lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
-	@$(LOCK) --group build --output-file requirements.lock
+	@$(LOCK) --group build --extra certs --output-file requirements.lock
 	@$(LOCK) --extra pipeline --constraint requirements.lock --output-file requirements-pipeline.lock
 	@$(LOCK) --group dev --constraint requirements.lock --constraint requirements-pipeline.lock \
 	  --output-file requirements-dev.lock

@@ -33,7 +33,7 @@ ELSEWHERE: Final = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "security-policy.md",
     "bench/NOTEBOOK.md": "notebook.md",
 }
 """Pages by their place in the tree, and their place in the site."""

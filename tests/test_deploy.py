@@ -2,13 +2,18 @@
 
 import configparser
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import attrs
+import pytest
 
 from quorate.cli import app
 from quorate.local.cluster import STOP_SECONDS
-from quorate.node.config.config import load_config
+from quorate.node.config.config import Security, load_config
+from quorate.transport import Purpose
+from quorate.transport.tls import TlsFiles, load_material
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = (ROOT / "compose.yaml").read_text()
@@ -19,14 +24,43 @@ def test_the_members_of_the_compose_file_agree_with_each_other_and_with_it() -> 
     configs = [load_config(ROOT / f"deploy/compose/member-{one}.toml") for one in range(3)]
     assert [config.member_id for config in configs] == [0, 1, 2]
     first = configs[0]
-    assert all(attrs.evolve(config, member_id=0) == first for config in configs)
+    assert all(
+        attrs.evolve(config, member_id=0, security=first.security) == first for config in configs
+    )
+    for config in configs:
+        name = f"/certificates/member-{config.member_id}"
+        expected = Security(f"{name}.crt", f"{name}.key", "/certificates/ca.crt")
+        assert config.security == expected
+    assert COMPOSE.count("- certificates:/certificates:ro\n") == len(configs)
     services = re.findall(r"^  (member-\d):\n    <<: \*member\n", COMPOSE, re.MULTILINE)
     assert services == [member.host for member in first.members]
     published = re.findall(r'ports: \["127\.0\.0\.1:\d+:(\d+)"\]', COMPOSE)
     assert [int(port) for port in published] == [member.client_port for member in first.members]
     mounted = re.findall(r"- \./(\S+):/etc/quorate/node\.toml:ro\n", COMPOSE)
     assert mounted == [f"deploy/compose/{name}.toml" for name in services]
-    assert COMPOSE.count(f":{first.directory}\n") == len(services)
+    assert COMPOSE.count(f":{first.directory}\n") == len(services) + 1  # and the certificates
+
+
+def test_the_certificates_of_the_compose_file_fit_its_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "quorate"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m quorate "$@"\n')
+    program.chmod(0o755)
+    script = (ROOT / "deploy/compose/make-certificates.sh").read_text()
+    place = tmp_path / "certificates"
+    place.mkdir()
+    script = script.replace("/var/lib/quorate", str(place))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for _ in range(2):  # the second time it changes nothing
+        subprocess.run(["/bin/sh", "-c", script], check=True, stdout=subprocess.DEVNULL)
+    for member in range(3):
+        config = load_config(ROOT / f"deploy/compose/member-{member}.toml")
+        files = config.security.tls
+        assert files is not None
+        paths = [place / path.name for path in (files.certificate, files.key, files.ca)]
+        there = TlsFiles(paths[0], paths[1], paths[2])
+        load_material(there, cluster=config.cluster, purposes=(Purpose.MEMBER,), name=str(member))
 
 
 def test_the_image_has_the_ports_and_the_directory_of_the_compose_file() -> None:

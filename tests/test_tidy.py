@@ -154,6 +154,7 @@ def test_the_locks_hold_every_dependency_of_the_project() -> None:
     file = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, groups = file["project"], file["dependency-groups"]
     asked = {"requirements.lock": names_of(project["dependencies"]) | names_of(groups.pop("build"))}
+    asked["requirements.lock"] |= names_of(project["optional-dependencies"]["certs"])
     asked["requirements-pipeline.lock"] = names_of(project["optional-dependencies"]["pipeline"])
     asked |= {f"requirements-{group}.lock": names_of(groups[group]) for group in groups}
     assert set(asked) == {lock.name for lock in LOCKS}

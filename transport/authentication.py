@@ -19,9 +19,11 @@ The exchange with a key
     ChallengeResponse(MAC "dialler") ------>
                                     <-------  HelloReply
 
-Each MAC is HMAC-SHA256 over its role, both nonces, both members, and the purpose. The role keeps
-a listener's MAC from being played back to it; the nonces keep old ones from being used again. The
-listener's comes first, so a dialler never proves anything to an impostor.
+Each MAC is HMAC-SHA256 over its role, the whole hello with the dialler's nonce, the listener's
+nonce and id. The role keeps a listener's MAC from being played back to it; the nonces keep old ones
+from being used again. The hello says who dials, what for, and where it can be dialled: nothing of
+that can be changed on the way. The listener's comes first, so a dialler never proves anything to an
+impostor.
 
 The names are Aeron's (``Authenticator``, ``CredentialsSupplier``, ``AuthorisationService``). An
 embedding program may bring its own.
@@ -39,6 +41,7 @@ from ..errors import HandshakeError
 from .fields import NULL_VALUE
 from .identity import Identity, Purpose
 from .messages import BackupQuery, HeartbeatRequest, Hello, HelloReply, Message
+from .wire import encode
 
 NONCE_BYTES: Final = 32
 """Random bytes of each end. With fewer, one might come twice, and its MAC could be used again."""
@@ -48,7 +51,7 @@ MAC_BYTES: Final = 32
 SHORTEST_KEY_BYTES: Final = 32
 """Shortest cluster key. Anybody who hears one exchange can try keys against it at leisure."""
 
-_NUMBERS: Final = struct.Struct("<iiiBQQ")
+_MEMBER: Final = struct.Struct("<i")
 
 
 @attrs.frozen
@@ -183,13 +186,17 @@ class Certificates:
 
     Args:
         cluster: name of ours.
+        accept_plain: believe those that come without TLS, while the cluster is switched to it.
     """
 
     cluster: str
+    accept_plain: bool = False
 
     def connect(self, hello: Hello, identity: Identity | None) -> Accept | Reject:
         """See `Authenticator`."""
         if identity is None:
+            if self.accept_plain:
+                return Accept(_claimed(hello))
             return Reject("no certificate: expected TLS")
         if not identity.cluster == hello.cluster == self.cluster:
             return Reject(f"the certificate is for {identity}, expected cluster {self.cluster!r}")
@@ -210,6 +217,8 @@ class Certificates:
     def check_called(self, hello: Hello, identity: Identity | None) -> None:
         """See `CredentialsSupplier`."""
         if identity is None:
+            if self.accept_plain:
+                return
             raise HandshakeError("no certificate: expected TLS")
         called = hello.called_member_id
         if called != NULL_VALUE:
@@ -239,6 +248,8 @@ class Certificates:
         challenged: bool,  # noqa: ARG002
     ) -> None:
         """See `CredentialsSupplier`."""
+        if identity is None and self.accept_plain:
+            return
         # Any member may have been called. It is the one that its certificate names.
         if identity is None or reply.member_id != identity.member_id:
             raise HandshakeError(f"the certificate is for {identity}, not member {reply.member_id}")
@@ -247,16 +258,26 @@ class Certificates:
 class ClusterKey:
     """Both ends prove that they know the cluster's key.
 
+    While a key is replaced there are two. A listener proves that it has the first one; a dialler
+    answers with the key that the listener has used; and a listener accepts either. So the keys can
+    be in any order on any member, as long as each has those that the others put first.
+
     Args:
         key: at least `SHORTEST_KEY_BYTES`.
         member_id: of this member; -1 for a reader.
         random: returns that many random bytes, which nobody can guess.
+        other: a second key that is accepted; empty for none.
     """
 
     def __init__(
-        self, key: bytes, member_id: int, random: Callable[[int], bytes] = os.urandom
+        self,
+        key: bytes,
+        member_id: int,
+        random: Callable[[int], bytes] = os.urandom,
+        *,
+        other: bytes = b"",
     ) -> None:
-        self._key = key
+        self._keys = [each for each in (key, other) if each]
         self._member_id = member_id
         self._random = random
 
@@ -273,11 +294,13 @@ class ClusterKey:
     def respond(self, hello: Hello, challenge: bytes, credentials: bytes) -> Accept | Reject:
         """See `Authenticator`."""
         nonce = challenge[:NONCE_BYTES]
-        expected = self._mac(b"dialler", hello, self._member_id, nonce)
-        # In constant time: the time of a comparison would give away how much of a guess is right.
-        if not hmac.compare_digest(credentials, expected):
-            return Reject("another cluster key than ours")
-        return Accept(_claimed(hello))
+        for key in self._keys:
+            expected = self._mac(b"dialler", hello, self._member_id, nonce, key)
+            # In constant time: the time of a comparison would give away how much of a guess is
+            # right.
+            if hmac.compare_digest(credentials, expected):
+                return Accept(_claimed(hello))
+        return Reject("another cluster key than ours")
 
     def check_called(self, hello: Hello, identity: Identity | None) -> None:
         """See `CredentialsSupplier`. The proof comes with the challenge."""
@@ -289,10 +312,11 @@ class ClusterKey:
     def on_challenge(self, hello: Hello, challenge: bytes) -> bytes:
         """See `CredentialsSupplier`."""
         nonce, mac = challenge[:NONCE_BYTES], challenge[NONCE_BYTES:]
-        expected = self._mac(b"listener", hello, hello.called_member_id, nonce)
-        if len(nonce) != NONCE_BYTES or not hmac.compare_digest(mac, expected):
-            raise HandshakeError("it has another cluster key, or is another member")
-        return self._mac(b"dialler", hello, hello.called_member_id, nonce)
+        called = hello.called_member_id
+        for key in self._keys if len(nonce) == NONCE_BYTES else ():
+            if hmac.compare_digest(mac, self._mac(b"listener", hello, called, nonce, key)):
+                return self._mac(b"dialler", hello, called, nonce, key)
+        raise HandshakeError("it has another cluster key, or is another member")
 
     def check_reply(
         self,
@@ -307,7 +331,9 @@ class ClusterKey:
                 "it has not proved that it has the cluster key: set cluster_key_file on both ends"
             )
 
-    def _mac(self, role: bytes, hello: Hello, listener: int, nonce: bytes) -> bytes:
+    def _mac(
+        self, role: bytes, hello: Hello, listener: int, nonce: bytes, key: bytes = b""
+    ) -> bytes:
         """Return the MAC of one end.
 
         Args:
@@ -315,21 +341,14 @@ class ClusterKey:
             hello: of this connection, with the dialler's nonce.
             listener: id of the listener; -1 if the dialler calls any member.
             nonce: of the listener.
+            key: of the cluster; the one that is put first if left out.
         """
         # A dialler that calls any member does not know the id yet, so neither end counts it.
         called = NULL_VALUE if hello.called_member_id == NULL_VALUE else listener
-        numbers = _NUMBERS.pack(
-            hello.member_id,
-            called,
-            hello.log_session_id,
-            hello.purpose,
-            hello.incarnation,
-            hello.instance,
-        )
-        parts = (role, hello.credentials, nonce, hello.cluster.encode(), numbers)
+        parts = (role, encode(hello), nonce, _MEMBER.pack(called))
         # With lengths: no two lists of parts have the same bytes.
         data = b"".join(struct.pack("<I", len(part)) + part for part in parts)
-        return hmac.digest(self._key, data, "sha256")
+        return hmac.digest(key or self._keys[0], data, "sha256")
 
 
 @attrs.frozen

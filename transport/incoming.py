@@ -33,6 +33,7 @@ from .streams import (
     describe,
     first_message,
     next_message,
+    printable,
     second_hello,
     send_all,
 )
@@ -160,7 +161,7 @@ class Reception:
         self._service = service
         self._links: dict[int, Connection] = {}
         self._hellos: dict[int, Hello] = {}  # with which these links began
-        self._streams = Counter[int]()  # open streams by member
+        self._streams = Counter[tuple[int, str]]()  # open streams by member and principal
         self._log = OnceLog().warn
         self._strangers = Strangers(limits.pending_hellos, "without a hello", self._log)
 
@@ -204,14 +205,14 @@ class Reception:
         if hello.purpose is StreamPurpose.CONSENSUS:
             await self._serve_link(hello.member_id, connection, decoder, messages)
         else:
-            self._streams[hello.member_id] += 1
+            asker = _asker(greeting)
+            self._streams[asker] += 1
             try:
                 stream = FrameStream(connection, decoder, messages)
-                if isinstance(greeting.verdict, Accept):
-                    stream.principal = greeting.verdict.principal
+                stream.principal = asker[1]
                 await self._serve_stream(hello, stream)
             finally:
-                self._streams[hello.member_id] -= 1
+                self._streams[asker] -= 1
                 # Ids of members that come and go would pile up otherwise.
                 self._streams += Counter()  # drops those that are 0
 
@@ -250,7 +251,7 @@ class Reception:
     async def _answer(self, connection: Connection, greeting: Greeting) -> bool:
         """Accept or refuse; return whether the connection goes on."""
         hello = greeting.hello
-        status, reason = self._judge(hello, greeting.verdict)
+        status, reason = self._judge(greeting)
         accepted = status is HelloStatus.ACCEPTED
         if not accepted:
             self._log(f"refused {hello.purpose.name} from member {hello.member_id}: {reason}")
@@ -279,8 +280,9 @@ class Reception:
             self._handler.on_hello(member, hello)
             self._peers.nudge(member)
 
-    def _judge(self, hello: Hello, verdict: Accept | Reject) -> tuple[HelloStatus, str]:
+    def _judge(self, greeting: Greeting) -> tuple[HelloStatus, str]:
         """Return the status of a hello and, if refused, what was found and what expected."""
+        hello, verdict = greeting.hello, greeting.verdict
         # Version first: the other fields may mean something else in another version.
         if _is_other_version(hello):
             major, expected = hello.protocol_version >> 16, PROTOCOL_VERSION >> 16
@@ -296,7 +298,8 @@ class Reception:
             reason = f"history {hello.history:016x} of this cluster, expected {self._history:016x}"
             return HelloStatus.WRONG_CLUSTER, reason
         if hello.service and self._service and hello.service != self._service:
-            reason = f"a {hello.service}, expected a {self._service}, as this cluster is"
+            service = printable(hello.service)
+            reason = f"a {service}, expected a {self._service}, as this cluster is"
             return HelloStatus.WRONG_CLUSTER, reason
         # The peer's configuration has our address under another id. Its votes and positions would
         # count for the wrong member.
@@ -309,7 +312,7 @@ class Reception:
         # Each stream reads the log and fills buffers, so one caller must not open as many as it
         # likes.
         most = self._limits.streams
-        if hello.purpose is not StreamPurpose.CONSENSUS and self._streams[hello.member_id] >= most:
+        if hello.purpose is not StreamPurpose.CONSENSUS and self._streams[_asker(greeting)] >= most:
             return HelloStatus.BUSY, f"{most} streams are open already"
         return HelloStatus.ACCEPTED, ""
 
@@ -390,6 +393,14 @@ class Reception:
             ) as group:
                 name = hello.purpose.name
                 log.info("%s from %s ended: %r", name, stream.peer, group.exceptions)
+
+
+def _asker(greeting: Greeting) -> tuple[int, str]:
+    """Return those whose streams are counted together: a member, or the owner of a certificate."""
+    # One reader can't take the streams of another one, whose certificate has another name.
+    verdict = greeting.verdict
+    principal = verdict.principal if isinstance(verdict, Accept) else ""
+    return greeting.hello.member_id, principal
 
 
 def _is_other_version(hello: Hello) -> bool:

@@ -2,14 +2,15 @@
 
 Anybody can open connections and say nothing. So the number of connections that are waited for is
 bounded. One too many closes the oldest of the host that has most of them; a member gets through,
-since it says at once what it has to say. And each reason for a refusal is logged once: a peer dials
-again for ever, and one wrong setting would fill the log.
+since it says at once what it has to say. And each reason for a refusal is logged once in an hour: a
+peer dials again for ever, and one wrong setting would fill the log.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Final
 
 import trio
 
@@ -17,18 +18,30 @@ from .limits import REMEMBERED_REASONS
 
 log = logging.getLogger("quorate.transport")
 
+FORGET_SECONDS: Final = 3600.0
+"""After this time reasons are logged again. Shorter: strangers can fill the disk with log lines.
+Longer: they can hide an impostor for longer, by using up the room before."""
+
 
 class OnceLog:
-    """Logs reasons for refusing connections, each once."""
+    """Logs reasons for refusing connections, each once in an hour, and a bounded number of them."""
 
     def __init__(self) -> None:
         self._logged: dict[str, None] = {}
+        self._since = float("-inf")
 
     def warn(self, reason: str) -> None:
         """Log a reason, unless it was logged before, or too many were."""
-        if reason not in self._logged and len(self._logged) < REMEMBERED_REASONS:
-            self._logged[reason] = None
-            log.warning("%s", reason)
+        # Not once for ever: strangers could use up the room with nonsense, and after that an
+        # impostor would be refused in silence.
+        if trio.current_time() >= self._since + FORGET_SECONDS:
+            self._logged, self._since = {}, trio.current_time()
+        if reason in self._logged or len(self._logged) > REMEMBERED_REASONS:
+            return
+        self._logged[reason] = None
+        if len(self._logged) > REMEMBERED_REASONS:
+            reason = f"more than {REMEMBERED_REASONS} reasons: no more are logged in this hour"
+        log.warning("%s", reason)
 
 
 class Strangers:

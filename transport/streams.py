@@ -49,6 +49,13 @@ def describe(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def printable(text: str) -> str:
+    """Return what a stranger has sent as it may stand in a log."""
+    # A line break would let the stranger write lines of its own, and an escape sequence could
+    # change what a terminal shows.
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
 class FrameStream:
     """A connection after its hello, message by message.
 
@@ -279,14 +286,31 @@ async def dial(
     # Two timeouts: the hello has to wait for the peer's event loop, the dial only for its kernel.
     with trio.fail_after(limits.dial_seconds):
         connection = await network.connect(address)
+    introduced = await introduce(connection, address, hello, limits, security or PeerSecurity())
+    return connection, *introduced
+
+
+async def introduce(
+    connection: Connection,
+    address: Address,
+    hello: Hello,
+    limits: LinkLimits,
+    security: PeerSecurity,
+) -> tuple[FrameDecoder, list[Message]]:
+    """Say hello on a new connection, and wait for acceptance; it is closed if there is none.
+
+    Arguments and errors as `open_stream`.
+
+    Returns:
+        The connection's decoder, and messages that arrived with the answer.
+    """
     try:
         with trio.fail_after(limits.hello_seconds):
-            decoder, rest = await _introduce(connection, address, hello, security or PeerSecurity())
+            return await _introduce(connection, address, hello, security)
     except BaseException:
         # Also when cancelled by the timeout: nobody else has the connection yet.
         connection.close()
         raise
-    return connection, decoder, rest
 
 
 async def _introduce(
@@ -309,6 +333,7 @@ async def _introduce(
         reply, rest = await next_message(connection, decoder, rest)
         challenged = True
     if isinstance(reply, HelloReply):
+        reply = attrs.evolve(reply, reason=printable(reply.reason))
         # First: even a refusal counts only if it comes from a member. One of them would have us
         # believe that we were removed.
         with _naming(address, f", and refused us: {reply.reason}" if reply.reason else ""):

@@ -164,8 +164,11 @@ class FrameDecoder:
         self.pending = 0
 
     def limit(self, most: int) -> None:
-        """Refuse the next frame if it is larger than this many bytes."""
+        """Refuse the next frame if it is larger than this many bytes, also if it has begun."""
         self._largest = most
+        # Its header may have been seen under a larger limit. It is looked at again, with the next
+        # bytes: until the frame is whole, they would pile up unseen.
+        self._needed = HEADER_BYTES
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[m.Message]:
         """Take the next bytes of the stream; return the messages that they complete.

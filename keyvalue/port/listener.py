@@ -36,6 +36,7 @@ import select
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
@@ -47,16 +48,16 @@ import trio
 from ...node.config.config import Redirect
 from ...node.protocol.signal import Signal
 from ...node.requests.gateway import Gateway
+from ..clients.client_state import ClientState
+from ..clients.port_access import PortAccess
+from ..clients.port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
 from ..protocol import resp
 from ..protocol.parser import CommandParser, ParserLimits
 from ..tls.certified import certified_user
 from ..tls.handshakes import Arrival, Handshakes
 from ..tls.socket import TlsSocket
-from .client_state import ClientState
 from .connection import WAIT_READABLE, Connection
 from .leader_users import follow_users
-from .port_access import PortAccess
-from .port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
 
 __all__ = [
     "RESERVED_DESCRIPTORS",
@@ -346,7 +347,10 @@ class ClientPort:
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _close_overdue(self) -> Never:
-        """Close connections that lingered too long, and those whose clients do not read."""
+        """Close connections that lingered too long, and those whose clients do not read.
+
+        Also those of clients whose certificates have expired.
+        """
         while True:
             # One timer for all clients. A timer for each would cost a task for each.
             await trio.sleep(LINGER_SECONDS)
@@ -355,6 +359,8 @@ class ClientPort:
                 connection.close()
             for connection in list(self._connections.values()):
                 connection.close_if_stalled(now)
+                if connection.client.good_until <= now:
+                    connection.close()
 
     def _receive(self, sock: socket.socket, address: tuple[str, int], door: "_Door") -> None:
         """Take a client that has connected, unless there are too many."""
@@ -387,13 +393,17 @@ class ClientPort:
     def _admit_with_tls(self, arrival: Arrival) -> None:
         """Take a client whose handshake is over."""
         assert self._tls is not None, "no handshake begins without it"
-        uris = arrival.socket.certificate_uris
+        shown = arrival.socket.certificate
         connection = self._admit(
             arrival.socket,
             arrival.address,
             at_redirect_port=arrival.at_redirect_port,
-            certified=b"" if uris is None else certified_user(uris, self._tls.cluster),
+            certified=b"" if shown is None else certified_user(shown.uris, self._tls.cluster),
         )
+        if connection is not None and shown is not None:
+            # OpenSSL looks at it once, by the system's clock; a session may last for months.
+            left = shown.ends - time.time()  # noqa: TID251 - as OpenSSL
+            connection.client.good_until = trio.current_time() + left
         # epoll does not see what came together with the end of the handshake.
         if connection is not None and arrival.socket.has_input:
             self._state.resume_later(lambda: _read(connection))

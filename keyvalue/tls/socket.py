@@ -28,10 +28,12 @@ import ssl
 from contextlib import suppress
 from typing import Final, cast
 
-from ...errors import HandshakeError
-from ...transport.tls.connection import describe_tls, uris_of
+import attrs
 
-__all__ = ["CHUNK_BYTES", "HANDSHAKE_BYTES", "TlsSocket"]
+from ...errors import HandshakeError, WireError
+from ...transport.tls.connection import certificate_untrusted, describe_tls, uris_of
+
+__all__ = ["CHUNK_BYTES", "HANDSHAKE_BYTES", "Certificate", "TlsSocket"]
 
 CHUNK_BYTES: Final = 64 << 10
 """Most bytes that are encrypted at once, and so the most ciphertext that waits here for a client
@@ -45,6 +47,19 @@ long chains are refused. Larger: strangers can make us buffer more."""
 _HANDSHAKE_RECEIVE_BYTES: Final = 4 << 10
 _RECORD_BYTES: Final = 16 << 10  # one call returns one record at most
 _MOST_UNSENT: Final = 2 * CHUNK_BYTES
+
+
+@attrs.frozen
+class Certificate:
+    """What a client's certificate says.
+
+    Args:
+        uris: among its names.
+        ends: when it expires, seconds since the epoch.
+    """
+
+    uris: list[str]
+    ends: int
 
 
 class TlsSocket:
@@ -125,9 +140,15 @@ class TlsSocket:
         return True
 
     @property
-    def certificate_uris(self) -> list[str] | None:
-        """The URIs in the client's certificate, which is verified; None if it showed none."""
-        return uris_of(self._tls) if self._tls.getpeercert(binary_form=True) else None
+    def certificate(self) -> Certificate | None:
+        """The client's certificate, which OpenSSL has verified; None if it showed none."""
+        if not self._tls.getpeercert(binary_form=True):
+            return None
+        try:
+            found = certificate_untrusted(self._tls)
+        except WireError:
+            return Certificate([], 0)
+        return Certificate(uris_of(found), ssl.cert_time_to_seconds(str(found["notAfter"])))
 
     @property
     def has_input(self) -> bool:

@@ -7,10 +7,13 @@
     key = "member-2.key"             # its mode is 0600, or it is refused
     ca = "ca.crt"                    # may hold several CAs, so that one can be replaced
     cluster_key_file = "cluster.key" # instead of these three: keeps strangers out, no more
+    other_cluster_key_file = ""      # a second one, while the key is replaced
     client_certificates = "none"     # "optional" or "required", on TLS ports of clients
     tls_minimum = "1.3"              # or "1.2"
     require_users = false            # true: clients from elsewhere log in, always
+    accept_plain = false             # true: members without TLS, too, while it is turned on
     insecure_network = false         # true: plain ports at other addresses than loopback
+    stale_auth = false               # true: a member without a leader goes by the users it knows
 
 Without the table everybody is believed, and only loopback addresses are listened at.
 """
@@ -53,14 +56,22 @@ class Security:
         ca: file of the CAs that are trusted, in PEM form.
         cluster_key_file: file with 32 bytes or more that all members and readers share, instead of
             certificates. It keeps out strangers and accidents, but nobody that listens in.
+        other_cluster_key_file: file of a second key that is accepted, too, while the key is
+            replaced step by step.
         client_certificates: whether clients on a TLS port show a certificate: "none" (the default),
             "optional" or "required". Its URI, ``quorate://CLUSTER/client/USER``, names their user.
         tls_minimum: oldest version of TLS that is spoken: "1.3" (the default) or "1.2".
         require_users: whether clients from other machines have to log in (default false). While
             the user `default` is open, they are refused. With it, or with `client_certificates =
             "required"`, clients may be listened for at other addresses than loopback.
+        accept_plain: whether members without TLS are let in and dialled, too (default false), while
+            the cluster is switched to TLS. It takes the protection of TLS away, so it needs
+            `insecure_network`.
         insecure_network: whether to listen without all this at other addresses than loopback
             (default false). Everybody who reaches such a port can do everything.
+        stale_auth: whether a member that can't reach the leader goes on to serve users by the rules
+            that it knows (default false). A removed user may then read there for as long as the
+            member is cut off.
 
     Raises:
         ConfigurationError: some of the three files of TLS are missing, or both ways are set.
@@ -70,12 +81,15 @@ class Security:
     key: str = attrs.field(default="", validator=_FILE)
     ca: str = attrs.field(default="", validator=_FILE)
     cluster_key_file: str = attrs.field(default="", validator=_FILE)
+    other_cluster_key_file: str = attrs.field(default="", validator=_FILE)
     client_certificates: ClientCertificates = attrs.field(
         default="none", validator=_one_of(*get_args(ClientCertificates))
     )
     tls_minimum: Minimum = attrs.field(default="1.3", validator=_one_of(*get_args(Minimum)))
+    accept_plain: bool = attrs.field(default=False, validator=_FLAG)
     insecure_network: bool = attrs.field(default=False, validator=_FLAG)
     require_users: bool = attrs.field(default=False, validator=_FLAG)
+    stale_auth: bool = attrs.field(default=False, validator=_FLAG)
 
     def __attrs_post_init__(self) -> None:
         files = {name: cast("str", getattr(self, name)) for name in ("certificate", "key", "ca")}
@@ -85,6 +99,15 @@ class Security:
         if self.cluster_key_file and not missing:
             raise ConfigurationError(
                 "cluster_key_file: expected either this or the files of TLS, which prove more"
+            )
+        if self.other_cluster_key_file and not self.cluster_key_file:
+            raise ConfigurationError(
+                "other_cluster_key_file: expected cluster_key_file, too: this one is only accepted"
+            )
+        if self.accept_plain and (missing or not self.insecure_network):
+            raise ConfigurationError(
+                "accept_plain: expected certificate, key and ca, which members are switched to, "
+                "and insecure_network = true, since until then the network protects them"
             )
         if self.client_certificates != "none" and missing:
             raise ConfigurationError(
@@ -111,6 +134,7 @@ class Security:
             key=at(self.key),
             ca=at(self.ca),
             cluster_key_file=at(self.cluster_key_file),
+            other_cluster_key_file=at(self.other_cluster_key_file),
         )
 
 

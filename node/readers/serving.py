@@ -219,6 +219,8 @@ class Server:
                 if not batches:
                     return
                 for batch in batches:
+                    if committed:
+                        await self.pace.take(len(batch))
                     # Our term is read after the batch: it is raised before any truncation. So a
                     # batch sent with the reader's term belongs to the log that the reader knows.
                     await _send(stream, LogBatch(self.state.leadership_term, 0, batch))

@@ -5,6 +5,9 @@ are looked at. New ones are loaded and checked first; if anything is wrong with 
 stay in use, and `status` says why. Afterwards the member dials its links again, one after the
 other, so that they use the new certificate.
 
+A CA that is taken out of the file is trusted no more. So connections from other members and readers
+that may rest on it are closed, too; those with a certificate of another CA dial again.
+
 A file is taken once it has stayed the same between two looks: certificate and key are two files,
 and one of them is written first.
 """
@@ -30,7 +33,14 @@ from ...transport import (
     Purpose,
 )
 from ...transport.authentication import SHORTEST_KEY_BYTES
-from ...transport.tls import Material, Stamp, TlsFiles, TlsNetwork, load_material
+from ...transport.tls import (
+    Material,
+    Stamp,
+    SwitchingNetwork,
+    TlsFiles,
+    TlsNetwork,
+    load_material,
+)
 from ..config.config import NodeConfig
 from ..config.security import Security
 
@@ -52,6 +62,10 @@ encrypted with one key."""
 WARN_BEFORE_MS: Final = 14 * 24 * 3600 * 1000
 """How long before its end a certificate is warned of. Shorter: nobody is at work. Longer: nobody
 reads it any more."""
+
+LONGEST_KEY_BYTES: Final = 4096
+"""Longest file of a secret. Smaller: keys of other tools are refused. Larger: a wrong path is read
+for longer before it is refused."""
 
 
 class CertificateWatch:
@@ -116,6 +130,7 @@ class CertificateWatch:
             is_old = trio.current_time() >= dialled_at + REDIAL_AFTER_SECONDS
             if self.look(asked=asked) or is_old:
                 await self._redial(links)
+                await self._close_doubtful()
                 dialled_at = trio.current_time()
 
     def look(self, *, asked: bool = False) -> bool:
@@ -154,6 +169,13 @@ class CertificateWatch:
             if links.connected(member):
                 links.disconnect(member)
                 await trio.sleep(REDIAL_PAUSE_SECONDS)
+
+    async def _close_doubtful(self) -> None:
+        """Close connections that may rest on a CA that is trusted no more, one after the other."""
+        for connection in self._network.doubtful():
+            log.info("closing the connection of %s, which may be of a former CA", connection.peer)
+            connection.close()
+            await trio.sleep(REDIAL_PAUSE_SECONDS)
 
 
 @attrs.frozen
@@ -196,7 +218,14 @@ def open_access(
 
         encrypted = TlsNetwork(network, load())
         watch = CertificateWatch(files, load, encrypted, clock_ms, rng)
-        return Access(encrypted, PeerSecurity.by(Certificates(cluster)), watch)
+        proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))
+        if security.accept_plain:
+            log.warning(
+                "accept_plain=true: members without TLS are let in; once all members have "
+                "certificates, remove the line and restart them one after the other"
+            )
+            return Access(SwitchingNetwork(network, encrypted), proof, watch)
+        return Access(encrypted, proof, watch)
     if config.own.tls_port:
         raise ConfigurationError(
             f"tls_port = {config.own.tls_port}: expected certificate, key and ca in the table "
@@ -226,23 +255,45 @@ def open_reader_access(security: Security, *, cluster: str, network: Network) ->
 def _by_key(security: Security, member_id: int) -> PeerSecurity:
     if not security.cluster_key_file:
         return PeerSecurity()
-    return PeerSecurity.by(ClusterKey(_read_key(Path(security.cluster_key_file)), member_id))
+    key, *other = read_cluster_keys(security)
+    return PeerSecurity.by(ClusterKey(key, member_id, other=b"".join(other)))
 
 
-def _read_key(path: Path) -> bytes:
-    """Read a cluster key.
+def read_cluster_keys(security: Security) -> list[bytes]:
+    """Read the cluster key, and the other one if there is one; errors as `read_secret`."""
+    named = {
+        "cluster_key_file": security.cluster_key_file,
+        "other_cluster_key_file": security.other_cluster_key_file,
+    }
+    return [
+        read_secret(Path(path), f'security.{setting} = "{path}"')
+        for setting, path in named.items()
+        if path
+    ]
+
+
+def read_secret(path: Path, name: str) -> bytes:
+    """Read a key of random bytes.
+
+    Args:
+        path: of its file.
+        name: of the setting or option, for an error.
 
     Raises:
-        ConfigurationError: it can't be read, is too short, or others may read it.
+        ConfigurationError: it can't be read, is too short or too long, or others may read it.
     """
-    name = f'security.cluster_key_file = "{path}"'
     try:
-        mode, key = stat.S_IMODE(path.stat().st_mode), path.read_bytes()
+        with path.open("rb") as file:
+            mode, key = stat.S_IMODE(path.stat().st_mode), file.read(LONGEST_KEY_BYTES + 1)
     except OSError as error:
         raise ConfigurationError(f"{name}: it cannot be read: {error.strerror}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         what = f"its mode is {mode:04o}: expected 0600, type: chmod 600 {path}"
         raise ConfigurationError(f"{name}: {what}")
+    if len(key) > LONGEST_KEY_BYTES:
+        raise ConfigurationError(
+            f"{name}: more than {LONGEST_KEY_BYTES} bytes: expected {SHORTEST_KEY_BYTES}"
+        )
     if len(key) < SHORTEST_KEY_BYTES:
         raise ConfigurationError(
             f"{name}: {len(key)} bytes: expected {SHORTEST_KEY_BYTES} or more, type: "

@@ -99,6 +99,7 @@ app.command(pipeline)
 # A module is named, not imported: `quorate run` must not wait for the imports of other verbs.
 app.command("quorate.cli.control:control")
 app.command("quorate.cli.member:member")
+app.command("quorate.cli.certs:certs")
 for _verb, _name in (
     ("cli.run:run", "run"),
     ("cli.recover:recover", "recover"),
@@ -107,6 +108,7 @@ for _verb, _name in (
     ("cli.status:is_leader", "is-leader"),
     ("cli.control:transfer", "transfer"),
     ("cli.backup:backup", "backup"),
+    ("cli.archive:archive", "archive"),
     ("cli.restore:restore", "restore"),
     ("demo.story:demo", "demo"),
     ("cli.simulate:simulate_seeds", "simulate"),

@@ -1,9 +1,10 @@
 """`quorate cluster`: all members of a small cluster on this machine, for trying things out."""
 
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Protocol
 
 import trio
 from cyclopts import Parameter
@@ -14,8 +15,9 @@ from ..local.cluster import LocalCluster, MemberProcess, lay_out, open_cluster, 
 from ..local.log_lines import unblocked_console
 from ..local.stores import was_removed
 from ..local.survey import Survey, survey
-from ..node.config.config import MAX_MEMBERS, NodeConfig
+from ..node.config.config import MAX_MEMBERS, NodeConfig, Profile
 from .app import EX_NOPERM
+from .params import needing_certs
 
 __all__ = ["cluster"]
 
@@ -36,6 +38,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     members: Members = 3,
     client_port: int = 7000,
     profile: Annotated[LocalProfile | None, Parameter(show_default=False)] = None,
+    tls: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Run the members of a cluster as child processes on this machine.
 
@@ -51,9 +54,12 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         client_port: Client port of member 0.
         profile: How patient: `lan` replaces a dead leader in less than a second, `aeron` has the
             defaults of Aeron Cluster. If left out: that of an existing cluster, or `lan`.
+        tls: Members prove who they are, by certificates of a CA in `certs/` of the directory. All
+            of it is made. An existing cluster stays as it is.
     """
     console = Console(highlight=False, soft_wrap=True)
-    configs = lay_out(directory, members=members, client_port=client_port, profile=profile)
+    make = _secured() if tls else lay_out
+    configs = make(directory, members=members, client_port=client_port, profile=profile)
     configs = [config for config in configs if not _is_gone(console, config)]
     if not configs:
         console.print("All of these members were removed: there is nothing to start.")
@@ -79,6 +85,19 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     return 0
 
 
+class _LayOut(Protocol):
+    def __call__(
+        self, directory: Path, /, *, members: int, client_port: int, profile: Profile | None
+    ) -> list[NodeConfig]: ...
+
+
+def _secured() -> _LayOut:
+    """Return what lays out a cluster with certificates, which needs a library more."""
+    with needing_certs():
+        from ..local.secured import lay_out_secured  # noqa: PLC0415 - an extra
+    return lay_out_secured
+
+
 def _is_gone(console: Console, config: NodeConfig) -> bool:
     """Say, also to the user, that a member was removed from the cluster."""
     if not was_removed(config.directory):
@@ -96,7 +115,20 @@ def _introduce(console: Console, running: LocalCluster) -> None:
         console.print(
             f"member {at.member_id}  {at.host}:{at.client_port}  {escape(str(member.log))}"
         )
+    security = running.members[0].config.security
     first = running.addresses[0]
+    if security.certificate:
+        folder = escape(os.path.relpath(Path(security.certificate).parent))
+        console.print(
+            f"\nMembers speak TLS to each other. Their certificates, and the CA: {folder}\n"
+            f"When they end:             quorate certs check {folder}"
+        )
+        if first.tls_port:
+            own = f"--cert {folder}/client-default.crt --key {folder}/client-default.key"
+            console.print(
+                f"A client with TLS:         redis-cli -p {first.tls_port} --tls "
+                f"--cacert {folder}/ca.crt {own} PING"
+            )
     pid = running.members[0].config.directory / "pid"
     console.print(
         f"\nAny Redis client will do:  redis-cli -p {first.client_port} SET name value\n"

@@ -161,10 +161,7 @@ async def replace(
     given = (port, client_port, redirect_port, tls_port)
     if why_not := _why_not_replaced(listed, member_id, given):
         return request.refuse(answered, why_not)
-    ports = [
-        usual if new is None else new for new, usual in zip(given, _ports_of(old), strict=True)
-    ]
-    entry = _entry(host, *ports, priority=old.priority if old else 0)
+    entry = _entry(host, *_merged(given, old), priority=old.priority if old else 0)
     if old is not None and _listens(entry) == (old.host.lower(), *_ports_of(old)):
         return request.refuse(answered, f"address: member {member_id} itself is at this address")
     role = old.role if old and old.role is MemberRole.WITNESS else MemberRole.VOTER
@@ -385,6 +382,11 @@ def _ports_of(old: ListedMember | None) -> tuple[int, int, int, int]:
     if old is None:
         return 0, 0, 0, 0
     return old.member_port, old.client_port, old.redirect_port, old.tls_port
+
+
+def _merged(given: tuple[int | None, ...], old: ListedMember | None) -> list[int]:
+    """Return the ports of a new member: those given, and else those of the old one."""
+    return [usual if new is None else new for new, usual in zip(given, _ports_of(old), strict=True)]
 
 
 def _why_not_replaced(listed: Listed, member_id: int, ports: tuple[int | None, ...]) -> str | None:

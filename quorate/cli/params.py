@@ -1,16 +1,20 @@
-"""Parameters that several verbs share: addresses of members, places in the log, ``--json``."""
+"""Parameters that several verbs share: addresses of members, places in the log, ``--json``.
 
-from collections.abc import Sequence
+Also the words for a library that is missing.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..errors import UsageError
+from ..errors import ConfigurationError, UsageError
 from ..local.words import parse_position
 from ..node.requests.status import MemberAddress
 
-__all__ = ["Address", "Addresses", "AsJson", "parse_address", "parse_point"]
+__all__ = ["Address", "Addresses", "AsJson", "needing_certs", "parse_address", "parse_point"]
 
 Addresses = Annotated[Sequence[str], Parameter(negative="", show_default=False)]
 Address = Annotated[str, Parameter(show_default=False)]
@@ -47,3 +51,18 @@ def parse_point(at: str | None) -> tuple[int | None, int | None]:
         ) from None
     aware = found if found.tzinfo else found.replace(tzinfo=UTC)
     return None, int(aware.timestamp() * 1000)
+
+
+@contextmanager
+def needing_certs() -> Generator[None]:
+    """Import what needs the library `cryptography`.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(
+            f'this needs the extra certs: pip install ".[certs]" in a checkout of quorate ({error})'
+        ) from error

@@ -3,7 +3,8 @@
 import json
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,10 +18,11 @@ from ..local.stores import store_of, whose
 from ..local.words import counted
 from ..node.config.config import NodeConfig, load_config
 from ..node.store_opening import why_no_founder
+from ..node.upkeep.access import read_secret
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.tools.restore import RestorePlan, moment, plan_restore
 from ..storage.tools.restore import restore as restore_store
-from .params import AsJson, parse_point
+from .params import AsJson, needing_certs, parse_point
 
 __all__ = ["restore"]
 
@@ -30,6 +32,7 @@ REFUSED: Final = 1
 At = Annotated[str | None, Parameter(show_default=False)]
 Place = Annotated[Path, Parameter(show_default=False)]
 From = Annotated[Path, Parameter(name="--from", show_default=False)]
+KeyFile = Annotated[Path | None, Parameter(show_default=False)]
 NewCluster = Annotated[str | None, Parameter(show_default=False)]
 
 
@@ -41,6 +44,7 @@ async def restore(
     new_cluster: NewCluster = None,
     members: int = 3,
     client_port: int = 7000,
+    key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> int:
     """Make a member, or all members of a new cluster, from a backup, as of any point of its log.
@@ -50,7 +54,7 @@ async def restore(
     Exit status: 0 - done; 1 - that point cannot be restored; the message gives the range that can.
 
     Args:
-        source: Directory of the backup, or of a member.
+        source: Directory of the backup, or of a member; or a file of quorate archive.
         to: Directory of the member, with its node.toml. With --new-cluster: directory of all new
             members.
         at: Log position, or time such as 2026-11-21T12:00:00Z: everything up to there, and nothing
@@ -59,25 +63,60 @@ async def restore(
         new_cluster: Name of a new cluster with that state.
         members: Number of its members; edit their node.toml to run them on several machines.
         client_port: Client port of its member 0; the other members take the ports behind it.
+        key_file: The key with which the archive was made.
         as_json: For programs.
     """
-    position, timestamp_ms = parse_point(at)
-    place = store_of(source).parent
+    point = parse_point(at)
+    with _opened(source, key_file, to) as place:
+        options = _Options(to, new_cluster, members, client_port, as_json, key_file and source)
+        return await _restore(place, point, options)
+
+
+@attrs.frozen
+class _Options:
+    to: Path
+    new_cluster: str | None
+    members: int
+    client_port: int
+    as_json: bool
+    archive: Path | None
+
+
+@contextmanager
+def _opened(source: Path, key_file: Path | None, to: Path) -> Generator[Path]:
+    """Return the directory to restore from: that of a backup, or one of what an archive holds."""
+    if not source.is_file():
+        if key_file is not None:
+            raise UsageError(f"--key-file: {source} is no file: expected an archive")
+        yield store_of(source).parent
+        return
+    if key_file is None:
+        raise UsageError(f"--from {source}: it is a file: expected --key-file, if it is an archive")
+    with needing_certs():
+        from ..local.archive import unpacked  # noqa: PLC0415 - an extra
+    secret = read_secret(key_file, f"--key-file {key_file}")
+    with unpacked(source, secret, to) as place:
+        yield place
+
+
+async def _restore(place: Path, point: tuple[int | None, int | None], options: _Options) -> int:
+    (position, timestamp_ms), new_cluster = point, options.new_cluster
     try:
         plan = plan_restore(place, position=position, timestamp_ms=timestamp_ms)
     except PrunedError as refusal:
         print(refusal, file=sys.stderr)
         return REFUSED
-    configs = _configs(to, members, client_port, new_cluster)
+    configs = _configs(options.to, options.members, options.client_port, new_cluster)
     # A node.toml with another cluster name founds a new cluster, too.
     recovering = new_cluster is None and configs[0].cluster == plan.identity.cluster
     if not recovering and (why_not := why_no_founder(configs[0])):
         raise ConfigurationError(why_not)
-    tell: Callable[[str], None] = (lambda _words: None) if as_json else print
+    tell: Callable[[str], None] = (lambda _words: None) if options.as_json else print
     _tell(plan, position, tell)
     await _restore_all(plan, configs, tell, recovering=recovering)
-    if as_json:
-        print(json.dumps(_plain(plan, configs), indent=2))
+    if options.as_json:
+        found = _plain(plan, configs)
+        print(json.dumps(found | {"from": str(options.archive or plan.source)}, indent=2))
     return DONE
 
 
@@ -150,7 +189,6 @@ def _tell(plan: RestorePlan, asked: int | None, tell: Callable[[str], None]) -> 
 
 def _plain(plan: RestorePlan, configs: Sequence[NodeConfig]) -> dict[str, object]:
     return {
-        "from": str(plan.source),
         "cluster": plan.identity.cluster,
         "position": plan.point.position,
         "timestamp_ms": plan.point.timestamp_ms,

@@ -131,6 +131,35 @@ def test_other_keys_are_refused(theirs: bytes | None, ours: bytes | None, words:
     check()
 
 
+STEPS = ((KEY, b""), (KEY, OTHER), (OTHER, KEY), (OTHER, b""))
+"""The keys of a member while KEY is replaced by OTHER: the one that is offered, and the other."""
+
+
+@pytest.mark.parametrize("theirs", range(len(STEPS)))
+@pytest.mark.parametrize("ours", range(len(STEPS)))
+def test_a_key_is_replaced_step_by_step(theirs: int, ours: int) -> None:
+    """Members that are one step apart let each other in; without a step between, they do not."""
+
+    def keys(step: int, member_id: int) -> PeerSecurity:
+        first, other = STEPS[step]
+        return PeerSecurity.by(ClusterKey(first, member_id, other=other))
+
+    @simulated
+    async def check() -> None:
+        async with member(keys(theirs, 0)) as (network, _):
+            said = hello(1, at=address(1), called_member_id=0)
+            if abs(theirs - ours) <= 1:
+                made = await open_stream(
+                    network.host("host1"), SERVER, said, security=keys(ours, 1)
+                )
+                async with made:
+                    pass
+            elif {theirs, ours} == {0, 3} or STEPS[theirs][0] not in STEPS[ours]:
+                await refuses(network, said, keys(ours, 1), "another cluster key")
+
+    check()
+
+
 @attrs.frozen
 class Supplier:
     """Believes every listener, and proves what it is given.

@@ -10,17 +10,20 @@ names and keeps no sessions. For the port of clients it makes a context, and no 
 (`keyvalue/tls/` uses it).
 
 Read `connection` first, then `network`. `files` loads certificates and keys, and checks them.
+`switching` has both kinds of connections at one port, while a cluster goes from plain to TLS.
 """
 
 from .connection import TlsConnection
 from .files import ClientCertificates, Material, Minimum, Stamp, TlsFiles, load_material
 from .network import TlsNetwork
+from .switching import SwitchingNetwork
 
 __all__ = [
     "ClientCertificates",
     "Material",
     "Minimum",
     "Stamp",
+    "SwitchingNetwork",
     "TlsConnection",
     "TlsFiles",
     "TlsNetwork",

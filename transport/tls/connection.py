@@ -29,6 +29,7 @@ breaks the connection instead of ending it.
 
 import secrets
 import ssl
+import time
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -51,6 +52,11 @@ HANDSHAKE_RECEIVE_BYTES: Final = 4 << 10
 HANDSHAKE_BYTES: Final = 64 << 10
 """Most bytes of a handshake. A chain of three certificates has about 4 KiB. Smaller: long chains
 are refused. Larger: strangers can make us buffer more."""
+
+ANSWER_BYTES: Final = 16 << 10
+"""Most bytes of answers to new keys that wait while the network takes nothing. The other end may
+send new keys without end and read none of the answers. Smaller: one that changes its keys often
+over a slow network is cut off. Larger: one that attacks makes us buffer more."""
 
 KEY_BYTES: Final = 1 << 38
 """Most bytes that one key encrypts (RFC 8446, section 5.5, has about as many for AES-GCM). OpenSSL
@@ -82,6 +88,7 @@ class TlsConnection:
         self._key_bytes = KEY_BYTES - secrets.randbelow(KEY_BYTES // 2)
         self._closed = False
         self._ended = False  # the other end has said that it sends no more
+        self._good_until = float("inf")  # the other end's certificate (trio's clock)
         self._broken = ""  # why the connection is of no use any more
 
     # --- the handshake ----------------------------------------------------------------------------
@@ -111,9 +118,13 @@ class TlsConnection:
             self._arrived.write(data)
         await self._send_all()
         try:
-            self.identity = identity_untrusted(uris_of(self._tls))
+            certificate = certificate_untrusted(self._tls)
+            self.identity = identity_untrusted(uris_of(certificate))
         except WireError as error:
             raise HandshakeError(f"{self.peer}: {error}") from None
+        # OpenSSL has looked at it once, by the system's clock; a stream may last for months.
+        ends = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
+        self._good_until = trio.current_time() + ends - time.time()  # noqa: TID251 - as OpenSSL
 
     async def linger(self) -> None:
         """Read and drop what comes, until the other end closes.
@@ -238,6 +249,8 @@ class TlsConnection:
             self._break(f"TLS: {describe_tls(error)}")
         if self._outgoing.pending:
             self._send_what_fits()  # an alert, or an answer to new keys
+            if self._outgoing.pending > ANSWER_BYTES:
+                self._break("it sends new keys, and does not read the answers")
         return b"".join(parts)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -263,6 +276,8 @@ class TlsConnection:
     def _check(self) -> None:
         if self._closed:
             raise trio.ClosedResourceError
+        if not self._broken and trio.current_time() > self._good_until:
+            self._break("the certificate of the other end has ended")
         if self._broken:
             raise trio.BrokenResourceError(self._broken)
 
@@ -279,8 +294,19 @@ def describe_tls(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).lower().replace("_", " ")
 
 
-def uris_of(tls: ssl.SSLObject) -> list[str]:
-    """Return the URIs of the other end's certificate, which OpenSSL has verified."""
-    certificate = cast("dict[str, Any]", tls.getpeercert() or {})
+def certificate_untrusted(tls: ssl.SSLObject) -> dict[str, Any]:
+    """Return the other end's certificate, which OpenSSL has verified.
+
+    Raises:
+        WireError: it has names that are no text.
+    """
+    try:
+        return cast("dict[str, Any]", tls.getpeercert() or {})
+    except ValueError:  # a CA may have signed anything
+        raise WireError("the certificate has names that are no text") from None
+
+
+def uris_of(certificate: dict[str, Any]) -> list[str]:
+    """Return the URIs of a certificate."""
     names = cast("tuple[tuple[str, str], ...]", certificate.get("subjectAltName", ()))
     return [name for kind, name in names if kind == "URI"]

@@ -16,7 +16,7 @@ import attrs
 
 from ...errors import ConfigurationError, WireError
 from ..identity import Identity, Purpose, identity_untrusted
-from .connection import describe_tls
+from .connection import certificate_untrusted, describe_tls, uris_of
 
 Minimum: TypeAlias = Literal["1.2", "1.3"]
 
@@ -69,6 +69,7 @@ class Material:
         identity: who our certificate says that we are.
         expires_ms: when it expires, milliseconds since the epoch.
         stamp: of the files.
+        authorities: the CAs that are trusted, each as DER.
         port: context of the client port; None if it was not asked for.
     """
 
@@ -77,6 +78,7 @@ class Material:
     identity: Identity
     expires_ms: int
     stamp: Stamp
+    authorities: frozenset[bytes] = frozenset()
     port: ssl.SSLContext | None = None
 
 
@@ -102,14 +104,18 @@ def load_material(
     """
     # Before the files are read: if one changes in this moment, it is loaded again.
     stamp = files.stamp()
-    _check_readable(files)
-    _check_mode(files.key)
-    server = _context(ssl.PROTOCOL_TLS_SERVER, files)
-    client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
-    certificate = _shake_hands(server, client, files)
-    names = cast("tuple[tuple[str, str], ...]", certificate.get("subjectAltName", ()))
     try:
-        identity = identity_untrusted(text for kind, text in names if kind == "URI")
+        _check_readable(files)
+        _check_mode(files.key)
+        server = _context(ssl.PROTOCOL_TLS_SERVER, files)
+        client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+    except OSError as error:
+        # Somebody replaces them in this moment, and one was gone for an instant.
+        path = error.filename or files.certificate
+        raise ConfigurationError(f"{path}: {error.strerror}, while it was read") from None
+    certificate = _shake_hands(server, client, files)
+    try:
+        identity = identity_untrusted(uris_of(certificate))
     except WireError as error:
         raise _wrong("certificate", files.certificate, str(error)) from None
     fits = identity.purpose in purposes and name in {None, identity.name}
@@ -123,7 +129,8 @@ def load_material(
         # What is between the two contexts above holds for this one, too: it has the same files.
         port = _context(ssl.PROTOCOL_TLS_SERVER, files)
         port.verify_mode = VERIFY_MODES[clients]
-    return Material(server, client, identity, int(expires * 1000), stamp, port)
+    authorities = frozenset(server.get_ca_certs(binary_form=True))
+    return Material(server, client, identity, int(expires * 1000), stamp, authorities, port)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -215,7 +222,10 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, files: TlsFiles
                 files.certificate,
                 f"{describe_tls(error)}: expected a valid one, signed by a CA of {files.ca}",
             ) from None
-    return cast("dict[str, Any]", ends[1].getpeercert() or {})
+    try:
+        return certificate_untrusted(ends[1])
+    except WireError as error:
+        raise _wrong("certificate", files.certificate, str(error)) from None
 
 
 def _wrong(key: str, path: Path, what: str) -> ConfigurationError:

@@ -48,6 +48,7 @@ class TlsNetwork:
         self._log = OnceLog().warn
         most = (limits or LinkLimits()).pending_hellos
         self._strangers = Strangers(most, "without a TLS handshake", self._log)
+        self._accepted: dict[TlsConnection, Material] = {}  # open ones that were opened to us
 
     async def connect(self, address: Address) -> TlsConnection:
         """See `Network`.
@@ -75,16 +76,33 @@ class TlsNetwork:
         task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
     ) -> Never:
         """See `Network`."""
-        await self._inner.serve(address, partial(self._take, handler), task_status=task_status)
+        await self._inner.serve(address, partial(self.take, handler), task_status=task_status)
 
-    async def _take(self, handler: ConnectionHandler, inner: Connection) -> None:
+    async def take(self, handler: ConnectionHandler, inner: Connection) -> None:
         """Shake hands with a connection that was opened to us, and pass it on."""
-        connection = TlsConnection(inner, self.material.server, server=True)
+        material = self.material
+        connection = TlsConnection(inner, material.server, server=True)
         try:
-            if await self._is_welcome(connection):
+            # A CA may have been taken out of the file during the handshake.
+            if (
+                await self._is_welcome(connection)
+                and material.authorities <= self.material.authorities
+            ):
+                self._accepted[connection] = material
                 await handler(connection)
         finally:
+            self._accepted.pop(connection, None)
             connection.close()
+
+    def doubtful(self) -> list[TlsConnection]:
+        """Return connections to us from when a CA was trusted that is trusted no more.
+
+        The certificate at their other end may be of that CA. Close them: whoever has a good one
+        dials again.
+        """
+        # Which CA it was, Python does not say before 3.13.
+        now = self.material.authorities
+        return [each for each, made in self._accepted.items() if not made.authorities <= now]
 
     async def _is_welcome(self, connection: TlsConnection) -> bool:
         host = host_of(connection.peer)

@@ -199,6 +199,7 @@ async def test_a_program_may_judge_by_itself_who_comes_in(tmp_path: Path) -> Non
     ("size", "mode", "words"),
     [
         (31, 0o600, "31 bytes: expected 32 or more, type: head -c 32 /dev/urandom"),
+        (4097, 0o600, "more than 4096 bytes: expected 32"),
         (32, 0o644, "its mode is 0644: expected 0600, type: chmod 600"),
         (None, 0o600, "cannot be read: No such file"),
         (32, 0o600, None),
@@ -212,11 +213,16 @@ def test_a_cluster_key_is_long_and_secret(
         file.write_bytes(os.urandom(size))
         file.chmod(mode)
     security = Security(cluster_key_file=str(file))
-    if words is None:
-        open_reader_access(security, cluster="c", network=TcpNetwork())
-        return
-    with pytest.raises(ConfigurationError, match=words):
-        open_reader_access(security, cluster="c", network=TcpNetwork())
+    good = tmp_path / "good.key"
+    good.touch(0o600)
+    good.write_bytes(bytes(32))
+    both = Security(cluster_key_file=str(good), other_cluster_key_file=str(file))
+    for each in (security, both):
+        if words is None:
+            open_reader_access(each, cluster="c", network=TcpNetwork())
+            continue
+        with pytest.raises(ConfigurationError, match=words):
+            open_reader_access(each, cluster="c", network=TcpNetwork())
 
 
 @pytest.mark.parametrize("purpose", list(Purpose))
@@ -242,6 +248,7 @@ def test_a_reader_uses_a_certificate_of_its_purpose(tmp_path: Path, purpose: Pur
             dict(zip(("certificate", "key", "ca", "cluster_key_file"), "abcd", strict=True)),
             "either",
         ),
+        ({"other_cluster_key_file": "a"}, "expected cluster_key_file, too"),
         ({"client_certificates": "required"}, "client_certificates: expected certificate"),
         ({"client_certificates": "some"}, 'one of "none", "optional", "required"'),
         ({"tls_minimum": "1.1"}, 'one of "1.2", "1.3"'),

@@ -1,9 +1,11 @@
 """What a member remembers of one client connection, as commands see and change it.
 
-Not the socket (:mod:`.connection`), not the commands under way (:mod:`.conversation`), and not a
-replicated session (:mod:`..state.sessions`): this state lives and dies with one TCP connection.
+Not the socket (:mod:`..port.connection`), not the commands under way
+(:mod:`..conversation.conversation`), and not a replicated session (:mod:`..state.sessions`): this
+state lives and dies with one TCP connection.
 """
 
+import math
 from typing import Final
 
 import attrs
@@ -68,6 +70,8 @@ class ClientState:
     """What has let it in: `NO_PASSWORD`, a hash of its user, or `CERTIFICATE`."""
     certified: bytes = b""
     """The user that its certificate names; empty without a certificate."""
+    good_until: float = math.inf
+    """When its certificate expires."""
     tls: bool = False
     """It came by TLS."""
     remote: bool = False
