@@ -18,6 +18,7 @@ class Counters:
     slow_clients: int = 0
     refused_clients: int = 0
     redirections: int = 0
+    failed_handshakes: int = 0
 
     def reset(self) -> None:
         """Set all figures to zero."""

@@ -102,6 +102,11 @@ class CertificateWatch:
         self._warned_at = float("-inf")
 
     @property
+    def material(self) -> Material:
+        """What is in use."""
+        return self._network.material
+
+    @property
     def expires_ms(self) -> int:
         """When the certificate in use expires, milliseconds since the epoch."""
         return self._network.material.expires_ms
@@ -203,10 +208,13 @@ def open_access(
         ConfigurationError: a file can't be read, or something in it is wrong.
     """
     security, cluster, name = config.security, config.cluster, str(config.member_id)
+    clients = security.client_certificates if config.own.tls_port else None
     if (files := security.tls) is not None:
 
         def load() -> Material:
-            return load_material(files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name)
+            return load_material(
+                files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name, clients=clients
+            )
 
         encrypted = TlsNetwork(network, load())
         watch = CertificateWatch(files, load, encrypted, clock_ms, rng)
@@ -218,6 +226,11 @@ def open_access(
             )
             return Access(SwitchingNetwork(network, encrypted), proof, watch)
         return Access(encrypted, proof, watch)
+    if config.own.tls_port:
+        raise ConfigurationError(
+            f"tls_port = {config.own.tls_port}: expected certificate, key and ca in the table "
+            "[security], by which clients know this member"
+        )
     return Access(network, _by_key(security, config.member_id))
 
 

@@ -120,13 +120,19 @@ def _introduce(console: Console, running: LocalCluster) -> None:
             f"member {at.member_id}  {at.host}:{at.client_port}  {escape(str(member.log))}"
         )
     security = running.members[0].config.security
+    first = running.addresses[0]
     if security.certificate:
         folder = escape(os.path.relpath(Path(security.certificate).parent))
         console.print(
             f"\nMembers speak TLS to each other. Their certificates, and the CA: {folder}\n"
             f"When they end:             quorate certs check {folder}"
         )
-    first = running.addresses[0]
+        if first.tls_port:
+            own = f"--cert {folder}/client-default.crt --key {folder}/client-default.key"
+            console.print(
+                f"A client with TLS:         redis-cli -p {first.tls_port} --tls "
+                f"--cacert {folder}/ca.crt {own} PING"
+            )
     pid = running.members[0].config.directory / "pid"
     console.print(
         f"\nAny Redis client will do:  redis-cli -p {first.client_port} SET name value\n"
