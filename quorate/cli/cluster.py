@@ -54,8 +54,8 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         client_port: Client port of member 0.
         profile: How patient: `lan` replaces a dead leader in less than a second, `aeron` has the
             defaults of Aeron Cluster. If left out: that of an existing cluster, or `lan`.
-        tls: Members prove who they are, by certificates of a CA in `certs/` of the directory. All
-            of it is made. An existing cluster stays as it is.
+        tls: Members prove who they are, and serve clients by TLS on ports of their own, too. The
+            CA and all certificates are made, in `certs/` of the directory. Only for a new cluster.
     """
     console = Console(highlight=False, soft_wrap=True)
     make = _secured() if tls else lay_out

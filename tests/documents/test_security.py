@@ -20,7 +20,7 @@ import redis
 import trio
 
 from quorate.client import secure
-from quorate.local.cluster import free_client_port
+from quorate.local.cluster import free_client_port, tls_ports_for
 from quorate.local.survey import Survey, Verdict, survey
 from quorate.node.config.config import MemberConfig, NodeConfig
 from quorate.node.requests.status import MemberAddress
@@ -248,6 +248,16 @@ def test_the_archive_of_a_backup_is_restored_as_the_page_says(tmp_path: Path) ->
         while trio.run(survey, hosts).verdict is not Verdict.AGREED:
             assert time.monotonic() < end
             time.sleep(0.2)
+        certs = directory / "certs"
+        with redis.Redis(
+            "localhost",
+            tls_ports_for(3, port)[0],
+            ssl=True,
+            ssl_ca_certs=str(certs / "ca.crt"),
+            ssl_certfile=str(certs / "client-default.crt"),
+            ssl_keyfile=str(certs / "client-default.key"),
+        ) as client:
+            assert client.acl_whoami() == "default"
         done = quorate(
             *("backup", "--to", str(tmp_path / "backups/orders")),
             *("--connect", f"127.0.0.1:{port}"),
