@@ -29,7 +29,9 @@ def test_the_members_of_the_compose_file_agree_with_each_other_and_with_it() -> 
     )
     for config in configs:
         name = f"/certificates/member-{config.member_id}"
-        expected = Security(f"{name}.crt", f"{name}.key", "/certificates/ca.crt")
+        expected = Security(
+            f"{name}.crt", f"{name}.key", "/certificates/ca.crt", insecure_network=True
+        )
         assert config.security == expected
     assert COMPOSE.count("- certificates:/certificates:ro\n") == len(configs)
     services = re.findall(r"^  (member-\d):\n    <<: \*member\n", COMPOSE, re.MULTILINE)
