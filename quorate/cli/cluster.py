@@ -54,8 +54,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         client_port: Client port of member 0.
         profile: How patient: `lan` replaces a dead leader in less than a second, `aeron` has the
             defaults of Aeron Cluster. If left out: that of an existing cluster, or `lan`.
-        tls: Members prove who they are, by certificates of a CA in `certs/` of the directory. All
-            of it is made. An existing cluster stays as it is.
+        tls: Make certificates for members and clients, in `certs/` of a new cluster's directory.
     """
     console = Console(highlight=False, soft_wrap=True)
     make = _secured() if tls else lay_out

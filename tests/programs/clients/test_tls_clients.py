@@ -10,6 +10,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,6 +168,19 @@ def test_sessions_of_redis_py(running: RealCluster, options: dict[str, Any]) -> 
     with SessionRedis(members, **options) as client:
         before = client.incr("once")
         assert client.incr("once") == before + 1
+
+
+@pytest.mark.slow
+def test_clients_that_all_come_back_at_once_cost_no_election(
+    running: RealCluster, tmp_path: Path
+) -> None:
+    before = {one.member_id: (one.elections, one.term) for one in running.wait_until_agreed().said}
+    command = [sys.executable, "-m", "bench.lib.reconnecting", str(tls_port(running, leads=True))]
+    ca = str(files(tmp_path / "crowd").ca)
+    done = subprocess.run([*command, "600", ca], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["tries"] == 0
+    after = {one.member_id: (one.elections, one.term) for one in running.wait_until_agreed().said}
+    assert after == before
 
 
 def test_coredis(running: RealCluster, options: dict[str, Any]) -> None:
