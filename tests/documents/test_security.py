@@ -139,8 +139,10 @@ def test_each_command_of_the_page_is_run_below() -> None:
     sections = re.findall(r"^##+ (.*)$", PAGE, re.MULTILINE)
     shown = {section for section in sections if [*lines(section)]}
     keys = {"A cluster key", "Archives"}
+    # That of "Clients" is run in tests/programs/clients/test_tls_clients.py.
     assert shown == keys | {
-        *("Set-up in ten commands", "A new certificate", "A new CA", "From plain to TLS")
+        "Clients",
+        *("Set-up in ten commands", "A new certificate", "A new CA", "From plain to TLS"),
     }
     first, second = ([*lines(section)][:2] for section in sorted(keys))
     assert [line.replace("cluster", "backup") for line in first] == second

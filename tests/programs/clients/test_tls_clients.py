@@ -7,6 +7,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,7 @@ from tests.support.certificates import DAY, NOW, authority, uri
 from tests.support.real import PATIENCE_SECONDS, QUORATE, RealCluster, quorate
 
 MEMBERS = 3
+SECURITY = Path(__file__).parents[3] / "docs" / "security.md"
 SECRET = "a-secret-of-alice"
 TLS_ABOVE = 120
 """The TLS port of a member is this much above its client port."""
@@ -218,6 +220,11 @@ def test_redis_cli(running: RealCluster, tmp_path: Path) -> None:
     assert said("--user", "alice", "--pass", SECRET, "--no-auth-warning", "SET", "k", "v") == "OK\n"
     assert said(*certified, "-c", "GET", "k") == "v\n"
     assert said(*certified, "KEYS", "*").startswith("NOPERM")
+    (line,) = re.findall("^redis-cli --tls .*$", SECURITY.read_text(), re.MULTILINE)
+    own = {"ca.crt": alice.ca, "alice.crt": alice.certificate, "alice.key": alice.key}
+    own["7443"] = Path(str(tls_port(running)))
+    words = [str(own.get(word, word)) for word in line.split()]
+    assert subprocess.run(words, check=True, capture_output=True, text=True).stdout == "OK\n"
 
 
 def test_the_command_line_over_tls(
