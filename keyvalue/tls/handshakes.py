@@ -155,15 +155,18 @@ class Handshakes:
             if arrival.refused:
                 if not arrival.socket.recv(_DROPPED_BYTES):
                     self._end(arrival)
-            elif arrival.socket.shake_hands():
-                self._forget(arrival)
-                self._admit(arrival)
+                return
+            done = arrival.socket.shake_hands()
         except HandshakeError as error:
             self._refuse(arrival, str(error))
         except BlockingIOError:
             pass
         except OSError as error:
             self._fail(arrival, _in_words(error))
+        else:
+            if done:
+                self._forget(arrival)
+                self._admit(arrival)
 
     def _end_overdue(self) -> None:
         latest = trio.current_time() - HANDSHAKE_SECONDS

@@ -72,6 +72,8 @@ class TlsSocket:
 
     __slots__ = (
         "_arrived",
+        "_decrypt",
+        "_encrypt",
         "_ended",
         "_handshake_bytes",
         "_outgoing",
@@ -91,6 +93,7 @@ class TlsSocket:
         self._receive, self._send = sock.recv, sock.send
         self._arrived, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._arrived, self._outgoing, server_side=True)
+        self._decrypt, self._encrypt = self._tls.read, self._tls.write
         self._unsent = memoryview(b"")  # ciphertext that the socket has not taken
         self._owed = False  # the next byte that is offered was encrypted already
         self._ended = False  # the client sends no more
@@ -192,16 +195,21 @@ class TlsSocket:
         raise BlockingIOError
 
     def _decrypted(self) -> bytes:
+        found = b""
         parts: list[bytes] = []
         arrived, tls = self._arrived, self._tls
         try:
-            # Asked before each call: one that finds nothing costs an exception.
+            # Mostly there is one record. Asked before each call: one that finds nothing costs an
+            # exception.
             while arrived.pending or tls.pending():
-                part = tls.read(_RECORD_BYTES)
+                part = self._decrypt(_RECORD_BYTES)
                 if not part:
                     self._stop_reading()
                     break
-                parts.append(part)
+                if found:
+                    parts.append(part)
+                else:
+                    found = part
         except ssl.SSLWantReadError:
             pass  # the rest is a part of a record
         except ssl.SSLZeroReturnError:
@@ -212,7 +220,7 @@ class TlsSocket:
             self._stop_reading()
         if self._outgoing.pending:
             self._answer()
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return found + b"".join(parts) if parts else found
 
     def _stop_reading(self) -> None:
         """Make the kernel report the socket as readable for ever, so that the end is noticed."""
@@ -242,13 +250,25 @@ class TlsSocket:
             BlockingIOError: nothing was taken.
             OSError: the connection is lost.
         """
+        size = len(data)
+        if not (self._unsent or self._owed) and 0 < size <= _RECORD_BYTES:
+            # As below, for nearly all replies: one record, which the socket takes whole.
+            self._encrypt(data)
+            record = self._outgoing.read()
+            try:
+                sent = self._send(record)
+            except BlockingIOError:
+                sent = 0
+            if sent == len(record):
+                return size
+            self._unsent, self._owed = memoryview(record)[sent:], True
+            return size - 1
         if self._unsent and not self._flush():
             raise BlockingIOError
-        size = len(data)
         taken, self._owed = int(self._owed), False
         view = memoryview(data)
         while taken < size:
-            taken += self._tls.write(view[taken : taken + CHUNK_BYTES])
+            taken += self._encrypt(view[taken : taken + CHUNK_BYTES])
             if not self._flush():
                 # Encrypted bytes can't be taken back, and nobody would send the rest of them.
                 self._owed = True
