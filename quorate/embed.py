@@ -23,11 +23,11 @@ import trio
 
 from .errors import ConfigurationError
 from .keyvalue.access.directory import Directory
+from .keyvalue.clients.port_access import PortAccess
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits
-from .keyvalue.port.port_access import PortAccess
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -353,7 +353,7 @@ def _client_port(
     access = PortAccess(
         Directory(users, settled=False),  # the state may be old, so the leader is asked
         spread_s=2 * timeout_s,
-        stale_after_s=timeout_s,
+        stale_after_s=None if config.security.stale_auth else timeout_s,
     )
     return ClientPort(
         member,

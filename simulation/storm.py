@@ -13,7 +13,8 @@ Each round is a storm of faults under load, and then:
 4. The clients' history of the round is checked from outside.
 
 For each healing the cluster has :meth:`Storm.patience` of virtual time. A change of the membership
-that was begun must end in that time, and members that are to get a vote must get it.
+that was begun must end in that time, members that are to get a vote must get it, and spares must
+take the places of voters that were lost for long.
 """
 
 from __future__ import annotations
@@ -240,13 +241,29 @@ class Storm:
         return {seat.member_id for seat in seats if seat.role is MemberRole.SPARE}
 
     async def _outwait(self, quorum: list[int]) -> None:
-        """Let a leader put spares into the places of the voters that are lost.
+        """Have a leader put spares into the places of the voters that are lost.
 
         Storms hardly ever leave a leader alone for so long.
         """
         if self._spares().intersection(quorum):
             await trio.sleep(1.5 * self._replace_after)
             await self._serves(quorum)
+            # A member whose disk hangs still answers, so it is not lost.
+            if not self._hanging:
+                words = f"spares among {quorum} take the places of lost voters"
+                await self._within(lambda: not self._needs_spare(quorum), words)
+
+    def _needs_spare(self, quorum: list[int]) -> bool:
+        """Say whether a voter is lost whose place a spare could take, and nobody is to take it."""
+        latest = self.observer.known.latest
+        # A member that its operator has not started yet may keep the place for as long as it likes.
+        kept = {
+            seat.replaces
+            for seat in latest.joining
+            if seat.member_id in quorum or not seat.may_be_spare
+        }
+        lost = {voter.member_id for voter in latest.voters}.difference(quorum, kept)
+        return bool(lost) and not self._spares().isdisjoint(quorum)
 
     async def _serves_alone(self, quorum: list[int], intact: list[int]) -> None:
         """Check that a quorum serves, unless a change of the members makes it no quorum.
@@ -286,7 +303,7 @@ class Storm:
         return not self.observer.known.latest.joint
 
     async def _finish_move(self) -> None:
-        """Have the operator whom the end of the storm has interrupted finish the move of a member.
+        """Have the operator finish the move of a member, if the end of the storm interrupted it.
 
         A member with an empty disk may not be found before that.
         """

@@ -46,9 +46,9 @@ class LinkLimits:
             anew.
         dial_seconds: timeout of connecting. The kernel repeats a lost packet after 1 s: below that,
             one lost packet fails the dial. Larger: a new dial to a peer that is back comes later.
-        alternative_seconds: the same while the peer has another address to try. Smaller: the better
-            address of two is missed on a slow network. Larger: a peer that has moved, and whose old
-            address is silent, is reached later.
+        alternative_seconds: how long a dial is waited for before another address of the peer is
+            tried, too. Smaller: more connections that nobody needs. Larger: a peer that has moved,
+            and whose old address is silent, is reached later.
         hello_seconds: timeout of the other side's first frame. Smaller: a busy member is taken for
             a dead one. Larger: a silent stranger keeps its connection for longer.
         pending_hellos: most connections whose hello is waited for. One more closes the oldest

@@ -15,13 +15,7 @@ When a queue is full
 Only the answer to our hello ever comes back over this connection. So waiting to receive is waiting
 for its end.
 
-Several addresses
------------------
-A peer may have several addresses: the listed ones, and the one that its own hello named last. They
-are dialled one after the other without a pause, then comes one pause for all of them. The address
-that worked last goes first, unless the peer has named another one since: a member that has moved
-knows best where it is. An address proves nothing. The answer to our hello must come from the member
-that was called.
+Where the peer is dialled is the business of `dialling`.
 """
 
 import logging
@@ -34,11 +28,12 @@ import trio
 
 from ..errors import HandshakeError
 from .authentication import PeerSecurity
+from .dialling import Dialling
 from .fields import HelloStatus
 from .limits import FLUSH_BYTES, JOIN_BYTES, LinkLimits
 from .messages import Hello
 from .network import Address, Connection, Network
-from .streams import CONNECTION_ERRORS, describe, dial
+from .streams import CONNECTION_ERRORS, describe
 
 log = logging.getLogger("quorate.transport")
 
@@ -97,26 +92,26 @@ class OutgoingLink:
         security: PeerSecurity,
         rng: Random,
     ) -> None:
-        self._listed = addresses
-        self._advertised: Address | None = None  # as the peer's last hello named it
-        self._preferred: Address | None = None  # dialled before the other ones
-        self._address: Address  # dialled last
-        self._untried: deque[Address] = deque()  # what is left of this round of dials
-        self._refusals = 0  # dials in a row that found nobody listening
-        self._network = network
         self.hello = hello
+        self._dialling = Dialling(
+            addresses,
+            network=network,
+            hello=lambda: self.hello,
+            on_failure=self._dial_failed,
+            limits=limits,
+            security=security,
+            rng=rng,
+        )
+        self._address: Address  # of the connection
         self._on_up = on_up
         self._on_removed = on_removed
         self._limits = limits
-        self._security = security
-        self._rng = rng
         self._connection: Connection | None = None
         self._messages = Queue()
         self._bulk = Queue()
         self._half_sent: Queue | None = None  # the queue whose first frame is out in part
         self._filled = trio.Event()  # something waits
         self._emptied = trio.Event()  # nothing waits any more
-        self._nudged = trio.Event()  # the peer dialled us: it is up
         self._logged: dict[Address, str] = {}  # the last reason that was logged for each address
         self._trouble = ""  # the last reason of all
         self._scope = trio.CancelScope()  # of `run`
@@ -124,16 +119,12 @@ class OutgoingLink:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """All addresses of the peer, in the order in which they are dialled."""
-        known = self._listed if self._advertised is None else (*self._listed, self._advertised)
-        # An address that worked may be in no list any more.
-        first = [each for each in known if each == self._preferred]
-        return tuple(dict.fromkeys([*first, *known]))
+        return self._dialling.addresses
 
     @property
     def refused(self) -> bool:
         """Whether nobody listened at any of the addresses when they were dialled last."""
-        # One of two addresses may be an old one, where nobody listens any more.
-        return 0 < len(self.addresses) <= self._refusals
+        return self._dialling.refused
 
     @property
     def connected(self) -> bool:
@@ -192,34 +183,16 @@ class OutgoingLink:
 
     def list_at(self, addresses: tuple[Address, ...]) -> None:
         """Replace the listed addresses; a connection goes on, and the next dial uses them."""
-        if addresses != self._listed:
-            self._listed = addresses
-            # The new list says what is right now. Where the peer was before comes last.
-            self._preferred = None
-            self._begin_round()
+        self._dialling.list_at(addresses)
 
     def advertise(self, address: Address) -> None:
         """Note the address that the peer's hello has named; the next dial tries it first."""
-        # Only if it is another one than before. Otherwise a peer that advertises an address that
-        # we can't reach would make us try it first after each of its dials.
-        if address != self._advertised:
-            is_new = address not in self.addresses
-            self._advertised = self._preferred = address
-            if is_new:
-                self._begin_round()
-
-    def _begin_round(self) -> None:
-        """Dial all addresses, because one of them is new."""
-        self._untried = deque(self.addresses)
-        # What is known about an address that is no longer dialled: strangers could fill memory.
-        self._logged = {each: why for each, why in self._logged.items() if each in self._untried}
-        self._refusals = 0
-        self.nudge()
+        self._dialling.advertise(address)
 
     def close(self, reason: str) -> None:
         """Close the link at once; waiting frames are lost. It is dialled again by `run`."""
         if self._connection is not None:
-            self._note(reason)
+            self._note(self._address, reason)
             # Closing wakes `_wait_for_end`. So `_keep` ends, and `run` dials again.
             self._connection.close()
             self._connection = None
@@ -236,57 +209,22 @@ class OutgoingLink:
 
     def nudge(self) -> None:
         """Dial now if there is no link: the peer has just dialled us, so it is up."""
-        self._nudged.set()
+        self._dialling.nudge()
 
     async def run(self) -> None:
         """Keep the link up until `end`."""
-        failures = 0
         with self._scope:
             while True:
-                # A link that breaks at once, again and again, must not be dialled without growing
-                # pauses (a peer may accept and then close).
-                if await self._dial_each() > self._limits.backoff_longest:
-                    failures = 0
-                # Growing pauses with jitter: members that lost each other do not all dial at once.
-                failures += 1
-                # A nudge from before this failure says nothing about the peer now.
-                self._nudged = trio.Event()
-                with trio.move_on_after(self._limits.pause(failures, self._rng)):
-                    await self._nudged.wait()
-                    failures = 0
+                reached = await self._dialling.reach()
+                self._address, since = reached.address, trio.current_time()
+                unasked = bool(reached.rest or reached.decoder.pending)
+                await self._keep(reached.connection, unasked=unasked)
+                self._dialling.lost(trio.current_time() - since)
 
-    async def _dial_each(self) -> float:
-        """Dial one address after the other until one answers; keep that link until it ends.
-
-        Returns:
-            The seconds that the link was up; 0 if no address answered.
-        """
-        # An attribute: an address that becomes known during a dial is tried in the same round.
-        self._untried = deque(self.addresses)
-        while self._untried:
-            self._address = self._untried.popleft()
-            limits = self._limits
-            if self._untried:
-                limits = attrs.evolve(limits, dial_seconds=limits.alternative_seconds)
-            try:
-                connection, decoder, rest = await dial(
-                    self._network, self._address, self.hello, limits, self._security
-                )
-            except CONNECTION_ERRORS as error:
-                self._dial_failed(error)
-                continue
-            self._refusals = 0
-            self._preferred = self._address
-            up_since = trio.current_time()
-            await self._keep(connection, unasked=bool(rest or decoder.pending))
-            return trio.current_time() - up_since
-        return 0.0
-
-    def _dial_failed(self, error: Exception) -> None:
+    def _dial_failed(self, address: Address, error: Exception) -> None:
         """Note why a dial has failed."""
-        self._refusals = self._refusals + 1 if isinstance(error, ConnectionRefusedError) else 0
         refusal = isinstance(error, HandshakeError)
-        self._note(describe(error), logging.WARNING if refusal else logging.INFO)
+        self._note(address, describe(error), logging.WARNING if refusal else logging.INFO)
         if (
             isinstance(error, HandshakeError)
             and error.status == HelloStatus.REMOVED
@@ -364,10 +302,14 @@ class OutgoingLink:
                 return
             self._half_sent = None
 
-    def _note(self, reason: str, level: int = logging.INFO) -> None:
+    def _note(self, address: Address, reason: str, level: int = logging.INFO) -> None:
         """Note why there is no link; log it once, until the reason at this address changes."""
-        self._trouble = f"{self._address}: {reason}"
-        if self._logged.get(self._address) != reason:
-            self._logged[self._address] = reason
+        self._trouble = f"{address}: {reason}"
+        if self._logged.get(address) != reason:
+            # What is known about an address that is no longer dialled: strangers could fill memory.
+            self._logged = {
+                each: why for each, why in self._logged.items() if each in self.addresses
+            }
+            self._logged[address] = reason
             member = self.hello.called_member_id
-            log.log(level, "no link to member %d at %s: %s", member, self._address, reason)
+            log.log(level, "no link to member %d at %s: %s", member, address, reason)

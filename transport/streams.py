@@ -286,14 +286,31 @@ async def dial(
     # Two timeouts: the hello has to wait for the peer's event loop, the dial only for its kernel.
     with trio.fail_after(limits.dial_seconds):
         connection = await network.connect(address)
+    introduced = await introduce(connection, address, hello, limits, security or PeerSecurity())
+    return connection, *introduced
+
+
+async def introduce(
+    connection: Connection,
+    address: Address,
+    hello: Hello,
+    limits: LinkLimits,
+    security: PeerSecurity,
+) -> tuple[FrameDecoder, list[Message]]:
+    """Say hello on a new connection, and wait for acceptance; it is closed if there is none.
+
+    Arguments and errors as `open_stream`.
+
+    Returns:
+        The connection's decoder, and messages that arrived with the answer.
+    """
     try:
         with trio.fail_after(limits.hello_seconds):
-            decoder, rest = await _introduce(connection, address, hello, security or PeerSecurity())
+            return await _introduce(connection, address, hello, security)
     except BaseException:
         # Also when cancelled by the timeout: nobody else has the connection yet.
         connection.close()
         raise
-    return connection, decoder, rest
 
 
 async def _introduce(

@@ -20,7 +20,7 @@ import attrs
 from rich.console import Console
 
 import quorate
-from quorate.keyvalue.port.info import COMPILED
+from quorate.keyvalue.conversation.info import COMPILED
 
 FIGURES: Final = Path(__file__).parents[1] / "figures"
 BLOCK: Final = b"\0" * 4096

@@ -1,10 +1,10 @@
 """The ACL commands of the state machine: SETUSER and DELUSER of the log, and those that read.
 
-QUORATE.USERS is what ACL LIST is, with the version in front: a member that asks the leader compares
-it with its own.
+QUORATE.USERS [version] is what ACL LIST is, with the version in front. If it is the one that was
+named, it comes alone.
 
-ACL SETUSER arrives here with hashes in place of secrets (:mod:`..port.acl_command`). Each member
-applies it to the same users, with the same outcome.
+ACL SETUSER arrives here with hashes in place of secrets (:mod:`..conversation.acl_command`). Each
+member applies it to the same users, with the same outcome.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,8 +43,11 @@ def handlers(users: Users) -> dict[str, Handler]:
             case _:
                 return _read(users, arguments, store)
 
-    def versioned(store: KeyStore, _arguments: list[bytes]) -> bytes:
-        return resp.array([resp.integer(users.version), _list(users, [], store)])
+    def versioned(store: KeyStore, arguments: list[bytes]) -> bytes:
+        version = resp.integer(users.version)
+        if arguments[1:] == [b"%d" % users.version]:
+            return resp.array([version])
+        return resp.array([version, _list(users, [], store)])
 
     return {"acl": handle, "quorate.users": versioned}
 

@@ -2,9 +2,9 @@
 
 The state of a member may be old: after a start it is that of the last flush, a new member has none,
 and a witness never has one. By such a state, a removed user would be let in again, or everybody
-would be. So a port begins with *unknown* users. It asks the leader, and takes over the answer,
-until the member's own state is as new as an answer. From then on the state is enough, because it
-only goes forward (:mod:`..port.leader_users`).
+would be. So a port begins with *unknown* users. It asks the leader, and takes over the answer
+until the member's own state is as new. The leader is asked on and on, because the state may fall
+behind again (:mod:`..port.leader_users`).
 
 While the users are unknown, everybody is `UNKNOWN`: a client may ask about the member, and no more.
 """
@@ -19,7 +19,8 @@ from .users import DEFAULT_NAME, Users
 __all__ = ["UNKNOWN", "Directory"]
 
 _HARMLESS: Final = (
-    b"+@connection -@dangerous +info +cluster +command +role +time +quorate.status +config|get"
+    b"+@connection -@dangerous +info +cluster +command +role +time +quorate.status +config|get "
+    b"-cluster|countkeysinslot"
 )
 
 UNKNOWN: Final = apply(NOBODY, [b"on", b"nopass", *_HARMLESS.split()])
@@ -40,6 +41,7 @@ class Directory:
     def __init__(self, users: Users | None = None, *, settled: bool = True) -> None:
         self._users = Users() if users is None else users
         self._borrowed: Mapping[bytes, User] | None = None if settled else {DEFAULT_NAME: UNKNOWN}
+        self._borrowed_version = -1
         self._access: dict[bytes, Access] = {}
         self._listeners: list[Callable[[], None]] = []
         self.settled = settled
@@ -57,14 +59,22 @@ class Directory:
         """The version of the users in the member's own state."""
         return self._users.version
 
+    @property
+    def version(self) -> int:
+        """The version of the users in use; -1 while they are unknown."""
+        if not self.known:
+            return -1
+        return self._users.version if self._borrowed is None else self._borrowed_version
+
     def settle(self) -> None:
         """Use the users of the state from now on."""
-        self.settled, self._borrowed = True, None
-        self._changed()
+        if not self.settled:
+            self.settled, self._borrowed = True, None
+            self._changed()
 
-    def borrow(self, users: Mapping[bytes, User]) -> None:
-        """Use these users: they are the leader's, and newer than the state."""
-        self.settled = False
+    def borrow(self, users: Mapping[bytes, User], version: int) -> None:
+        """Use these users of the leader, which are newer than those of the state."""
+        self.settled, self._borrowed_version = False, version
         if users != self._borrowed:
             self._borrowed = dict(users)
             self._changed()

@@ -7,7 +7,7 @@
 
 A handler takes the store and the arguments, and returns the encoded reply. It gets no clock and no
 randomness, because every member runs it. Commands of the connection (CLIENT, INFO) have a row here
-and a handler in :mod:`..port.connection_commands`.
+and a handler in :mod:`..conversation.connection_commands`.
 
 Read first: `rows.py`, then `strings.py`. To add a command, see :mod:`quorate.keyvalue`.
 """

@@ -1,18 +1,10 @@
-"""The port that Redis clients connect to: sockets, conversations, and commands of the connection.
+"""The port that Redis clients connect to: sockets, and nothing of what the bytes mean.
 
 - `listener.py`: accepts clients; one epoll, one task, and turns
 - `connection.py`: one socket: back-pressure, slow clients, the end in order
-- `conversation.py`: one client's commands in order
-- `client_state.py`, `port_state.py`, `counters.py`: what is remembered of one client, and of all
-- `routes.py`, `joined.py`: which commands travel together, within one client and across clients
-- `transaction.py`, `watching.py`, `once_command.py`: MULTI, WATCH, QUORATE.ONCE
-- `port_access.py`, `login.py`, `acl_command.py`, `user_change.py`, `leader_users.py`: users
-- `connection_commands.py`, `client_command.py`, `cluster_view.py`, `info.py`: commands answered
-  without the log
-- `request_errors.py`, `unfinished_input.py`: error replies; the memory that input takes
+- `leader_users.py`: asks the leader for the users while the member's own may be old
 
-It knows the member only as a `Gateway`, and nothing of the state machine but the form of requests
-(:mod:`..protocol.payload`).
+What clients say is the matter of `..conversation`; what is remembered of them is in `..clients`.
 
-Read first: `conversation.py`, `connection.py`, `listener.py`.
+Read first: `connection.py`, `listener.py`.
 """

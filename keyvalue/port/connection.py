@@ -2,7 +2,7 @@
 
 A connection is an object, not a task: thousands of tasks would cost a wake-up for each command. The
 listener calls :meth:`Connection.on_event` when epoll reports the socket. What the bytes mean is
-decided by its :class:`~.conversation.Conversation`.
+decided by its :class:`~..conversation.conversation.Conversation`.
 
 End of input
     A client that has sent everything may close its sending half and wait for the replies. For TCP
@@ -38,15 +38,16 @@ import struct
 import sys
 import termios
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from ...errors import OversizedRequestError
 from ...node.requests.request import Request, RequestKind
+from ..clients.client_state import ClientState
+from ..clients.port_state import PortState
+from ..conversation.conversation import Conversation
 from ..native.resp_reader import count_untrusted
 from ..protocol.parser import CommandParser
-from .client_state import ClientState
-from .conversation import Conversation
-from .port_state import PortState
 
 __all__ = ["RECEIVE_BYTES", "STALLED_SECONDS", "WAIT_READABLE", "Connection", "Poller"]
 
@@ -158,6 +159,10 @@ class Connection:
     def unfinished_bytes(self) -> int:
         """About how much memory `refuse` would free."""
         return self._conversation.unfinished_bytes[0]
+
+    def doubt(self) -> None:
+        """See `ClientConnection`."""
+        self._conversation.doubt()
 
     def refuse(self, error: OversizedRequestError) -> None:
         """Give up the unfinished input, reply with the error, and close in order."""
@@ -279,6 +284,10 @@ class Connection:
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
         """See `JoinedClient`."""
         return self._conversation.take_over(kind, payload, flags, count)
+
+    def check_again(self) -> Sequence[Request]:
+        """See `JoinedClient`."""
+        return self._conversation.check_again()
 
     def deliver(self) -> None:
         """Send the gathered replies; the conversation waits now, or is over."""

@@ -1,16 +1,26 @@
-"""Asks the leader for the users while the member's own state may be too old.
+"""Asks the leader for the users, over and over, so that a member's rules are never old.
 
-Three kinds of members ask: one that has just started, a new one, and a witness, which has no tables
-at all. Why, and what holds until there is an answer: :mod:`..access.directory`.
+Why
+    A member applies changes of users from the log like any other command. But it may have started
+    just now, be cut off, or be far behind, and then it does not know of a user that was removed. A
+    leader is heard although the log is behind, so hearing it proves nothing. A linearizable read
+    does: its answer has every change that was acknowledged before the question.
 
-A member that has lost its leader asks as well, once the cluster has users: one may have been
-removed in the meantime. Until it is answered, its clients' commands wait, as for a leader.
+What
+    The question names the version that the member has. If the leader has the same, it confirms it,
+    and no more. If the leader's is newer, the answer has the users, and the port borrows them until
+    the member's own state has come as far (:mod:`..access.directory`). A witness, which has no
+    tables, borrows them for ever.
 
-The question is a linearizable read, and waits for a leader like any other. Its answer has the
-version of the users. Once the member's own state has that version or a newer one, it asks no more.
-A witness asks over and over, so a change reaches its sessions one period later.
+When the users are unknown
+    At the start, and when the last confirmed question is older than `PortAccess.stale_after_s`.
+    Then only harmless commands are executed. All others wait, as for a leader.
+
+A cluster whose state has no users is asked once, at the start. Everybody may do everything there,
+with a leader or without.
 """
 
+import math
 from typing import Final, Never
 
 import attrs
@@ -20,55 +30,78 @@ from ...errors import KeyValueError, RequestError
 from ...node.requests.request import Request, RequestKind
 from ..access.rules import DEFAULT, NOBODY, RuleError, User, apply
 from ..access.users import DEFAULT_NAME
+from ..clients.port_state import PortState
 from ..protocol import resp
 from ..protocol.resp import parse_replies_untrusted
-from .port_state import PortState
 
 __all__ = ["follow_users"]
 
-_QUESTION: Final = resp.bulk_array([b"QUORATE.USERS"])
-_PATIENCE: Final = 3
-"""Questions without an answer after which borrowed users count as unknown. Fewer, and one election
-ends all sessions at a witness; more, and a removed user may go on for longer."""
 _LEAST_PERIOD_S: Final = 0.1
+_TRIES: Final = 3
+"""Questions in a row whose answers come too late. Fewer, and one that has waited for a leader makes
+commands fail; more, and they wait for longer where the leader is too slow."""
 _HEAD: Final = 2  # "user" and the name
 
 
 @attrs.frozen
 class _Answer:
+    """What the leader knows; users are None if their version is the one that was asked for."""
+
     version: int
-    users: dict[bytes, User]
+    users: dict[bytes, User] | None
 
 
 async def follow_users(state: PortState) -> Never:
     """Keep the users of the port new enough, for ever."""
-    access, failures = state.access, 0
-    # A quarter of the time that a change waits for members: so a member that was cut off has
-    # noticed that before a change that it does not know of is answered.
-    period = max(access.spread_s / 4, _LEAST_PERIOD_S)
+    access = state.access
+    # A quarter of the time that users stay good: one lost question makes nobody wait.
+    period = max((access.stale_after_s or access.spread_s) / 4, _LEAST_PERIOD_S)
     while True:
-        witness = state.gateway.topology.witness
-        if access.users.own_version and not (witness or access.hears_leader(state.gateway)):
-            access.users.forget()
-        if witness or not access.users.settled:
-            answer = await _ask(state)
-            failures = 0 if answer is not None else failures + 1
-            if answer is None:
-                if failures >= _PATIENCE:
-                    access.users.forget()
-                access.end_waits(known=False)
-            else:
-                # A witness' own version stays what it was when it last had tables.
-                if not witness and access.users.own_version >= answer.version:
-                    access.users.settle()
-                else:
-                    access.users.borrow(answer.users)
-                access.end_waits(known=True)
+        if _must_ask(state):
+            await _confirm(state)
+        else:
+            access.confirmed_at = math.inf
         # Commands may wait for the first answer, so that is asked for at once.
         await trio.sleep(period if access.users.known else _LEAST_PERIOD_S)
 
 
-async def _ask(state: PortState) -> _Answer | None:
+def _must_ask(state: PortState) -> bool:
+    users = state.access.users
+    return state.gateway.topology.witness or not users.settled or users.own_version > 0
+
+
+async def _confirm(state: PortState) -> None:
+    """Ask, and take over the answer; forget the users if there is none in time."""
+    access = state.access
+    # When the first user was made, the users were good until now.
+    access.confirmed_at = min(access.confirmed_at, trio.current_time())
+    for _ in range(_TRIES):
+        answer, asked_at = None, trio.current_time()
+        # While the users are unknown the question waits for a leader as long as the commands do
+        # that wait for its answer.
+        with trio.move_on_at(access.good_until if access.users.known else math.inf):
+            answer = await _ask(state, access.users.version)
+        if answer is None:
+            break
+        access.confirmed_at = asked_at
+        # An answer is only as new as its question, which may have waited for a leader.
+        if trio.current_time() < access.good_until:
+            _take_over(state, answer)
+            break
+    access.forget_if_old(trio.current_time())
+    access.end_waits(known=access.users.known)
+
+
+def _take_over(state: PortState, answer: _Answer) -> None:
+    users = state.access.users
+    # A witness' own version stays what it was when it last had tables.
+    if not state.gateway.topology.witness and users.own_version >= answer.version:
+        users.settle()
+    elif answer.users is not None:
+        users.borrow(answer.users, answer.version)
+
+
+async def _ask(state: PortState, version: int) -> _Answer | None:
     """Ask the leader for the users; None if it does not answer."""
     answered = trio.Event()
     results: list[bytes | RequestError] = []
@@ -77,7 +110,8 @@ async def _ask(state: PortState) -> _Answer | None:
         results.append(result)
         answered.set()
 
-    request = Request(RequestKind.QUERY, _QUESTION, 0, done)
+    question = resp.bulk_array([b"QUORATE.USERS", b"%d" % version])
+    request = Request(RequestKind.QUERY, question, 0, done)
     state.gateway.submit(request)
     try:
         await answered.wait()
@@ -91,6 +125,8 @@ def _parse_untrusted(reply: bytes) -> _Answer | None:
     """Parse the reply to QUORATE.USERS; None if it is an error, or of another version."""
     (answer,) = parse_replies_untrusted(reply)
     match answer:
+        case [int(version)]:
+            return _Answer(version, None)
         case [int(version), list(lines)]:
             pass
         case KeyValueError() if str(answer).startswith("ERR unknown command"):

@@ -39,13 +39,13 @@ import trio
 from ...node.config.config import Redirect
 from ...node.protocol.signal import Signal
 from ...node.requests.gateway import Gateway
+from ..clients.client_state import ClientState
+from ..clients.port_access import PortAccess
+from ..clients.port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
 from ..protocol import resp
 from ..protocol.parser import CommandParser, ParserLimits
-from .client_state import ClientState
 from .connection import WAIT_READABLE, Connection
 from .leader_users import follow_users
-from .port_access import PortAccess
-from .port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
 
 __all__ = [
     "RESERVED_DESCRIPTORS",

@@ -12,6 +12,7 @@
     tls_minimum = "1.3"              # or "1.2"
     accept_plain = false             # true: members without TLS, too, while it is turned on
     insecure_network = false         # true: plain ports at other addresses than loopback
+    stale_auth = false               # true: a member without a leader goes by the users it knows
 
 Without the table everybody is believed, and only loopback addresses are listened at.
 """
@@ -66,6 +67,9 @@ class Security:
             `insecure_network`.
         insecure_network: whether to listen without TLS or a key at other addresses than loopback
             (default false). Everybody who reaches such a port can do everything.
+        stale_auth: whether a member that can't reach the leader goes on to serve users by the rules
+            that it knows (default false). A removed user may then read there for as long as the
+            member is cut off.
 
     Raises:
         ConfigurationError: some of the three files of TLS are missing, or both ways are set.
@@ -82,6 +86,7 @@ class Security:
     tls_minimum: Minimum = attrs.field(default="1.3", validator=_one_of(*get_args(Minimum)))
     accept_plain: bool = attrs.field(default=False, validator=_FLAG)
     insecure_network: bool = attrs.field(default=False, validator=_FLAG)
+    stale_auth: bool = attrs.field(default=False, validator=_FLAG)
 
     def __attrs_post_init__(self) -> None:
         files = {name: cast("str", getattr(self, name)) for name in ("certificate", "key", "ca")}

@@ -85,11 +85,11 @@ class Wait:
     """Wait until followers have everything that is committed now.
 
     Args:
-        count: how many followers.
+        count: how many followers; None for all, and the answer names those that do not have it.
         seconds: how long at most; infinity for no limit.
     """
 
-    count: int
+    count: int | None
     seconds: float
 
 
@@ -121,10 +121,12 @@ def parse_untrusted(payload: bytes, members: Collection[int]) -> Order:
         return _transfer_untrusted(arguments, members)
     if verb == "wait":
         match arguments:
+            case ["all", timeout_ms] if _NUMBER.fullmatch(timeout_ms):
+                return Wait(None, int(timeout_ms) / 1000 or float("inf"))
             case [count, timeout_ms] if all(map(_NUMBER.fullmatch, arguments)):
                 return Wait(int(count), int(timeout_ms) / 1000 or float("inf"))
             case _:
-                expected = "wait takes a number of followers and one of milliseconds"
+                expected = "wait takes a number of followers, or all, and one of milliseconds"
                 raise RefusedError(f"{expected}, found {given!r}")
     if verb == "member":
         return parse_member_order_untrusted(arguments)

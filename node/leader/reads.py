@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from ..protocol.signal import Signal
-from ..requests.request import still_wanted
+from ..requests.request import still_allowed
 from ..state_machine.applier import SLICE_SECONDS
 from .follower_progress import CONFIRM_ID
 from .lease import Lease
@@ -97,7 +97,7 @@ class Reads:
         """
         if not self.waiting or len(self.rounds) >= MAX_ROUNDS:
             return False
-        reads = [*still_wanted(self.waiting)]
+        reads = [*still_allowed(self.waiting)]
         self.waiting = []
         # Asked once: a lease that ends between two looks would leave a round without a number.
         certain = self._state.alone or self.lease_left > 0

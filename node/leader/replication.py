@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import RefusedError
 from ...storage import DESCRIPTOR_BYTES, BatchHeader, Entry, EntryKind, encode_batch
 from ...transport import NULL_VALUE, CommitPosition, LogBatch, LogJoined, encode
-from ..requests.request import still_wanted
+from ..requests.request import still_allowed
 from ..state_machine.applier import PendingBatch
 
 if TYPE_CHECKING:
@@ -74,8 +74,9 @@ class Window:
                         RefusedError("the cluster is suspended by an operator; nothing was done")
                     )
             return []
-        # Clients may have gone; after this point their commands will take effect all the same.
-        self.waiting = [*still_wanted(self.waiting)]
+        # Clients may have gone, or lost the right; after this point their commands will take effect
+        # all the same.
+        self.waiting = [*still_allowed(self.waiting)]
         size, limit = 0, self._state.config.limits.max_batch_bytes
         for count, request in enumerate(self.waiting):
             size += len(request.payload) + DESCRIPTOR_BYTES

@@ -32,12 +32,14 @@ class WaitRequest:
         position: they must have everything below it.
         count: of followers that are enough.
         deadline: when it is answered at the latest (trio's clock).
+        names: it waits for all, and its reply names those that do not have everything.
     """
 
     request: Request
     position: int
     count: int
     deadline: float
+    names: bool = False
 
 
 class ReplicaWaits:
@@ -53,12 +55,13 @@ class ReplicaWaits:
         self._followers = followers
         self._waiting: list[WaitRequest] = []
 
-    def submit(self, request: Request, count: int, seconds: float) -> None:
+    def submit(self, request: Request, count: int | None, seconds: float) -> None:
         """Take a request.
 
         Args:
             request: to answer.
-            count: how many followers it waits for.
+            count: how many followers it waits for; None for all, and the reply is the ids of those
+                that are missing then, with blanks between them.
             seconds: how long at most; infinity for no limit.
         """
         if len(self._waiting) >= MAX_WAITING:
@@ -66,7 +69,8 @@ class ReplicaWaits:
             return
         deadline = trio.current_time() + seconds
         # The commit position of now covers every write that this client has seen acknowledged.
-        one = WaitRequest(request, self._applier.commit_position, count, deadline)
+        position, names = self._applier.commit_position, count is None
+        one = WaitRequest(request, position, count or 0, deadline, names)
         self._waiting.append(one)
         self.look()
 
@@ -76,17 +80,20 @@ class ReplicaWaits:
             return
         now = trio.current_time()
         # Standbys count, too: the client asks for copies, not for a quorum.
-        matches = [each.match for each in self._followers.values()]
+        matches = {each.member_id: each.match for each in self._followers.values()}
         # Swapped before anything is answered: a client may send the next WAIT at once, from the
         # callback.
         waiting, self._waiting = self._waiting, []
         for one in waiting:
-            reached = sum(match >= one.position for match in matches)
+            missing = [who for who, match in matches.items() if match < one.position]
+            reached = len(matches) - len(missing)
             # Its client is gone; if kept, it would count against the limit.
             if one.request.cancelled:
                 continue
-            if reached >= one.count or one.deadline <= now:
-                one.request.done(b"%d" % reached)
+            enough = not missing if one.names else reached >= one.count
+            if enough or one.deadline <= now:
+                names = " ".join(map(str, sorted(missing))).encode()
+                one.request.done(names if one.names else b"%d" % reached)
             else:
                 self._waiting.append(one)
 

@@ -84,10 +84,10 @@ class Founders:
         self._said = ""
         self._said_of = set[int]()
         self._changed = Signal()
-        self._began = math.inf
-        # Hellos that named a history, and when the first one came.
-        self._begun: dict[int, Hello] = {}
-        self._begun_at = math.inf
+        self._listens_since = math.inf
+        # The hellos that named a history, and when the first of them came.
+        self._with_history: dict[int, Hello] = {}
+        self._history_heard_at = math.inf
 
     @property
     def missing(self) -> list[int]:
@@ -111,7 +111,7 @@ class Founders:
         Raises:
             LostStoreError: the cluster began with other stores; ours is in the place of a lost one.
         """
-        self._began = trio.current_time()
+        self._listens_since = trio.current_time()
         last_sent, resend_at, pause = None, trio.current_time(), 0.0
         state = self._state
         # A standby is no founder. Nor is one that has followed for a while, and is to have a vote.
@@ -127,7 +127,7 @@ class Founders:
                 return
             self._give_up_late()
             self._tell()
-            self._tell_of_begun()
+            self._tell_of_histories()
             announcement = self._founding(self._stores(), self._state.log_end, founded=False)
             # A list that only repeats itself is not answered at once: two members would answer each
             # other without end.
@@ -144,16 +144,18 @@ class Founders:
     @property
     def _next_look(self) -> float:
         """When time alone changes what is to be done."""
-        times = (self._began + CALLERS_SECONDS, self._answer_due)
+        times = (self._listens_since + CALLERS_SECONDS, self._answer_due)
         return min((each for each in times if each > trio.current_time()), default=math.inf)
 
     @property
     def _answer_due(self) -> float:
         """When a member outside our file that has a history should have answered."""
         # One of our file may be a founder like us that is ahead, and unreachable for a while.
-        if not self._begun.keys() - {each.member_id for each in self._filed}:
+        if not self._with_history.keys() - {each.member_id for each in self._filed}:
             return math.inf
-        return self._begun_at + ANSWER_TIMEOUTS * self._state.timeouts.leader_heartbeat_timeout
+        return (
+            self._history_heard_at + ANSWER_TIMEOUTS * self._state.timeouts.leader_heartbeat_timeout
+        )
 
     @property
     def _filed(self) -> tuple[MemberConfig, ...]:
@@ -166,7 +168,7 @@ class Founders:
             LostStoreError: it does not.
         """
         if trio.current_time() >= self._answer_due:
-            raise LostStoreError(self._lost(next(iter(self._begun))))
+            raise LostStoreError(self._lost(next(iter(self._with_history))))
 
     def on_hello(self, hello: Hello) -> None:
         """Note that a member has a history of our cluster, as long as our store is NEW."""
@@ -175,11 +177,11 @@ class Founders:
             return
         if not hello.history:
             # Its store was of another history perhaps, and has been emptied since.
-            self._begun.pop(member, None)
-        elif len(self._begun) < MAX_SEATS or member in self._begun:
-            if not self._begun:
-                self._begun_at = trio.current_time()
-            self._begun[member] = hello
+            self._with_history.pop(member, None)
+        elif len(self._with_history) < MAX_SEATS or member in self._with_history:
+            if not self._with_history:
+                self._history_heard_at = trio.current_time()
+            self._with_history[member] = hello
             self._changed.notify()
 
     def _log_outcome(self, status: VotingStatus) -> None:
@@ -211,9 +213,9 @@ class Founders:
                 self._way_out(),
             )
 
-    def _tell_of_begun(self) -> None:
+    def _tell_of_histories(self) -> None:
         """Log which members have a history, whenever that changes."""
-        for member, hello in self._begun.items():
+        for member, hello in self._with_history.items():
             if member not in self._said_of:
                 self._said_of.add(member)
                 log.warning(
@@ -227,7 +229,7 @@ class Founders:
     def _way_out(self) -> str:
         """Return how to begin without the missing members, if enough for a quorum are left."""
         missing = self.missing
-        if self._begun:
+        if self._with_history:
             return ""
         # Without a quorum of the configuration nothing could ever be committed, so it is no way
         # out.
@@ -271,8 +273,8 @@ class Founders:
                 member has a history of our cluster.
         """
         words = rest.decode("ascii", "replace").split()
-        if self._begun:
-            why_not = self._lost(next(iter(self._begun)))
+        if self._with_history:
+            why_not = self._lost(next(iter(self._with_history)))
             raise RefusedError(f"found without {' '.join(words)!r}: refused: {why_not}")
         known = {str(member): member for member in self._state.voters}
         named = {known[word] for word in words if word in known}
@@ -335,9 +337,9 @@ class Founders:
         status = _voter_status(stores, max([self._state.log_end, *ends]))
         # Nobody else may be there yet to say that the cluster has begun.
         few = not heard or left_out
-        early = few and trio.current_time() < self._began + CALLERS_SECONDS
+        early = few and trio.current_time() < self._listens_since + CALLERS_SECONDS
         # One of these very stores may have founded the cluster already, before us.
-        other = any(hello.history != status.history for hello in self._begun.values())
+        other = any(hello.history != status.history for hello in self._with_history.values())
         return None if early or other else status
 
     def _lost(self, witness: int) -> str:
@@ -362,7 +364,7 @@ class Founders:
 
     def _where(self, member: int) -> str:
         """Name a member, and where members reach it."""
-        if (hello := self._begun.get(member)) is not None:
+        if (hello := self._with_history.get(member)) is not None:
             return f"member {member} at {Address(hello.host, hello.port)}"
         filed = (f" at {e.host}:{e.member_port}" for e in self._filed if e.member_id == member)
         return f"member {member}{next(filed, '')}"
@@ -373,7 +375,7 @@ class Founders:
         # The file is enough if it has that member.
         if any(each.member_id == member for each in self._filed):
             return command
-        hello = self._begun.get(member)
+        hello = self._with_history.get(member)
         host = "HOST" if hello is None else hello.host
         return f"{command} --connect {host}:PORT, with the port of that member for clients"
 

@@ -107,6 +107,12 @@ class Seat:
         return self.role in {MemberRole.VOTER, MemberRole.WITNESS}
 
     @property
+    def may_be_spare(self) -> bool:
+        """Whether it is to take a voter's place, and a spare could do that in its stead."""
+        # One that nobody has started yet waits for its operator.
+        return self.role is MemberRole.VOTER and self.replaces is not None and self.instance != 0
+
+    @property
     def addresses(self) -> set[tuple[str, int]]:
         """Where it listens."""
         return {(self.host, port) for port in self.ports if port}
@@ -227,6 +233,23 @@ def with_seat(now: Membership, seat: Seat) -> Membership:
     others = (each for each in now.seats if each.member_id != seat.member_id)
     seats = sorted((*others, seat), key=lambda each: each.member_id)
     return _next(now, seats=tuple(seats), next_id=max(now.next_id, seat.member_id + 1))
+
+
+def with_spare(now: Membership, spare: int, lost: int) -> Membership:
+    """Return the next configuration, in which a spare is to take the place of a lost voter.
+
+    A member that was to do so until now is a spare itself from now on.
+    """
+    # Otherwise it would return as one more voter. A witness has no tables, so it is left alone.
+    seats = tuple(
+        attrs.evolve(seat, role=MemberRole.VOTER, replaces=lost)
+        if seat.member_id == spare
+        else attrs.evolve(seat, role=MemberRole.SPARE, replaces=None)
+        if seat.replaces == lost and seat.may_be_spare
+        else seat
+        for seat in now.seats
+    )
+    return _next(now, seats=seats)
 
 
 def without_seat(now: Membership, member_id: int) -> Membership:

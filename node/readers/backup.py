@@ -251,7 +251,7 @@ class Backup:
                 self._append_untrusted(batch)
                 unsaved += batch.header.length
             if batch is None or unsaved >= SAVE_BYTES:
-                await self._save()
+                await self.save()
                 unsaved = 0
             if batch is None and not self._caught_up:
                 self._caught_up = True
@@ -260,7 +260,7 @@ class Backup:
             if batch is None and replay.turned:
                 self._client.avoid(replay.address)
                 break
-        await self._save()
+        await self.save()
 
     def _append_untrusted(self, batch: Batch) -> None:
         """Append a batch to the backup's log.
@@ -274,8 +274,14 @@ class Backup:
             raise WireError(f"{header} does not continue the log, which ends in term {known}")
         self.store.append(batch.data, header=header)
 
-    async def _save(self) -> None:
-        """Wait until everything received is durable, and record that all of it is committed."""
+    async def save(self) -> None:
+        """Wait until everything received is durable, and record that all of it is committed.
+
+        Call it after :meth:`run` was cancelled: a write of that moment ends later.
+
+        Raises:
+            StorageError: the disk failed or is full.
+        """
         await self.store.settled()
         if self.store.last_commit_position < self.store.append_position:
             await self.store.save_committed(self.store.append_position)

@@ -59,6 +59,8 @@ class Request:
         session: client session that a command belongs to, 0 for none.
         sequence: its number within the session. Both are recorded with it; the service uses them.
         cancelled: nobody waits for it any more.
+        recheck: called once in place of sending it, if it is not sent yet; returns what may be
+            sent. Its sender sets it when the rules have changed by which it was allowed.
     """
 
     __slots__ = (
@@ -69,6 +71,7 @@ class Request:
         "kind",
         "losses",
         "payload",
+        "recheck",
         "sequence",
         "session",
     )
@@ -85,6 +88,7 @@ class Request:
         self.flags = flags
         self.done = done
         self.cancelled = False
+        self.recheck: Callable[[], Sequence[Request]] | None = None
         self.deadline = 0.0
         self.losses = 0
         self.session = 0
@@ -132,6 +136,21 @@ def still_wanted(requests: Iterable[Request]) -> Iterator[Request]:
             for each in request.remaining():
                 if not each.cancelled:
                     yield each
+
+
+def still_allowed(requests: Iterable[Request]) -> Iterator[Request]:
+    """Yield the requests that may be sent now, of requests that are wanted and were not sent yet.
+
+    Each place where a request waits asks this before it sends it on. So the rules of its user may
+    change in the meantime.
+    """
+    for request in still_wanted(requests):
+        # Rules change rarely, so the usual case must cost no more than this look.
+        if request.recheck is None:
+            yield request
+        else:
+            recheck, request.recheck = request.recheck, None
+            yield from recheck()
 
 
 def _nobody(_result: bytes | RequestError) -> None:

@@ -25,7 +25,7 @@ from ...errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
 from ...transport import ForwardReply, ForwardRequest
 from ..protocol.signal import Signal
 from .forwarding import SMALL_BYTES, ForwardedRequest, ForwardStatus, ReplySender, error_of
-from .request import Request, RequestKind, still_wanted
+from .request import Request, RequestKind, still_allowed, still_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -337,7 +337,7 @@ class Requests:
                     )
                 )
             else:
-                self.submit(request)
+                self._submit_again((request,))
 
     # --- again ------------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ class Requests:
         self._submit_again(released)
 
     def _submit_again(self, requests: Iterable[Request]) -> None:
-        for request in still_wanted(requests):
+        for request in still_allowed(requests):
             self.submit(request)
 
     # --- between members --------------------------------------------------------------------------

@@ -150,3 +150,4 @@ async def _follow(opened: Backup) -> None:
             nursery.start_soon(functools.partial(opened.run, follow=True))
             await anext(signals)
             nursery.cancel_scope.cancel()
+    await opened.save()

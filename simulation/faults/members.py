@@ -156,7 +156,7 @@ async def finish_move(n: FaultContext) -> None:
     """Repeat the order to move a member until the cluster knows the new address.
 
     Without an answer nobody knows whether it was done. A member whose address the cluster does not
-    know is found only if it dials the leader, which may be a member that its own file lacks.
+    know is found only if it dials the leader. Perhaps its own file does not name that member.
     """
     while (member := moved(n)) is not None:
         port = n.world.hosts[member].config.own.member_port

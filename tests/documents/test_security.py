@@ -135,6 +135,17 @@ class Machines:
             process.communicate()
 
 
+def test_each_command_of_the_page_is_run_below() -> None:
+    sections = re.findall(r"^##+ (.*)$", PAGE, re.MULTILINE)
+    shown = {section for section in sections if [*lines(section)]}
+    keys = {"A cluster key", "Archives"}
+    assert shown == keys | {
+        *("Set-up in ten commands", "A new certificate", "A new CA", "From plain to TLS")
+    }
+    first, second = ([*lines(section)][:2] for section in sorted(keys))
+    assert [line.replace("cluster", "backup") for line in first] == second
+
+
 @pytest.mark.slow
 def test_the_set_up_and_both_rotations_do_what_the_page_says(tmp_path: Path) -> None:
     machines = Machines(tmp_path)
@@ -175,6 +186,9 @@ def test_the_set_up_and_both_rotations_do_what_the_page_says(tmp_path: Path) -> 
         machines.until_agreed()
         assert client.incr("n") == 1
         client.close()
+        (line,) = lines("From plain to TLS")
+        machines.do(line.replace("10.0.0.1:7000", f"{NETWORK}1:{machines.port}"))
+        assert [process.wait(PATIENCE_SECONDS) for process in machines.processes] == [0, 0, 0]
     finally:
         machines.end()
 

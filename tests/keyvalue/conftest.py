@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.keyvalue.port import conversation
+from quorate.keyvalue.conversation import conversation
 from tests.support.client_port_world import RawClient, World
 
 

@@ -61,11 +61,11 @@ def start(config: NodeConfig) -> Iterator[Start]:
 
 
 def wait_until_ready(config: NodeConfig) -> None:
-    """Wait until the member answers."""
+    """Wait until the member leads, since it answers before it does."""
     address = MemberAddress(0, config.own.host, config.own.client_port)
     end = time.monotonic() + PATIENCE_SECONDS
-    while (answer := trio.run(ask, address)).status is None:
-        assert time.monotonic() < end, answer.error
+    while (status := (answer := trio.run(ask, address)).status) is None or status.role != "leader":
+        assert time.monotonic() < end, answer
         time.sleep(0.02)
 
 

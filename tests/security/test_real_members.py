@@ -22,7 +22,7 @@ from quorate.transport import Address, Purpose, StreamPurpose, TcpNetwork, open_
 from quorate.transport.tls import Material, TlsFiles, TlsNetwork
 from tests.security.test_impostors import impostor
 from tests.support.certificates import DAY, NOW, authority, uri
-from tests.support.real import PATIENCE_SECONDS, QUORATE, RealCluster
+from tests.support.real import PATIENCE_SECONDS, QUORATE, RealCluster, set_surely
 from tests.support.transport_world import hello
 
 CLUSTER = "local"
@@ -69,7 +69,8 @@ def refused(config: NodeConfig, material: Material | None) -> str:
         network = TlsNetwork(TcpNetwork(), material) if material else TcpNetwork()
         said = hello(1, cluster=CLUSTER, purpose=StreamPurpose.CONSENSUS, at=Address("x", 1))
         try:
-            await open_stream(network, address_of(config), said)
+            async with await open_stream(network, address_of(config), said):
+                pass
         except (HandshakeError, trio.BrokenResourceError) as error:
             return str(error)
         raise AssertionError("it was let in")
@@ -191,3 +192,34 @@ def test_a_hangup_ends_no_member_that_is_opening(tmp_path: Path) -> None:
                 time.sleep(0.05)
         finally:
             member.kill()
+
+
+@pytest.mark.slow
+def test_a_plain_cluster_goes_to_tls_member_by_member(tmp_path: Path) -> None:
+    directory = tmp_path / "c"
+    configs = secured(directory, Security())
+
+    def step(security: Security) -> None:
+        """Restart the members one after the other with a table; writes go on."""
+        for config in configs:
+            cluster.kill(config.member_id)
+            file = config.directory / "node.toml"
+            now = attrs.evolve(config, directory=Path(), security=security)
+            file.write_text(now.to_toml())
+            with redis.Redis(port=cluster.ports[(config.member_id + 1) % 3]) as client:
+                set_surely(client, "n", config.member_id)
+            cluster.restart_dead()
+            cluster.wait_until_agreed()
+
+    files = Security("own.crt", "own.key", "ca.crt")
+    with RealCluster.run(directory, configs[0].own.client_port) as cluster:
+        for config in configs:
+            issue(config)
+        step(attrs.evolve(files, accept_plain=True, insecure_network=True))
+        with pytest.raises(AssertionError, match="it was let in"):
+            refused(configs[0], None)
+        assert "certificate" in refused(configs[0], impostor("wrong cluster"))
+        step(files)
+        assert refused(configs[0], None)
+        with redis.Redis(port=cluster.leader_port) as client:
+            assert client.get("n") == b"2"

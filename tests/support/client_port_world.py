@@ -16,10 +16,10 @@ import attrs
 import trio
 
 from quorate.keyvalue.access.directory import Directory
+from quorate.keyvalue.clients.port_access import PortAccess
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
-from quorate.keyvalue.port.port_access import PortAccess
 from quorate.keyvalue.service import KeyValueService
-from quorate.node.requests.request import RequestKind
+from quorate.node.requests.request import RequestKind, still_allowed
 from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
 from quorate.node.state_machine.service import Command
 
@@ -83,7 +83,10 @@ class OneMember:
         if request.kind is RequestKind.CONTROL:
             assert request.payload.startswith(b"wait ")
             peers = self.status().peers
-            request.done(b"%d" % sum(peer.append_position >= self.position for peer in peers))
+            behind = [peer.member_id for peer in peers if peer.append_position < self.position]
+            names = " ".join(map(str, behind)).encode()
+            every = request.payload.startswith(b"wait all ")
+            request.done(names if every else b"%d" % (len(peers) - len(behind)))
             return
         if request.kind is RequestKind.QUERY:
             self.queries.append(request.payload)
@@ -100,7 +103,7 @@ class OneMember:
     def release(self) -> None:
         """Answer the parked requests, as if a leader had been found."""
         parked, self.parked = self.parked or [], None
-        for request in parked:
+        for request in still_allowed(parked):
             self.answer(request)
 
     def stale_query(self, payload: bytes, flags: int) -> bytes:

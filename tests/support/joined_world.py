@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
+from quorate.keyvalue.clients.client_state import ClientState
+from quorate.keyvalue.clients.port_state import ClientPortLimits, PortState
 from quorate.keyvalue.native.resp_reader import count_untrusted
-from quorate.keyvalue.port.client_state import ClientState
 from quorate.keyvalue.port.connection import WAIT_READABLE, Connection
-from quorate.keyvalue.port.port_state import ClientPortLimits, PortState
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits
 from quorate.keyvalue.protocol.payload import IN_PARTS, TRANSACTION, PayloadParser

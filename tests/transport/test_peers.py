@@ -1,6 +1,7 @@
 """Peers that come and go while the links run."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -553,6 +554,82 @@ async def test_an_address_that_is_silent_does_not_hold_up_the_next_one_for_long(
         await w.nursery.start(links.run)
         await peer.until("up", 0)
         assert trio.current_time() < LinkLimits().alternative_seconds + 0.02
+
+
+@simulated
+async def test_on_a_slow_network_an_address_before_others_is_reached() -> None:
+    network, where = MemoryNetwork(Random(0), latency=0.4), [address(0), Address("no", 1)]
+    peer = Recorder()
+    async with trio.open_nursery() as nursery:
+        links = make_links(0, everybody(0, 5), network.host("host0"), Recorder())
+        await nursery.start(links.run)
+        links = make_links(5, everybody(5), network.host("host5"), peer, peers={0: where})
+        await nursery.start(links.run)
+        await peer.until("up", 0)
+        assert trio.current_time() < 1.7  # one way and back for the dial, and for the hello
+        nursery.cancel_scope.cancel()
+
+
+@simulated
+async def test_on_a_slow_network_two_addresses_of_one_peer_make_one_link() -> None:
+    network, where = MemoryNetwork(Random(0), latency=0.4), [address(0), Address("host0", 1)]
+    callers, peer = Recorder(), Recorder()
+    async with trio.open_nursery() as nursery:
+        links = make_links(0, everybody(0, 5), network.host("host0"), callers)
+        await nursery.start(links.run)
+        network.listeners[where[1]] = network.listeners[where[0]]
+        links = make_links(5, everybody(5), network.host("host5"), peer, peers={0: where})
+        await nursery.start(links.run)
+        await trio.sleep(20)
+        assert links.connected(0)
+        assert peer.count("up", 0) == 1
+        assert callers.count("lost", 5) == 0
+        nursery.cancel_scope.cancel()
+
+
+@simulated
+async def test_an_address_is_dialled_on_while_another_one_is_silent() -> None:
+    network = MemoryNetwork(Random(0), latency=0.001)
+    host, where = Dials(network, "host5"), [Address("silent", 1), Address("no", 1)]
+    network.cut("host5", "silent")
+    links = make_links(5, everybody(5), host, Recorder(), peers={0: where})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(links.run)
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    times = [time for time, target in host.made if target == where[1]]
+    limits = LinkLimits()
+    longest = limits.backoff_longest + limits.alternative_seconds + 0.01
+    assert max(after - before for before, after in pairwise(times)) < longest
+    assert times[-1] > 58
+    # The dial of the silent one goes on behind, and is made anew when it has failed.
+    silent = [time for time, target in host.made if target == where[0]]
+    assert min(after - before for before, after in pairwise(silent)) >= limits.dial_seconds
+    assert len(silent) > 18
+
+
+@simulated
+async def test_a_link_that_ends_closes_all_connections_that_were_made_for_it() -> None:
+    network, where = MemoryNetwork(Random(0), latency=0.7), [Address("x", 1), Address("x", 2)]
+    ended = list[bytes]()
+
+    async def listen(connection: Connection) -> None:
+        # It answers no hello.
+        while await connection.receive(1000):
+            pass
+        ended.append(b"")
+
+    links = make_links(5, everybody(5), network.host("host5"), Recorder(), peers={0: where})
+    async with trio.open_nursery() as nursery:
+        for each in where:
+            nursery.start_soon(network.host("x").serve, each, listen)
+        await nursery.start(links.run)
+        await trio.sleep(3)
+        assert ended == []
+        links.set_peers({})
+        await trio.sleep(1)
+        assert len(ended) == 2
+        nursery.cancel_scope.cancel()
 
 
 def test_reasons_of_several_addresses_are_logged_once_each(

@@ -82,7 +82,9 @@ class Promotion:
                 # By its store: another one of the same member has to be steady itself.
                 seat.name: self._followers[seat.member_id]
                 for seat in self._state.membership.seats
-                if seat.is_to_vote and not self._missing_now(seat)
+                # One whose disk is nearly full does not join, but it may lead: it has room until it
+                # stops following. A leader that is to go does not wait for more.
+                if seat.is_to_vote and self._missing_now(seat) in {"", DISK_ROOM}
             }
         )
 
@@ -159,17 +161,23 @@ class Promotion:
 
     def lost_voter(self, patience: float) -> int | None:
         """Return a voter that was not heard for that many seconds; None without one."""
-        now = trio.current_time()
         # One that another member is to replace waits for that one, also if an operator wants it so.
-        replaced = {seat.replaces for seat in self._state.membership.joining}
-        for voter in self._state.membership.voters:
-            if voter.member_id in replaced:
-                continue
-            follower = self._followers.get(voter.member_id)
-            # One that has come back with another store begins anew: it has to fetch the log first.
-            if follower and now - max(follower.heard_at, follower.known_since) > patience:
-                return voter.member_id
-        return None
+        # But if that one followed already and is lost, too, a spare is nearer.
+        replaced = {
+            seat.replaces
+            for seat in self._state.membership.joining
+            if not (seat.may_be_spare and self._is_lost(seat.member_id, patience))
+        }
+        voters = (voter.member_id for voter in self._state.membership.voters)
+        lost = (v for v in voters if v not in replaced and self._is_lost(v, patience))
+        return next(lost, None)
+
+    def _is_lost(self, member: int, patience: float) -> bool:
+        follower = self._followers.get(member)
+        if follower is None:
+            return False  # we ourselves
+        # One that has come back with another store begins anew: it has to fetch the log first.
+        return trio.current_time() - max(follower.heard_at, follower.known_since) > patience
 
     def spare(self) -> Seat | None:
         """Return a spare that follows; None without one."""

@@ -25,7 +25,7 @@ import attrs
 import trio
 
 from ....errors import RefusedError
-from ...protocol.membership import MemberRole, completed, promoted, with_seat
+from ...protocol.membership import MemberRole, completed, promoted, with_seat, with_spare
 from .changes import IN_FLIGHT, NOT_SETTLED, Changes
 from .listing import member_list
 from .plans import plan
@@ -195,8 +195,7 @@ class Reconfiguration:
         if not patience or (spare := self._promotion.spare()) is None:
             return
         if (lost := self._promotion.lost_voter(patience)) is not None:
-            after = with_seat(now, attrs.evolve(spare, role=MemberRole.VOTER, replaces=lost))
-            self._changes.append(after)
+            self._changes.append(with_spare(now, spare.member_id, lost))
             log.warning("spare_used member=%d replaces=%d", spare.member_id, lost)
 
     def _may_part(self, now: Membership) -> bool:

@@ -11,10 +11,10 @@ from quorate.errors import NoLeaderError
 from quorate.keyvalue.access.directory import UNKNOWN, Directory
 from quorate.keyvalue.access.rules import DEFAULT
 from quorate.keyvalue.access.users import DEFAULT_NAME, Users
-from quorate.keyvalue.port.client_state import ClientState
+from quorate.keyvalue.clients.client_state import ClientState
+from quorate.keyvalue.clients.port_access import PortAccess
+from quorate.keyvalue.clients.port_state import ClientPortLimits, PortState
 from quorate.keyvalue.port.leader_users import follow_users
-from quorate.keyvalue.port.port_access import PortAccess
-from quorate.keyvalue.port.port_state import ClientPortLimits, PortState
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.service import KeyValueService
 from tests.support.client_port_world import OneMember, World, command
@@ -58,9 +58,50 @@ async def test_a_new_member_borrows_until_its_own_state_is_as_new(
         await trio.sleep(START)
         assert users.settled
         assert [*users] == [b"carol", b"default", b"eve"]
+        # It asks on, but the users are sent no more.
         asked = len(member.queries)
+        await trio.sleep(START)
+        question = member.queries[asked]
+        assert question == command("QUORATE.USERS", "7")
+        assert member.service.query(question, 0) == b"*1\r\n:7\r\n"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_cluster_without_users_is_asked_once(
+    member: OneMember, autojump_clock: trio.testing.MockClock
+) -> None:
+    own = Users()
+    state = port_of(member, Directory(own, settled=False))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow_users, state)
         await trio.sleep(10 * START)
-        assert len(member.queries) == asked
+        assert len(member.queries) == 1
+        member.parked = []  # no leader is heard any more, and everybody is still let in
+        await trio.sleep(10 * START)
+        assert state.access.users.known
+        own.set(b"bob", [b"on"], 5)
+        await trio.sleep(START)
+        assert not state.access.users.known
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_member_that_is_behind_borrows_what_it_has_not_applied(
+    member: OneMember, autojump_clock: trio.testing.MockClock
+) -> None:
+    own = Users()
+    own.set(b"bob", [b"on"], 5)
+    member.service.users.set(b"bob", [b"on"], 5)
+    users = Directory(own, settled=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow_users, port_of(member, users))
+        await trio.sleep(START)
+        assert users.settled
+        member.service.users.delete([b"bob"], 9)
+        await trio.sleep(START)
+        assert ([*users], users.version) == ([b"default"], 9)
+        own.delete([b"bob"], 9)
+        await trio.sleep(START)
+        assert users.settled
         nursery.cancel_scope.cancel()
 
 
@@ -81,7 +122,7 @@ async def test_a_witness_asks_over_and_over(
         assert [*users] == [b"default"]
         # one lost answer changes nothing, a long silence closes the port to strangers
         member.error = NoLeaderError()
-        await trio.sleep(START)
+        await trio.sleep(0.5)
         assert users.known
         await trio.sleep(3.0)
         assert not users.known

@@ -219,7 +219,7 @@ async def test_a_change_is_answered_after_an_entry_that_tells_of_its_commit(worl
         world.member.answer(request)
     assert [b"SETUSER" in kinds[0], b"QUORATE.SESSIONS" in kinds[1], kinds[2]] == [
         *(True, True),
-        b"wait 2 0",
+        b"wait all 0",
     ]
     assert await root.receive(5) == resp.OK
 
@@ -292,11 +292,15 @@ async def test_a_follower_without_a_leader_serves_no_stale_reads_once_there_are_
     await ask(root, "GET a", b"$1\r\n1\r\n")
     service = world.member.service
     service.users.set(b"default", [b"-flushall"], 99)
-    await trio.sleep(0.01)
-    await root.send(line("GET a"))
-    assert (await root.receive_until(b"\r\n")).startswith(b"-MASTERDOWN ")
-    world.member.follow(1)
     await ask(root, "GET a", b"$1\r\n1\r\n")
+    world.member.parked = []  # the leader answers no more
+    access = world.port.state.access
+    await world.until(lambda: trio.current_time() > access.good_until)
+    await root.send(line("GET a"))
+    await world.until(lambda: len(world.member.parked or ()) > 1)
+    assert not access.users.known
+    world.member.release()
+    await ask(root, "", b"$1\r\n1\r\n")
 
 
 # --- other subcommands

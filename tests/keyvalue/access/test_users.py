@@ -117,14 +117,14 @@ def test_borrowed_users_hide_those_of_the_state_and_never_change_them() -> None:
     assert not directory.known
     assert [*directory] == [b"default"]
     assert directory.get(b"default") is UNKNOWN
-    directory.borrow({b"default": DEFAULT, b"new": NOBODY})
-    assert directory.known
+    directory.borrow({b"default": DEFAULT, b"new": NOBODY}, 9)
+    assert (directory.known, directory.version) == (True, 9)
     assert [*directory] == [b"default", b"new"]
     users.set(b"bob", [], 2)
     assert [*directory] == [b"default", b"new"]
     assert [*users] == [b"bob", b"default", b"old"]
     directory.forget()
-    assert not directory.known
+    assert (directory.known, directory.version) == (False, -1)
     directory.settle()
     assert (directory.settled, directory.own_version) == (True, 2)
     assert [*directory] == [b"bob", b"default", b"old"]

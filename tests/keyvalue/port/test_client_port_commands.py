@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from quorate.keyvalue.commands.table import Kind, all_commands
-from quorate.keyvalue.port import connection_commands
+from quorate.keyvalue.conversation import connection_commands
 from quorate.keyvalue.protocol import resp
 from quorate.node.requests.request import RequestKind
 from quorate.node.requests.status import MemberAddress

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from quorate.keyvalue.port import conversation
+from quorate.keyvalue.clients.port_state import PortState
+from quorate.keyvalue.conversation import conversation, one_command, transactions
 from quorate.keyvalue.port.connection import RECEIVE_BYTES
 from quorate.keyvalue.port.listener import RESERVED_DESCRIPTORS, ClientPort, ClientPortLimits
-from quorate.keyvalue.port.port_state import PortState
 from tests.support.client_port_world import RawClient, World, command
 
 OK = b"+OK\r\n"
@@ -312,7 +312,10 @@ async def test_without_descriptors_clients_wait(
     await second.ask(command("PING"), b"+PONG\r\n")
 
 
-@pytest.mark.parametrize("broken", ["woven", "run_of", "redirection"])
+IN_FILE = {"woven": transactions, "run_of": conversation, "redirection": one_command}
+
+
+@pytest.mark.parametrize("broken", IN_FILE)
 async def test_a_mistake_of_ours_ends_one_connection_and_nothing_else(
     world: World,
     client: RawClient,
@@ -323,7 +326,7 @@ async def test_a_mistake_of_ours_ends_one_connection_and_nothing_else(
     def fail(*_arguments: object) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(conversation, broken, fail)
+    monkeypatch.setattr(IN_FILE[broken], broken, fail)
     other = await world.connect()
     data = {
         "woven": command("MULTI") + command("PING") + command("SET", "a", "1") + command("EXEC"),
@@ -352,7 +355,7 @@ async def test_a_mistake_after_a_pause_ends_one_connection(
 ) -> None:
     def pause_and_fail(state: PortState, resume: Callable[[], None]) -> None:
         resume_later(state, resume)
-        monkeypatch.setattr(conversation, "fault", None)  # what can not be called
+        monkeypatch.setattr(one_command, "fault", None)  # what can not be called
 
     resume_later = PortState.resume_later
     monkeypatch.setattr(PortState, "resume_later", pause_and_fail)

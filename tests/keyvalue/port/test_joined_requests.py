@@ -13,8 +13,8 @@ from quorate.errors import (
     RequestError,
     UnknownOutcomeError,
 )
+from quorate.keyvalue.clients.port_state import ClientPortLimits
 from quorate.keyvalue.limits import AT_ONCE_BYTES, RUN_COMMANDS
-from quorate.keyvalue.port.port_state import ClientPortLimits
 from quorate.keyvalue.protocol.payload import IN_PARTS, RESP3
 from quorate.node.requests.request import RequestKind, still_wanted
 from tests.support.client_port_world import command

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Never
 
 import pytest
 
+from quorate.keyvalue.clients.port_state import ClientPortLimits
 from quorate.keyvalue.port.connection import STALLED_SECONDS, WAIT_READABLE, Connection
-from quorate.keyvalue.port.port_state import ClientPortLimits
 from quorate.node.requests.request import RequestKind
 from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, Port, open_port

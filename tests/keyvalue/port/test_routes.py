@@ -2,9 +2,9 @@
 
 import pytest
 
+from quorate.keyvalue.conversation import routes
+from quorate.keyvalue.conversation.routes import run_of, uniform_kind
 from quorate.keyvalue.limits import RUN_COMMANDS
-from quorate.keyvalue.port import routes
-from quorate.keyvalue.port.routes import run_of, uniform_kind
 from quorate.keyvalue.protocol.resp import pack
 from quorate.node.requests.request import RequestKind
 

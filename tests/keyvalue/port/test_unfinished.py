@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from quorate.keyvalue.port.port_state import ONE_READ_BYTES, ClientPortLimits
+from quorate.keyvalue.clients.port_state import ONE_READ_BYTES, ClientPortLimits
 from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, Port, open_port
 

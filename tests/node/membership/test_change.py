@@ -10,10 +10,11 @@ import pytest
 import trio
 
 from quorate.errors import RefusedError, RequestError
-from quorate.node.config.config import SnapshotPolicy
+from quorate.node.config.config import SnapshotPolicy, Timeouts
 from quorate.node.leader.leadership import Leadership
 from quorate.node.protocol.membership import MemberRole
 from quorate.simulation.ledger import Ledger, equal, open_ledgers
+from quorate.simulation.world import Setting, open_world
 from quorate.storage import verify
 from quorate.storage.log.founding import force
 from quorate.transport import AppendPosition, TimeoutNow
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 
     from quorate.simulation.world import World
     from quorate.transport import Message
+
+
+SLOW = Timeouts(
+    startup_canvass=40.0,
+    leader_heartbeat_timeout=10.0,
+    leader_heartbeat_interval=1.0,
+    election_timeout=5.0,
+    canvass_interval=0.4,
+)
 
 
 async def write(world: World[Ledger], text: bytes) -> None:
@@ -185,6 +195,21 @@ async def test_the_leader_moves(world: World[Ledger]) -> None:
     await world.settled()
     await write(world, b"two")
     await equal(world, [b"one", b"two"])
+
+
+async def test_a_member_that_moved_has_its_vote_before_the_log_has_its_address(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    # Slower than a dial is waited for while the member has another address.
+    setting = Setting(timeouts=SLOW, latency=0.4)
+    async with open_world(tmp_path, Ledger, setting) as world:
+        await world.start()
+        moved, other = world.others(await world.settled(within=200.0))
+        membership = world.membership
+        await world.kill(0, 1, 2)
+        world.readdress(moved, 7100, membership)
+        await world.start(moved, other)
+        await world.until(lambda: world.leaders() != [], within=200.0)
 
 
 @settled

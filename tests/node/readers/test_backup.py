@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -37,13 +38,17 @@ def client_of(world: World[Ledger], cluster: str = "simulated") -> ReplayClient:
 
 @asynccontextmanager
 async def backup_of(
-    world: World[Ledger], directory: Path, said: list[str] | None = None
+    world: World[Ledger],
+    directory: Path,
+    said: list[str] | None = None,
+    *,
+    write_seconds: float = 0.0,
 ) -> AsyncGenerator[Backup]:
     async with open_backup(
         directory,
         client_of(world),
         rng=random.Random(0),
-        executor=InlineExecutor[Write],
+        executor=functools.partial(InlineExecutor[Write], latency=write_seconds),
         report=(said if said is not None else []).append,
     ) as backup:
         yield backup
@@ -268,6 +273,26 @@ async def test_a_members_directory_is_no_backup_and_a_backup_is_no_members(
         Store.open(
             tmp_path / "backup" / "log", cluster="simulated", member_id=0, rng=random.Random(0)
         )
+
+
+async def test_what_is_being_written_counts_when_a_backup_ends(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    there = tmp_path / "backup"
+    async with open_ledgers(tmp_path / "cluster") as world:
+        await world.start()
+        leader = await world.settled()
+        async with backup_of(world, there, write_seconds=1.0) as backup:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(functools.partial(backup.run, follow=True))
+                await load(world, leader, 10, b"a")
+                end = world.hosts[leader].running.status().commit_position
+                await world.until(lambda: backup.store.submitted_position >= end)
+                nursery.cancel_scope.cancel()
+            assert backup.store.append_position < end
+            await backup.save()
+            assert backup.store.append_position >= end
+        agrees(world, there)
 
 
 @pytest.mark.slow

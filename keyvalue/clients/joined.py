@@ -19,7 +19,7 @@ So nothing outside of this file has to know partial results of several clients.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ...errors import RequestError, UnknownOutcomeError
@@ -53,6 +53,10 @@ class JoinedClient(Protocol):
 
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
         """Make a request of its own of the `count` commands that this client has sent."""
+        ...
+
+    def check_again(self) -> Sequence[Request]:
+        """Return the present request if the client's user may still send it, now."""
         ...
 
     def close(self) -> None:
@@ -143,6 +147,12 @@ class JoinedRequest(Request):
         # Each client now has a request of its own. A late result of this one must reach nobody.
         self.cancel()
         return requests
+
+    def check_again(self) -> Sequence[Request]:
+        """Split; return the requests of the clients that may still send them; see `Request`."""
+        clients = [client for client in self._clients[self._answered :] if client is not None]
+        self.remaining()
+        return [request for client in clients for request in client.check_again()]
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
         """Answer the next clients of a joined query; see `Request.answer`."""

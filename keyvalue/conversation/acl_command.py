@@ -11,12 +11,12 @@ from ..access.categories import CATEGORIES, LISTED
 from ..access.rules import RuleError
 from ..access.secrets import has_secrets, without_secrets
 from ..access.users import check_name
+from ..clients.client_state import ClientState
+from ..clients.port_state import PortState
 from ..commands.arguments import parse_integer
 from ..commands.introspection import help_reply
 from ..commands.table import fault, resolve
 from ..protocol import resp
-from .client_state import ClientState
-from .port_state import PortState
 
 __all__ = ["CHANGES", "acl_reply", "hashing"]
 

@@ -7,12 +7,12 @@ here. Their fields stay in the lines of CLIENT LIST, because programs parse them
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from ..clients.client_state import LOUD, OFF, SKIP_NEXT, ClientState
+from ..clients.port_state import ClientConnection, PortState
 from ..commands.arguments import integer, parse_integer
 from ..commands.introspection import help_reply
 from ..protocol import resp
 from ..protocol.resp import CommandError
-from .client_state import LOUD, OFF, SKIP_NEXT, ClientState
-from .port_state import ClientConnection, PortState
 
 __all__ = ["client_line", "client_reply", "is_printable", "set_name"]
 

@@ -2,8 +2,8 @@
 
 Input is unfinished while it waits: half a command, the commands between MULTI and EXEC, input that
 was read ahead, and the chunk that is being executed. Each of these is bounded for one client, but
-thousands of clients may hold that much at the same time. :class:`~.port_state.PortState` adds up
-the estimates and keeps the sum within `all_input_bytes`.
+thousands of clients may hold that much at the same time. `clients.port_state` adds up the estimates
+and keeps the sum within `all_input_bytes`.
 
 Small pieces take several times their bytes in memory, so each piece counts as more. The figures are
 approximately CPython's, rounded up: 33 bytes for the head of a bytes object, 56 for that of a list,
@@ -16,8 +16,8 @@ parsing them. A chunk of short arguments takes up to six times its estimate.
 from collections.abc import Sequence, Sized
 from typing import Final
 
+from ..clients.transaction import Transaction
 from ..protocol.parser import CommandParser
-from .transaction import Transaction
 
 __all__ = ["estimate_bytes"]
 

@@ -1,7 +1,8 @@
 """What a member remembers of one client connection, as commands see and change it.
 
-Not the socket (:mod:`.connection`), not the commands under way (:mod:`.conversation`), and not a
-replicated session (:mod:`..state.sessions`): this state lives and dies with one TCP connection.
+Not the socket (:mod:`..port.connection`), not the commands under way
+(:mod:`..conversation.conversation`), and not a replicated session (:mod:`..state.sessions`): this
+state lives and dies with one TCP connection.
 """
 
 from typing import Final

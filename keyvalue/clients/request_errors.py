@@ -2,7 +2,11 @@
 
 from ...errors import NoLeaderError, OversizedRequestError, RefusedError, RequestError
 
-__all__ = ["error_text"]
+__all__ = ["DeniedError", "error_text"]
+
+
+class DeniedError(RefusedError):
+    """The rules changed while the request waited; the text is an error reply. Nothing was done."""
 
 
 def error_text(error: RequestError) -> str:
@@ -10,6 +14,8 @@ def error_text(error: RequestError) -> str:
     match error:
         case NoLeaderError():
             return "CLUSTERDOWN no leader was found in time; nothing was done"
+        case DeniedError():
+            return str(error)
         case RefusedError():
             return f"REFUSED {error}"
         case OversizedRequestError():

@@ -22,11 +22,11 @@ from quorate._version import __version__  # not of a room, so it has no other pa
 
 from ...node.requests.status import NodeStatus
 from ...storage.writing import journal_writer
+from ..clients.port_state import KEEPALIVE_SECONDS, PortState
 from ..commands.glob import matcher
 from ..native import resp_reader
 from ..protocol import resp
 from .cluster_view import leader_first, node_id
-from .port_state import KEEPALIVE_SECONDS, PortState
 
 __all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply", "status_json"]
 
@@ -121,6 +121,7 @@ def _stats(port: PortState, _status: NodeStatus) -> _Facts:
         "evicted_clients": counters.refused_clients,
         "protocol_errors": counters.protocol_errors,
         "redirections": counters.redirections,
+        "acl_members_without_change": port.access.missing_at,
     }
 
 

@@ -1,12 +1,12 @@
 """What all connections of a client port share: gateway, limits, figures, and the memory budgets.
 
-**Turns.** The port works in turns (:mod:`.listener`). From :meth:`PortState.begin_turn` to
+**Turns.** The port works in turns (:mod:`..port.listener`). From :meth:`PortState.begin_turn` to
 :meth:`PortState.end_turn` the requests of all clients gather, and plain commands are joined
 (:mod:`.joined`). The gateway then takes all of them in one call, so a turn becomes one batch of the
 log.
 
-**Budgets.** Each connection bounds what one client may hold (:mod:`.connection`). Thousands of
-clients may hold that much at the same time, so this file also bounds the sums:
+**Budgets.** Each connection bounds what one client may hold (:mod:`..port.connection`). Thousands
+of clients may hold that much at the same time, so this file also bounds the sums:
 
 - unfinished input: beyond `all_input_bytes` the client that holds most is refused;
 - unread replies: beyond `all_output_bytes` the client that has not read for longest is closed.
@@ -94,6 +94,10 @@ class ClientConnection(Protocol):
         """Give up the unfinished input, reply with the error, and end the connection in order."""
         ...
 
+    def doubt(self) -> None:
+        """The rules have changed: check the present request again, unless it was sent already."""
+        ...
+
     def close(self) -> None:
         """End the connection at once; a parked request is withdrawn."""
         ...
@@ -147,7 +151,7 @@ class PortState:
     unread_bytes: int = 0
     """Replies that all clients together have not read."""
     unfinished_bytes: int = 0
-    """Input of all clients together that is not done; see :mod:`.unfinished_input`."""
+    """Input of all clients together that is not done: `conversation.unfinished_input`."""
 
     def __attrs_post_init__(self) -> None:
         """Derive what follows from the limits."""
@@ -167,7 +171,10 @@ class PortState:
         """Apply a change of users to all sessions."""
         # What they may do changes now, before the change is answered. Sockets are closed in the
         # next turn: we are called while the log is applied.
-        ended = self.access.revise([*self.clients.values()])
+        connections = [*self.clients.values()]
+        ended = self.access.revise(connections)
+        for connection in connections:
+            connection.doubt()
         if ended:
             self.resume_later(lambda: _close(ended))
 
@@ -177,6 +184,8 @@ class PortState:
         """From now on, until the turn ends, requests gather."""
         self.now = now
         self.gathered = []
+        # Here as well: a process that stood still runs this before any task whose time is over.
+        self.access.forget_if_old(now)
 
     def end_turn(self) -> None:
         """Submit the gathered requests together, without those whose clients have left."""

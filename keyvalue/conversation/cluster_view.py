@@ -39,12 +39,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...node.requests.status import MemberAddress, NodeStatus, Topology
+from ..clients.client_state import ClientState
+from ..clients.port_state import PortState
 from ..commands.arguments import integer
 from ..commands.introspection import help_reply
 from ..commands.table import CommandSpec, keys_of
 from ..protocol import resp
-from .client_state import ClientState
-from .port_state import PortState
 
 __all__ = ["SLOTS", "cluster_reply", "key_slot", "node_id", "redirection"]
 

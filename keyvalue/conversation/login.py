@@ -8,15 +8,15 @@ import attrs
 from ...errors import NoLeaderError
 from ..access.logins import Pending
 from ..access.users import DEFAULT_NAME
+from ..clients.client_state import ClientState
+from ..clients.port_state import PortState
+from ..clients.request_errors import error_text
 from ..protocol import resp
 from ..protocol.payload import RESP3
 from ..protocol.resp import CommandError
 from .client_command import client_line, is_printable, set_name
-from .client_state import ClientState
 from .info import REDIS_VERSION
-from .port_state import PortState
-from .request_errors import error_text
-from .user_change import Result
+from .steps import Result
 
 __all__ = ["Login", "begin_login"]
 

@@ -9,6 +9,7 @@ A change of a user reaches the sessions at once, while the entry is applied:
 """
 
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -16,7 +17,6 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import attrs
 
 from ...errors import NoLeaderError, RequestError
-from ...node.requests.gateway import Gateway
 from ..access.compiled import Access, Denial, Reason
 from ..access.denials import Denials
 from ..access.directory import Directory
@@ -51,8 +51,15 @@ class PortAccess:
         verifier: hashes passwords.
         random_bytes: returns that many random bytes.
         spread_s: how long a change of users waits at most until all members have it.
-        stale_after_s: a member without a leader for this long serves no stale reads, once there
-            are users; None for no such limit.
+        stale_after_s: users that the leader has not confirmed for this long count as unknown, once
+            there are users; None for no such limit. A command may be executed by rules that
+            were changed so long ago, and no longer.
+
+    Attributes:
+        confirmed_at: when the leader was asked for the users last, of the questions that it has
+            answered (trio's clock); infinity while there is nothing to ask for.
+        missing_at: ids of the members that had not reported the last change of users that was made
+            here, when it was answered; "unknown" if the leader changed.
     """
 
     users: Directory = attrs.field(factory=Directory)
@@ -62,13 +69,14 @@ class PortAccess:
     stale_after_s: float | None = 1.0
     denials: Denials = attrs.field(factory=Denials)
     logins: Logins = attrs.field(init=False)
+    confirmed_at: float = attrs.field(init=False)
+    missing_at: str = attrs.field(init=False, default="")
     _waiting: list[_Callback] = attrs.field(init=False, factory=list[_Callback])
-    _looked_at: float = attrs.field(init=False, default=-1.0)
-    _recent: bool = attrs.field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         """Make what depends on the users."""
         self.logins = Logins(self.users, self.random_bytes)
+        self.confirmed_at = math.inf if self.users.settled else -math.inf
 
     # --- sessions
 
@@ -125,6 +133,16 @@ class PortAccess:
         for done in waiting:
             done(b"" if known else NoLeaderError())
 
+    @property
+    def good_until(self) -> float:
+        """Until when the users count as known unless the leader confirms them (trio's clock)."""
+        return math.inf if self.stale_after_s is None else self.confirmed_at + self.stale_after_s
+
+    def forget_if_old(self, now: float) -> None:
+        """Count the users as unknown if the leader has not confirmed them for too long."""
+        if now >= self.good_until:
+            self.users.forget()
+
     # --- denials
 
     def deny(
@@ -168,24 +186,3 @@ class PortAccess:
             now=client.seen_at,
             now_ms=now_ms,
         )
-
-    # --- stale reads
-
-    def may_read_stale(self, gateway: Gateway, now: float) -> bool:
-        """Whether this member's own state may be read: it must know of revoked users in time."""
-        if not self.users.restricted:
-            return True
-        # Once per turn: making a status costs more than a read.
-        if self._looked_at != now:
-            self._looked_at = now
-            self._recent = self.hears_leader(gateway)
-        return self._recent
-
-    def hears_leader(self, gateway: Gateway) -> bool:
-        """Whether the leader was heard of lately, so that a change of users would be known."""
-        if self.stale_after_s is None or gateway.topology.is_leader:
-            return True
-        status = gateway.status()
-        ages = (peer.last_heard_s for peer in status.peers if peer.member_id == status.leader_id)
-        age = next(ages, None)
-        return age is not None and age <= self.stale_after_s

@@ -12,6 +12,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from ..clients.client_state import ClientState
+from ..clients.port_state import PortState
+from ..clients.transaction import Queued, Transaction, weave
+from ..clients.watching import WatchedKeys
 from ..commands.introspection import command_reply, help_reply
 from ..commands.table import CommandSpec
 from ..limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
@@ -19,12 +23,8 @@ from ..protocol import resp
 from ..protocol.resp import CommandError
 from .acl_command import acl_reply
 from .client_command import client_reply
-from .client_state import ClientState
 from .cluster_view import cluster_reply
 from .info import config_get, info_text, role_reply, settings, status_json
-from .port_state import PortState
-from .transaction import Queued, Transaction, weave
-from .watching import WatchedKeys
 
 __all__ = ["answer", "control_words", "must_wait", "woven"]
 

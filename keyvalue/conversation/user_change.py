@@ -4,29 +4,31 @@
 2. The command goes through the log. Each member applies it (:mod:`..access.commands`).
 3. A second entry follows, which changes nothing. A batch of the log says up to where the log is
    committed. So a member that has this entry knows that the change is committed, and applies it.
-4. WAIT, until all members have reported the second entry, or for two heartbeat timeouts.
+4. A wait until all members have reported the second entry, or for two heartbeat timeouts.
 
-So once a change is answered, every member that is alive holds its sessions to it. One that has not
-reported is down or cut off, and serves no reads without its leader. It is logged.
+So once a change is answered, every member that reports in time holds its sessions to it. The ids of
+those that did not are logged, and stand in INFO. Such a member is down, cut off or far behind, and
+the leader has not confirmed its users since. So it counts them as unknown
+(:mod:`..port.leader_users`).
+
+What a member has sent to the leader before may be executed after the change. So much later at most:
+a link that is silent for a heartbeat timeout is given up.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
-from ...errors import RequestError
 from ...node.requests.request import RequestKind
+from ..clients.request_errors import error_text
+from ..commands.table import resolve
 from ..protocol import resp
 from ..protocol.resp import CommandError
 from .acl_command import hashing
-from .client_state import ClientState
-from .port_state import PortState
-from .request_errors import error_text
+from .permission import denied
+from .steps import Result, Steps
 
-__all__ = ["Result", "Steps", "Then", "change_users"]
-
-Result: TypeAlias = bytes | RequestError
-Then: TypeAlias = Callable[[Result], None]
+__all__ = ["change_users"]
 
 _BARRIER: Final = resp.bulk_array([b"QUORATE.SESSIONS"])
 """The second entry: any command that only reads."""
@@ -34,51 +36,39 @@ _BARRIER: Final = resp.bulk_array([b"QUORATE.SESSIONS"])
 _log = logging.getLogger("quorate.keyvalue")
 
 
-class Steps(Protocol):
-    """The conversation of a client, as a command of several steps uses it."""
-
-    def offload(self, work: Callable[[], bytes], then: Then) -> None:
-        """Have work done off the event loop, and call `then` with its result."""
-        ...
-
-    def send(self, kind: RequestKind, payload: bytes, then: Then) -> None:
-        """Send a request, and call `then` with its result."""
-        ...
-
-    def reply(self, reply: bytes) -> None:
-        """Answer the command."""
-        ...
-
-
-def change_users(
-    arguments: Sequence[bytes], client: ClientState, port: PortState, steps: Steps
-) -> None:
+def change_users(arguments: Sequence[bytes], steps: Steps) -> None:
     """Execute ACL SETUSER or DELUSER."""
-    change = _Change(client, port, steps)
-    client.changes_users = True
+    change = _Change(arguments, steps)
+    steps.client.changes_users = True
     try:
-        work = hashing(arguments, port)
+        work = hashing(arguments, steps.port)
     except CommandError as trouble:
         change.finish(trouble.reply)
         return
     if work is None:
-        change.send(resp.pack(tuple(arguments)))
+        change.send_once_hashed(resp.pack(tuple(arguments)))
     else:
-        steps.offload(work, change.send)
+        steps.offload(work, change.send_once_hashed)
 
 
 class _Change:
-    def __init__(self, client: ClientState, port: PortState, steps: Steps) -> None:
-        self._client = client
-        self._port = port
+    def __init__(self, arguments: Sequence[bytes], steps: Steps) -> None:
+        self._arguments = list(arguments)
+        self._client = steps.client
+        self._port = steps.port
         self._steps = steps
-        self._members = len(port.gateway.topology.members)
+        self._members = len(steps.port.gateway.topology.members)
         self._answer = b""
 
-    def send(self, command: Result) -> None:
+    def send_once_hashed(self, command: Result) -> None:
         """Send the command, in which there is no secret any more."""
+        spec = resolve(self._arguments)
+        assert spec is not None, "it was resolved before"
         if _failed(command):
             self.finish(command)
+        elif (text := denied(self._steps, spec, self._arguments)) is not None:
+            # Hashing takes long, and an administrator may have been removed in that time.
+            self.finish(resp.error(text))
         else:
             assert isinstance(command, bytes)
             self._steps.send(RequestKind.COMMAND, command, self._applied)
@@ -95,17 +85,18 @@ class _Change:
         if _failed(barrier):
             self._spread(barrier)
             return
-        words = b"wait %d %d" % (self._members - 1, self._port.access.spread_s * 1000)
+        words = b"wait all %d" % (self._port.access.spread_s * 1000)
         self._steps.send(RequestKind.CONTROL, words, self._spread)
 
-    def _spread(self, reached: Result) -> None:
+    def _spread(self, missing: Result) -> None:
         # The change is applied, whatever comes of the wait: its reply stays what it is.
-        if not isinstance(reached, bytes) or int(reached) < self._members - 1:
+        names = missing.decode() if isinstance(missing, bytes) else "unknown"
+        self._port.access.missing_at = names
+        if names:
             _log.warning(
-                "users_not_everywhere client=%d members=%d followers_with_change=%s",
+                "users_not_everywhere client=%d members_without_change=%s",
                 self._client.client_id,
-                self._members,
-                reached.decode() if isinstance(reached, bytes) else "unknown",
+                names.replace(" ", ","),
             )
         self.finish(self._answer)
 

@@ -1,0 +1,12 @@
+"""What a member remembers of its clients: of one, and of all together.
+
+- `client_state.py`, `transaction.py`, `watching.py`: one client: its modes, MULTI, WATCH
+- `port_state.py`, `counters.py`: all clients: turns, memory budgets, figures
+- `joined.py`: plain commands of several clients that travel as one request
+- `port_access.py`: who is logged in, and what was denied
+- `request_errors.py`: error replies
+
+It knows the member only as a `Gateway`, and no sockets. It does not execute commands.
+
+Read first: `client_state.py`, `port_state.py`.
+"""

@@ -1,0 +1,122 @@
+"""What becomes of one command that is not part of a run.
+
+It is checked in this order: known and well-formed, users known, allowed, queued behind MULTI. Then
+it is answered here, or sent as a request of its own.
+"""
+
+from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
+from ..clients.watching import WatchedKeys
+from ..commands.table import CommandSpec, Kind, fault, resolve
+from ..protocol import resp
+from ..protocol.resp import CommandError
+from .acl_command import CHANGES
+from .cluster_view import redirection
+from .connection_commands import answer, control_words, must_wait
+from .login import begin_login
+from .once_command import parse_once_untrusted
+from .permission import denied, must_know_users, refuse_denied
+from .routes import AT_ONCE, ATTACKS, KINDS
+from .steps import Steps, answer_error
+from .transactions import execute_transaction, queue, watch
+from .user_change import change_users
+
+__all__ = ["execute"]
+
+
+def execute(arguments: list[bytes], steps: Steps) -> None:
+    """Execute one command: answer it, or send a request."""
+    client = steps.client
+    problem = fault(arguments)
+    spec = resolve(arguments)
+    client.last_command = b"" if spec is None else spec.name.encode()
+    if problem is not None or spec is None:
+        if spec is not None and spec.name == "exec":  # as in Redis, a wrong EXEC ends MULTI
+            client.watched, client.transaction = WatchedKeys(), None
+            problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
+        answer_error(steps, resp.error(problem or b"ERR"))
+        if arguments[0].lower() in ATTACKS:
+            client.closing = True  # before the body of the HTTP request is taken for commands
+    elif must_know_users(steps, spec, arguments):
+        steps.wait_for_users()
+    elif (text := denied(steps, spec, arguments)) is not None:
+        refuse_denied(steps, spec, text)
+    elif client.transaction is not None and spec.name not in AT_ONCE:
+        queue(client.transaction, spec, arguments, steps)
+    elif spec.kind is Kind.CONNECTION:
+        _local(spec, arguments, steps)
+    elif spec.name in CHANGES:
+        change_users(arguments, steps)
+    else:
+        _keyed(spec, arguments, steps)
+
+
+def _local(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
+    """Execute a command of kind CONNECTION; some of them send a request."""
+    client, port = steps.client, steps.port
+    match spec.name:
+        case "exec":
+            execute_transaction(steps)
+        case "auth" | "hello":
+            _log_in(arguments, steps)
+        case "watch" | "quorate.control" | "quorate.once":
+            try:
+                _special(spec, arguments, steps)
+            except CommandError as trouble:
+                answer_error(steps, trouble.reply)
+        # WAIT waits at the leader, which alone knows what each follower has.
+        case "wait" if (words := must_wait(arguments, client, port)) is not None:
+            steps.submit(RequestKind.CONTROL, words, convert=lambda reply: resp.integer(int(reply)))
+        case _:
+            steps.reply(answer(spec, arguments, client, port))
+
+
+def _log_in(arguments: list[bytes], steps: Steps) -> None:
+    """Execute AUTH or HELLO."""
+    login = begin_login(arguments, steps.client, steps.port)
+    if isinstance(login, bytes):
+        steps.reply(login)
+    else:
+        steps.offload(login.work, lambda result: steps.reply(login.finish(result)))
+
+
+def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
+    """Execute WATCH, QUORATE.CONTROL or QUORATE.ONCE.
+
+    Raises:
+        CommandError: before anything was sent.
+    """
+    if spec.name == "watch":
+        watch(spec, arguments, steps)
+    elif spec.name == "quorate.control":  # its result is plain text
+        words = control_words(arguments, steps.client)
+        steps.submit(RequestKind.CONTROL, words, convert=resp.simple)
+    else:
+        once = parse_once_untrusted(arguments, steps.client.transaction)
+        # The user needs both: QUORATE.ONCE, and the command that it carries.
+        if (text := denied(steps, once.spec, once.arguments)) is not None:
+            raise CommandError(resp.error(text))
+        if once.is_exec:
+            execute_transaction(steps, once.stamp)
+        else:
+            _keyed(once.spec, once.arguments, steps, once.stamp)
+
+
+def _keyed(
+    spec: CommandSpec, arguments: list[bytes], steps: Steps, stamp: Stamp = UNSTAMPED
+) -> None:
+    """Execute one read or write, or redirect the client to the leader."""
+    client, port, gateway = steps.client, steps.port, steps.port.gateway
+    encoded, convert = resp.pack(tuple(arguments)), None
+    # A stamped command cannot ask about absent keys: its reply is kept, and a repetition
+    # through another connection must get the same one. So these keys count as changed.
+    if stamp[0]:
+        client.watched.touch(arguments)
+    elif client.watched.absent:
+        encoded, convert = client.watched.ask_along(spec, arguments, encoded)
+    if client.cluster_aware and not gateway.topology.is_leader:
+        if client.read_only and spec.kind is Kind.READ:
+            reply = gateway.stale_query(encoded, client.flags)
+            return steps.reply(convert(reply) if convert else reply)
+        if (moved := redirection(port, client, spec, arguments)) is not None:
+            return steps.reply(moved)
+    return steps.submit(KINDS[spec.kind], encoded, client.flags, convert, stamp)
