@@ -216,6 +216,7 @@ class Rotations:
         # Another task may have killed one, or it is not linked: a member that was just added.
         if not all(mark.is_same for mark in marks):
             return
+        longest, slowest = 0.0, ""
         for one, peer in links:
             down = _down(one, peer)
             link = f"the link from member {one.process.member_id} to member {peer}"
@@ -223,9 +224,12 @@ class Rotations:
                 self._violations.append(f"{link} was not dialled again for {name}")
                 continue
             self.measured += 1
-            self.longest = max(self.longest, down)
             if down > LONGEST_SECONDS:
                 self._violations.append(f"{link} was down for {down:.3f} s by {name}")
+            if down > longest:
+                longest, slowest = down, link
+        self.longest = max(self.longest, longest)
+        self._tell(f"{name}: {slowest} was down for longest, {longest:.3f} s")
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
         with trio.move_on_after(seconds):
