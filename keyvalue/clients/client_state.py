@@ -5,6 +5,7 @@ Not the socket (:mod:`..port.connection`), not the commands under way
 state lives and dies with one TCP connection.
 """
 
+import math
 from typing import Final
 
 import attrs
@@ -65,10 +66,19 @@ class ClientState:
     """``access.joins``, which is looked at for each plain command."""
     login: bytes = DEFAULT_NAME
     """The name that it has logged in with; what that allows now is `access`."""
+    principal: int = 0
+    """The number of the user that was let in last, for the log. It stays while nothing is known of
+    the users, and once the user is deleted: what is under way is still that user's."""
     proof: bytes = NO_PASSWORD
     """What has let it in: `NO_PASSWORD`, a hash of its user, or `CERTIFICATE`."""
     certified: bytes = b""
     """The user that its certificate names; empty without a certificate."""
+    good_until: float = math.inf
+    """When its certificate expires."""
+    tls: bool = False
+    """It came by TLS."""
+    remote: bool = False
+    """It must be a user: it is on another machine, and the port is open to these."""
     changes_users: bool = False
     """A change of users that it sent is under way."""
     removed: bool = False

@@ -18,7 +18,7 @@ from .client_command import client_line, is_printable, set_name
 from .info import REDIS_VERSION
 from .steps import Result
 
-__all__ = ["Login", "begin_login"]
+__all__ = ["WRONG_PASSWORD", "Login", "begin_login"]
 
 WRONG_PASSWORD: Final = resp.error("WRONGPASS invalid username-password pair or user is disabled.")
 _NO_PASSWORD: Final = resp.error(
@@ -71,7 +71,10 @@ def begin_login(arguments: Sequence[bytes], client: ClientState, port: PortState
     except CommandError as trouble:
         return trouble.reply
     if asked.user is None:
-        return asked.done() if client.access.logged_in else _LOGIN_FIRST
+        if client.access.logged_in:
+            return asked.done()
+        why_not = port.access.why_not_in(client)
+        return resp.error(why_not) if why_not else _LOGIN_FIRST
     name, secret = asked.user
 
     def finish(proof: bytes | None, *, right: bool) -> bytes:
