@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Never
 import attrs
 import trio
 
-from ..errors import RefusedError, check_interpreter
+from ..errors import RefusedError, RequestError, check_interpreter
 from ..storage import ThreadExecutor, VotingRight
 from ..storage.lmdb.environment import free_bytes
 from ..storage.writing.executor import nothing
@@ -37,6 +37,7 @@ from ..transport import (
     ForwardRequest,
     Founding,
     FrameStream,
+    HeartbeatRequest,
     Hello,
     HelloStatus,
     LeadershipCession,
@@ -45,6 +46,7 @@ from ..transport import (
     StreamPurpose,
     TcpNetwork,
 )
+from .audit import open_audit, writing
 from .clocks import Clocks
 from .election import election
 from .election.context import ElectionContext
@@ -400,11 +402,18 @@ class Member:
                 self.requests.on_forward_reply(sender, message)
             case Founding():
                 self.founders.on_message(sender, message)
+            case HeartbeatRequest() if not self._may_ask(sender):
+                pass
             # One forged frame with a huge term could otherwise use up all terms (`TermBound`).
             case _ if self._terms.allows(sender, message):
                 self.state.role.on_message(sender, message)
             case _:
                 pass  # its term is too far above ours, see `TermBound`
+
+    def _may_ask(self, sender: int) -> bool:
+        """Whether a member may ask for a sign of life."""
+        principal = self.links.principal(sender)
+        return self.access.security.authoriser.allows(principal, HeartbeatRequest)
 
     def on_receiving(self, member: int) -> None:
         """Note that a part of a message has come from a member."""
@@ -515,16 +524,16 @@ class Member:
     # each call twice, when it begins and when it resumes.
 
     def command(
-        self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED
+        self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED, principal: int = 0
     ) -> Coroutine[Any, Any, bytes]:
-        """Record, replicate and apply a command, with its stamp; return the reply.
+        """Record, replicate and apply a command, with its stamp and principal; return the reply.
 
         Raises:
             NoLeaderError: it was not sent, and has no effect.
             UnknownOutcomeError: it was sent, and may or may not take effect. A call that is
                 cancelled has an unknown outcome too, unless it was still parked.
         """
-        return self._ask(COMMAND, payload, flags, stamp)
+        return self._ask(COMMAND, payload, flags, stamp, principal)
 
     def query(self, payload: bytes, flags: int = 0) -> Coroutine[Any, Any, bytes]:
         """Answer a query linearizably: it sees every write acknowledged before it was called.
@@ -545,7 +554,15 @@ class Member:
             NoLeaderError: no leader was found in time.
             UnknownOutcomeError: the leader was lost before it answered.
         """
-        return (await self._ask(RequestKind.CONTROL, words.encode(), 0)).decode()
+        audit = self.access.audit
+        audit.note("operator", words=words)
+        try:
+            answer = await self._ask(RequestKind.CONTROL, words.encode(), 0)
+        except RequestError as error:
+            audit.note("operator_done", words=words, outcome=str(error))
+            raise
+        audit.note("operator_done", words=words, outcome="ok")
+        return answer.decode()
 
     @property
     def configuration(self) -> Membership:
@@ -646,8 +663,11 @@ async def _access_of(
     """Return how a member reaches other ones; see `open_member`."""
     if network is None and security is None:
         await check_exposure(config)
-    access = open_access(config, network or TcpNetwork(), clock_ms, rng)
-    return access if security is None else attrs.evolve(access, security=security)
+    audit = open_audit(config, clock_ms)
+    access = open_access(config, network or TcpNetwork(), clock_ms, rng, audit)
+    if security is None:
+        return access
+    return attrs.evolve(access, security=attrs.evolve(security, audit=audit))
 
 
 @one_error
@@ -696,5 +716,5 @@ async def open_member(
             executor=executor,
             free=free,
         )
-        async with _running(member):
+        async with writing(access.audit), _running(member):
             yield member

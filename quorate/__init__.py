@@ -16,7 +16,8 @@ The names, by what they are for:
   and the protocols `Service` and `SnapshotService`.
 - Judge by yourself who may come in: `PeerSecurity` of an `Authenticator`, a `CredentialsSupplier`
   and an `Authoriser`. They get a `Hello`, a `HelloReply` and an `Identity`, and answer with
-  `Accept`, `ChallengeWith` or `Reject`.
+  `Accept`, `ChallengeWith` or `Reject`. For clients: `ClientSecurity` of a `ClientAuthenticator`
+  and a `ClientAuthoriser`.
 - Look at it: `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`.
 - Errors: `QuorateError` is the base of all. `ConfigurationError`, `UsageError`,
   `UnsupportedError`, `RemovedError`, `HistoryError`, `SafetyViolationError`.
@@ -70,6 +71,7 @@ _HOMES: Final = {
         "UsageError",
         "WireError",
     ),
+    ".keyvalue.access.judges": ("ClientAuthenticator", "ClientAuthoriser", "ClientSecurity"),
     ".keyvalue.embedded.client": ("KeyValue",),
     ".local.cluster": ("local_configs",),
     ".node": (
@@ -138,6 +140,9 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .errors import UnsupportedError as UnsupportedError
     from .errors import UsageError as UsageError
     from .errors import WireError as WireError
+    from .keyvalue.access.judges import ClientAuthenticator as ClientAuthenticator
+    from .keyvalue.access.judges import ClientAuthoriser as ClientAuthoriser
+    from .keyvalue.access.judges import ClientSecurity as ClientSecurity
     from .keyvalue.embedded.client import KeyValue as KeyValue
     from .local.cluster import local_configs as local_configs
     from .node import Command as Command

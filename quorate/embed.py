@@ -23,7 +23,9 @@ import trio
 
 from .errors import ConfigurationError
 from .keyvalue.access.directory import Directory
+from .keyvalue.access.judges import ClientSecurity
 from .keyvalue.clients.port_access import PortAccess
+from .keyvalue.clients.port_audit import PortAudit
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
@@ -32,9 +34,11 @@ from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
 from .node.one_error import one_error
+from .node.requests.request import UNSTAMPED
 from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
 from .node.upkeep.exposure import check_client_exposure
+from .storage.log.batch import MAX_PRINCIPAL
 
 if TYPE_CHECKING:
     import ssl
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
+    from .node.requests.request import Stamp
     from .transport import PeerSecurity
 
 
@@ -51,7 +56,9 @@ _MAX_FLAGS: Final = 255
 class _Member(Protocol):
     """What a node asks of its member."""
 
-    def command(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
+    def command(
+        self, payload: bytes, flags: int, stamp: Stamp, principal: int
+    ) -> Awaitable[bytes]: ...
     def query(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
     async def control(self, words: str) -> str: ...
     def status(self) -> NodeStatus: ...
@@ -119,7 +126,7 @@ class Node:
         """
         return open_session(self.kv.endpoint, timeout_s=timeout_s, patience_s=patience_s)
 
-    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+    async def command(self, payload: bytes, flags: int = 0, *, principal: int = 0) -> bytes:
         """Record a command, replicate it, apply it, and return the reply of the state machine.
 
         Any member may be asked; one that follows sends the command to the leader.
@@ -127,9 +134,13 @@ class Node:
         Args:
             payload: what the state machine gets.
             flags: one byte that it gets, too.
+            principal: a number, for whom the command is; the program says what it means. It is
+                recorded with the command (`quorate log dump` shows it), and the state machine gets
+                it. Up to 2^32 - 1; 0 for nobody in particular.
 
         Raises:
-            TypeError: the payload is not bytes, or the flags are not one byte.
+            TypeError: the payload is not bytes, the flags are not one byte, or the principal is no
+                such number.
             NoLeaderError: the command was not sent, and never takes effect.
             UnknownOutcomeError: it was sent, and may or may not take effect. A call that is
                 cancelled has an unknown outcome, too.
@@ -137,7 +148,8 @@ class Node:
             OversizedRequestError: the payload is larger than the limit.
         """
         _check_flags(flags)
-        return await self._member.command(payload, flags)
+        _check_principal(principal)
+        return await self._member.command(payload, flags, UNSTAMPED, principal)
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
         """Answer a query linearizably: it sees every write acknowledged before the call.
@@ -279,6 +291,11 @@ def _check_flags(flags: object) -> None:
         raise TypeError(f"flags = {flags!r:.60}: expected one byte, 0 to {_MAX_FLAGS}")
 
 
+def _check_principal(principal: object) -> None:
+    if not (isinstance(principal, int) and 0 <= principal <= MAX_PRINCIPAL):
+        raise TypeError(f"principal = {principal!r:.60}: expected an integer, 0 to {MAX_PRINCIPAL}")
+
+
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -286,7 +303,11 @@ def _wall_clock_ms() -> int:
 @one_error
 @asynccontextmanager
 async def open_node(
-    config: NodeConfig, service: Service | None = None, *, security: PeerSecurity | None = None
+    config: NodeConfig,
+    service: Service | None = None,
+    *,
+    security: PeerSecurity | None = None,
+    clients: ClientSecurity | None = None,
 ) -> AsyncGenerator[Node, None]:
     """Run a member for the length of the block; the end of the block stops it in order.
 
@@ -302,6 +323,8 @@ async def open_node(
             :class:`quorate.StateMachine`. A witness runs neither.
         security: judges members and readers, and proves who we are, in place of what `config` says.
             TLS stays as `config` has it.
+        clients: judges the clients of the key-value store, in place of the users' passwords and
+            rules. Give the same to all members.
 
     Raises:
         ConfigurationError: `config` is not a NodeConfig, `service` is missing methods, a
@@ -318,11 +341,14 @@ async def open_node(
         async with opening(service) as member:
             yield Node(member, member.state.terminated)
         return
-    protected = await check_client_exposure(config)
+    # A program that judges the clients by itself says who may use the port.
+    protected = clients is None and await check_client_exposure(config)
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
-            port = _client_port(member, config, store, protected=protected)
+            port = _client_port(
+                member, config, store, clients or ClientSecurity(), protected=protected
+            )
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
@@ -348,6 +374,7 @@ def _client_port(
     member: Member,
     config: NodeConfig,
     store: KeyValueService | WitnessService,
+    clients: ClientSecurity,
     *,
     protected: bool,
 ) -> ClientPort:
@@ -358,9 +385,12 @@ def _client_port(
     timeout_s = config.timeouts.leader_heartbeat_timeout
     users = store.users if isinstance(store, KeyValueService) else None
     access = PortAccess(
-        Directory(users, settled=False),  # the state may be old, so the leader is asked
+        # The state may be old, so the leader is asked.
+        Directory(users, settled=False, authoriser=clients.authoriser),
         spread_s=2 * timeout_s,
+        authenticator=clients.authenticator,
         stale_after_s=None if config.security.stale_auth else timeout_s,
+        audit=PortAudit(member.access.audit),
     )
     return ClientPort(
         member,

@@ -87,7 +87,11 @@ class Door:
         serial = self._serials.next()
         sealed = seal(serial, payload)
         return await self._ask(
-            serial, among, lambda member: member.command(sealed, flags, stamp), query=False
+            serial,
+            among,
+            # Its number stands for a user: what the member has let in goes into the log.
+            lambda member: member.command(sealed, flags, stamp, self.client),
+            query=False,
         )
 
     async def query(self, payload: bytes, flags: int = 0, *, among: Sequence[int] = ()) -> bytes:
@@ -109,7 +113,7 @@ class Door:
         *,
         query: bool,
     ) -> bytes:
-        self._tell(Asked(serial))
+        self._tell(Asked(serial, 0 if query else self.client))
         timeouts, latency = self._world.setting.timeouts, self._world.setting.latency
         patience = self.rng.choice(PATIENCE) * timeouts.leader_heartbeat_timeout
         at = self.rng.choice(among or self._world.present)

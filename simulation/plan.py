@@ -15,12 +15,14 @@ import trio
 from ..errors import ConfigurationError
 from .machines import scheduler
 from .observer import Observer
+from .ports.machine import Ports
+from .ports.rulebook import RuleBook
 from .scenarios import SCENARIOS
 from .store import stores
 from .storm import Storm
 from .watching.trace import Trace
 from .watching.watched import watch
-from .workloads import Bank, Expiry, Samples, Sampling, Sessions, Strings, Workload
+from .workloads import Bank, Expiry, Samples, Sampling, Sessions, Strings, UsersAtPorts, Workload
 from .world import open_world
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - used for a new folder
 SECONDS_PER_HOUR: Final = 3600.0
+
+BOUND_TIMEOUTS: Final = 3
+"""A command may be executed by rules that were changed so many heartbeat timeouts ago: the promise
+of docs/users.md."""
 
 SESSIONS_IN: Final = 3
 """One run in this many has a client with sessions. Smaller: that client never lets the cluster
@@ -85,6 +91,8 @@ class Outcome:
         healed_seconds: duration of the longest recovery.
         faults: number of injections of each fault.
         configurations: number of configurations that were committed.
+        judged: number of users' commands that were executed after they were forbidden.
+        latest_timeouts: how long after that, at most, in heartbeat timeouts.
         violation: the invariant that was violated, None if all held.
         story: the last transitions of each member, and the place of the violation.
     """
@@ -102,6 +110,8 @@ class Outcome:
     healed_seconds: float
     faults: Mapping[str, int]
     configurations: int = 0
+    judged: int = 0
+    latest_timeouts: float = 0.0
     violation: str | None = None
     story: str = ""
 
@@ -146,6 +156,8 @@ async def _run(
     storms: list[Storm] = []
     try:
         async with open_world(directory, service, setting, trace=trace, observer=observer) as world:
+            if scenario.users:
+                workloads = [_users(world, observer, plan.seed)]
             storms.append(Storm(world, observer, workloads, scenario, plan.seed))
             await storms[0].run(plan.hours * SECONDS_PER_HOUR)
     except Exception as failure:  # noqa: BLE001 - any error is a finding
@@ -155,9 +167,20 @@ async def _run(
     return _outcome(plan, storms[0], trace, violation, where)
 
 
+def _users(world: World[Service], observer: Observer, seed: int) -> UsersAtPorts:
+    """Give each member a client port, and return the workload of clients with users."""
+    timeout = world.setting.timeouts.leader_heartbeat_timeout
+    rules = RuleBook(BOUND_TIMEOUTS * timeout)
+    ports = Ports(random.Random(f"{seed}/ports"), observer.tell, rules)
+    world.accompany = ports.accompany
+    return UsersAtPorts(world, ports, rules)
+
+
 def _outcome(plan: Plan, storm: Storm, trace: Trace, violation: str | None, where: str) -> Outcome:
     world = storm.world
     counts = [door.counts for door in storm.doors]
+    users = [each for each in storm.workloads if isinstance(each, UsersAtPorts)]
+    unit = world.setting.timeouts.leader_heartbeat_timeout
     return Outcome(
         plan=plan,
         digest=trace.digest,
@@ -172,6 +195,8 @@ def _outcome(plan: Plan, storm: Storm, trace: Trace, violation: str | None, wher
         healed_seconds=storm.healed,
         faults=dict(sorted(storm.nemesis.context.counts.items())),
         configurations=len(storm.observer.known.configurations),
+        judged=sum(each.rules.judged for each in users),
+        latest_timeouts=max((each.rules.latest for each in users), default=0.0) / unit,
         violation=violation,
         story="" if violation is None else _story(world) + where,
     )

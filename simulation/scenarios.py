@@ -28,6 +28,7 @@ class Scenario:
         wipes: probability that a disk is replaced between two storms.
         snapshots: probability of constant snapshots, which leave hardly any log.
         spares: probability that a spare takes the place of a voter that is silent.
+        users: clients have users, whose rules change, and talk to the members' ports.
     """
 
     words: str
@@ -38,6 +39,7 @@ class Scenario:
     standbys: int = 0
     witnesses: int = 0
     spares: float = 0.0
+    users: bool = False
 
     def setting(self, seed: int, members: int, rng: Random, seconds: float) -> Setting:
         """Draw the settings of a world, for a run of at least this many seconds."""
@@ -203,6 +205,13 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         | CHANGES,
         snapshots=0.3,
         spares=0.5,
+    ),
+    "acl": Scenario(
+        "users are changed and deleted, among every fault there is",
+        USUAL | _STRIKES,
+        wipes=0.2,
+        snapshots=0.3,
+        users=True,
     ),
     "calm": Scenario("no fault at all: load, and what it costs", {}),
     "crashes": Scenario(

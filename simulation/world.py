@@ -28,10 +28,10 @@ from .watching.stamps import watch_stamps
 from .watching.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from pathlib import Path
 
-    from ..node import Member, Timeouts, Transition
+    from ..node import Member, Service, Timeouts, Transition
     from ..node.protocol.membership import Membership, Seat
     from ..transport import Message
     from .machines.host import ServiceFactory
@@ -61,6 +61,7 @@ class World(Generic[S_co]):
         trace: every event.
         observer: sees what members receive, send and make durable; may be None.
         make_clock: gives the clock of a machine that is made later.
+        accompany: runs next to each member, in its process; None for nothing.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class World(Generic[S_co]):
         self.services: list[S_co] = []
         self.pauses = Pauses()
         self.make_clock: Callable[[int], Clock] = lambda _: Clock()
+        self.accompany: Callable[[Member, Service], Awaitable[None]] | None = None
         self._nursery = nursery
         self._directory = directory
         self._service = service
@@ -123,7 +125,13 @@ class World(Generic[S_co]):
         )
         rng = random.Random(f"{setting.seed}/disk/{i}")
         disk = Disk(rng, setting.fsync, setting.fsync_jitter)
-        return Host(config, self.network, self._service, setting.seed, self.pauses, disk)
+        return Host(
+            config, self.network, self._service, setting.seed, self.pauses, disk, self._accompany
+        )
+
+    async def _accompany(self, member: Member, service: Service) -> None:
+        if self.accompany is not None:
+            await self.accompany(member, service)
 
     # --- members that come and go
 

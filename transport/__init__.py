@@ -87,6 +87,7 @@ from .network import (
     parse_address_untrusted,
 )
 from .peer_links import PeerAddresses
+from .strangers import Audit, NoAudit
 from .streams import CONNECTION_ERRORS, FrameStream, open_stream
 from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
@@ -104,6 +105,7 @@ __all__ = [
     "AdmissionRequest",
     "AppendFlags",
     "AppendPosition",
+    "Audit",
     "Authenticator",
     "Authoriser",
     "BackupQuery",
@@ -140,6 +142,7 @@ __all__ = [
     "Message",
     "Network",
     "NewLeadershipTerm",
+    "NoAudit",
     "Open",
     "PeerAddresses",
     "PeerSecurity",

@@ -41,6 +41,7 @@ from ..errors import HandshakeError
 from .fields import NULL_VALUE
 from .identity import Identity, Purpose
 from .messages import BackupQuery, HeartbeatRequest, Hello, HelloReply, Message
+from .strangers import Audit, NoAudit
 from .wire import encode
 
 NONCE_BYTES: Final = 32
@@ -359,11 +360,13 @@ class PeerSecurity:
         authenticator: judges those that call us.
         supplier: proves who we are to those that we call, and judges them.
         authoriser: decides what those that were let in may ask for.
+        audit: takes note of who was refused, and which readers came in.
     """
 
     authenticator: Authenticator = attrs.field(factory=Open)
     supplier: CredentialsSupplier = attrs.field(factory=Open)
     authoriser: Authoriser = attrs.field(factory=ReadersAllowed)
+    audit: Audit = attrs.field(factory=NoAudit)
 
     @classmethod
     def by(cls, proof: Open | Certificates | ClusterKey) -> "PeerSecurity":

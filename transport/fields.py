@@ -56,6 +56,7 @@ class Integer:
 I64: TypeAlias = Annotated[int, Integer("q")]
 I32: TypeAlias = Annotated[int, Integer("i")]
 U64: TypeAlias = Annotated[int, Integer("Q")]
+U32: TypeAlias = Annotated[int, Integer("I")]
 U8: TypeAlias = Annotated[int, Integer("B")]
 Term: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TERM), is_term=True)]
 Position: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_POSITION))]

@@ -25,7 +25,7 @@ from .limits import RECEIVE_BYTES, LinkLimits
 from .messages import Challenge, ChallengeResponse, Hello, HelloReply, Message
 from .network import Connection
 from .peer_links import PeerLinks
-from .strangers import OnceLog, Strangers, host_of
+from .strangers import Audit, NoAudit, OnceLog, Strangers, host_of
 from .streams import (
     CONNECTION_ERRORS,
     HELLOS,
@@ -132,6 +132,7 @@ class Reception:
         handler: decides which members may come in, and gets what arrives.
         limits: see `LinkLimits`.
         authenticator: judges whether others are who they say.
+        audit: takes note of those that are refused, and of readers that come in.
         history: of the cluster, 0 while unknown.
         service: kind of our service.
     """
@@ -146,6 +147,7 @@ class Reception:
         handler: LinkHandler,
         limits: LinkLimits,
         authenticator: Authenticator,
+        audit: Audit | None = None,
         history: int = 0,
         service: str = "",
     ) -> None:
@@ -156,11 +158,13 @@ class Reception:
         self._handler = handler
         self._limits = limits
         self._authenticator = authenticator
+        self._audit = audit or NoAudit()
         self._challenges = itertools.count(1)
         self._history = history
         self._service = service
         self._links: dict[int, Connection] = {}
         self._hellos: dict[int, Hello] = {}  # with which these links began
+        self._principals: dict[int, str] = {}  # as which the dialler was let in, by member
         self._streams = Counter[tuple[int, str]]()  # open streams by member and principal
         self._log = OnceLog().warn
         self._strangers = Strangers(limits.pending_hellos, "without a hello", self._log)
@@ -168,6 +172,10 @@ class Reception:
     def has_link(self, member: int) -> bool:
         """Whether the member's link to us is open."""
         return member in self._links
+
+    def principal(self, member: int) -> str:
+        """Return the name as which a member was let in last; empty if it never was."""
+        return self._principals.get(member, "")
 
     def know_history(self, history: int) -> None:
         """Note the cluster's history, which is known now; close links of other histories."""
@@ -255,9 +263,14 @@ class Reception:
         accepted = status is HelloStatus.ACCEPTED
         if not accepted:
             self._log(f"refused {hello.purpose.name} from member {hello.member_id}: {reason}")
+            self._note("refused", connection, greeting, status=status.name, reason=reason)
         elif hello.purpose is StreamPurpose.CONSENSUS:
+            if isinstance(greeting.verdict, Accept):
+                self._principals[hello.member_id] = greeting.verdict.principal
             # Before the answer is sent: as soon as the peer has it, it sends.
             self._begin_link(hello, connection)
+        elif hello.member_id == NULL_VALUE and hello.purpose is not StreamPurpose.HEARTBEAT:
+            self._note("reader_admitted", connection, greeting)
         reply = HelloReply(self._member_id, status, _clip(reason), self._incarnation)
         try:
             with trio.fail_after(self._limits.hello_seconds):
@@ -265,6 +278,18 @@ class Reception:
         except CONNECTION_ERRORS:
             connection.close()  # a registered link ends when it is read from
         return accepted
+
+    def _note(self, event: str, connection: Connection, greeting: Greeting, **facts: str) -> None:
+        hello, verdict = greeting.hello, greeting.verdict
+        self._audit.note(
+            event,
+            of=host_of(connection.peer),
+            address=connection.peer,
+            purpose=hello.purpose.name,
+            claims_member=hello.member_id,
+            principal=verdict.principal if isinstance(verdict, Accept) else "",
+            **facts,
+        )
 
     def _begin_link(self, hello: Hello, connection: Connection) -> None:
         """Note that a member's link to us is this connection from now on."""

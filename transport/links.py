@@ -140,6 +140,7 @@ class Links:
             handler=handler,
             limits=self._limits,
             authenticator=self._security.authenticator,
+            audit=self._security.audit,
             history=history,
             service=service,
         )
@@ -253,6 +254,10 @@ class Links:
         frame = encode(message)  # once for all of them
         for link in self._peers.links.values():
             link.send(frame)  # False is ignored: what is broadcast is repeated
+
+    def principal(self, member: int) -> str:
+        """Return the name as which a member was let in last; empty if it never was."""
+        return self._reception.principal(member)
 
     def connected(self, member: int) -> bool:
         """Whether our link to the peer is up."""

@@ -30,6 +30,7 @@ from .fields import (
     NULL_VALUE,
     PROTOCOL_VERSION,
     U8,
+    U32,
     U64,
     AppendFlags,
     Clock,
@@ -416,7 +417,8 @@ class LogBatch:
 class ForwardRequest:
     """A client's request that a member passes on to the leader.
 
-    A command may belong to a client's session, with a sequence number in it; 0 for none.
+    A command may belong to a client's session, with a sequence number in it; 0 for none. The
+    principal is the number of the user that the sending member has let in; 0 for `default`.
     """
 
     request_id: I64
@@ -425,6 +427,7 @@ class ForwardRequest:
     payload: bytes
     session: U64 = 0
     sequence: U64 = 0
+    principal: U32 = 0
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -21,6 +21,27 @@ log = logging.getLogger("quorate.transport")
 FORGET_SECONDS: Final = 3600.0
 """After this time reasons are logged again. Shorter: strangers can fill the disk with log lines.
 Longer: they can hide an impostor for longer, by using up the room before."""
+
+
+class Audit(Protocol):
+    """Takes note of what matters for security; see `quorate.node.audit`."""
+
+    def note(self, event: str, /, *, of: str = "", **facts: object) -> None:
+        """Note an event; returns at once, and never raises.
+
+        Args:
+            event: its name.
+            of: the address, without a port, that may cause such events without being let in.
+            facts: about it; nothing secret.
+        """
+        ...
+
+
+class NoAudit:
+    """Notes nothing."""
+
+    def note(self, event: str, /, *, of: str = "", **facts: object) -> None:
+        """Do nothing."""
 
 
 class OnceLog:

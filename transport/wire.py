@@ -42,6 +42,10 @@ BARE_HELLO: Final = 1
 """The number of a hello without credentials, whose frame ends before them. It is the hello of
 version 3.0, so members of that version understand it, and are understood."""
 
+PLAIN_FORWARD: Final = 120
+"""The number of a forwarded request of the user `default`, whose frame ends before the principal.
+It is the one of version 3.0, so members of that version understand it while there are no users."""
+
 MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
     {
         2: m.HelloReply,
@@ -72,8 +76,8 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
         110: m.LogSubscribe,
         111: m.LogJoined,
         112: m.LogBatch,
-        120: m.ForwardRequest,
         121: m.ForwardReply,
+        122: m.ForwardRequest,  # see PLAIN_FORWARD
         130: m.ReplayRequest,
         131: m.SnapshotRequest,
         132: m.SnapshotOffer,
@@ -83,7 +87,10 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
 
 _CODECS: Final = {
     number: Codec(number, cls, uncovered=cls is m.LogBatch) for number, cls in MESSAGE_TYPES.items()
-} | {BARE_HELLO: Codec(BARE_HELLO, m.Hello, without="credentials")}
+} | {
+    BARE_HELLO: Codec(BARE_HELLO, m.Hello, without="credentials"),
+    PLAIN_FORWARD: Codec(PLAIN_FORWARD, m.ForwardRequest, without="principal"),
+}
 
 
 def _encode_hello(message: m.Message) -> bytes:
@@ -91,9 +98,14 @@ def _encode_hello(message: m.Message) -> bytes:
     return _CODECS[3 if message.credentials else BARE_HELLO].encode(message)
 
 
+def _encode_forward(message: m.Message) -> bytes:
+    assert isinstance(message, m.ForwardRequest)
+    return _CODECS[122 if message.principal else PLAIN_FORWARD].encode(message)
+
+
 _ENCODERS: Final[Mapping[type[m.Message], Callable[[m.Message], bytes]]] = {
     cls: _CODECS[number].encode for number, cls in MESSAGE_TYPES.items()
-} | {m.Hello: _encode_hello}
+} | {m.Hello: _encode_hello, m.ForwardRequest: _encode_forward}
 
 
 def encode(message: m.Message) -> bytes:

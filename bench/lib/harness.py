@@ -19,6 +19,7 @@ from bench.report.tables import section
 from quorate.local.cluster import HOST, free_client_port, lay_out
 from quorate.local.show import make_console
 from quorate.node.config.config import Limits, NodeConfig, SnapshotPolicy, Timeouts
+from quorate.node.config.security import Security
 
 NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)
 """No snapshot by rule: the whole log is kept."""
@@ -136,6 +137,8 @@ def lay_out_members(
     port, hosts = free_client_port(count), hosts or [HOST] * count
     laid = lay_out(place, members=count, client_port=port, cluster="bench", hosts=hosts)
     changes: dict[str, Any] = {"snapshot": snapshot, "limits": limits, "timeouts": timeouts}
+    # Other hosts than our own are network namespaces, which nobody else reaches.
+    changes["security"] = Security(insecure_network=any(host != HOST for host in hosts))
     given = {name: value for name, value in changes.items() if value is not None}
     configs = [attrs.evolve(config, **given) for config in laid]
     for config in configs:

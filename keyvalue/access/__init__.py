@@ -6,6 +6,7 @@
 - `hashing.py`: secrets become hashes, and are compared with them
 - `users.py`: the replicated users, in the notes of the tables
 - `commands.py`: the ACL commands of the state machine
+- `judges.py`: how an embedding program judges clients by itself
 - `denials.py`: what ACL LOG shows; `verifier.py`: hashing off the event loop
 
 A secret never gets into this room's state: the member that a client talks to makes a hash of it

@@ -1,7 +1,7 @@
 """The ACL commands of the state machine: SETUSER and DELUSER of the log, and those that read.
 
-QUORATE.USERS [version] is what ACL LIST is, with the version in front. If it is the one that was
-named, it comes alone.
+QUORATE.USERS [version] is what ACL LIST is, with the version in front, and the users' numbers
+behind. If the version is the one that was named, it comes alone.
 
 ACL SETUSER arrives here with hashes in place of secrets (:mod:`..conversation.acl_command`). Each
 member applies it to the same users, with the same outcome.
@@ -47,7 +47,8 @@ def handlers(users: Users) -> dict[str, Handler]:
         version = resp.integer(users.version)
         if arguments[1:] == [b"%d" % users.version]:
             return resp.array([version])
-        return resp.array([version, _list(users, [], store)])
+        numbers = [resp.integer(user.number) for name in users if (user := users.get(name))]
+        return resp.array([version, _list(users, [], store), resp.array(numbers)])
 
     return {"acl": handle, "quorate.users": versioned}
 

@@ -21,7 +21,7 @@ from ..commands.table import CommandSpec, Kind, keys_of
 from .categories import ALL_NAMES, CATEGORIES, NAMES
 from .rules import ALL_KEYS, READ, READ_WRITE, WRITE, User
 
-__all__ = ["GETS", "SETS", "Access", "Denial", "Reason", "allowed_commands"]
+__all__ = ["BEFORE_LOGIN", "GETS", "SETS", "Access", "Denial", "Reason", "allowed_commands"]
 
 SETS: Final = 1
 GETS: Final = 2

@@ -52,8 +52,8 @@ class Denials:
         client: Callable[[], bytes],
         now: float,
         now_ms: int,
-    ) -> None:
-        """Note a denial.
+    ) -> bool:
+        """Note a denial; return whether no equal one is counted already.
 
         Args:
             denial: why, and the command or the key; for a failed login the command.
@@ -73,11 +73,11 @@ class Denials:
                 # The line of the first client stays: making one for each denial would cost more
                 # than the denied command.
                 self._entries.remove(entry)
-                break
-        else:
-            entry = _Entry(self._next, *same, client(), now_ms, now_ms, now)
-            self._next += 1
-        self._entries.appendleft(entry)
+                self._entries.appendleft(entry)
+                return False
+        self._entries.appendleft(_Entry(self._next, *same, client(), now_ms, now_ms, now))
+        self._next += 1
+        return True
 
     def clear(self) -> None:
         """Forget all entries."""

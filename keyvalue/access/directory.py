@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from .compiled import Access
+from .judges import ClientAuthoriser, JudgedAccess
 from .rules import NOBODY, User, apply
 from .users import DEFAULT_NAME, Users
 
@@ -33,15 +34,23 @@ class Directory:
     Args:
         users: those of the state; None for a port without a state: only `default` exists then.
         settled: the state is known to be new enough.
+        authoriser: decides what a user may do; None for its rules.
 
     Attributes:
         settled: as given, until `settle` or `unsettle`.
     """
 
-    def __init__(self, users: Users | None = None, *, settled: bool = True) -> None:
+    def __init__(
+        self,
+        users: Users | None = None,
+        *,
+        settled: bool = True,
+        authoriser: ClientAuthoriser | None = None,
+    ) -> None:
         self._users = Users() if users is None else users
         self._borrowed: Mapping[bytes, User] | None = None if settled else {DEFAULT_NAME: UNKNOWN}
         self._borrowed_version = -1
+        self._authoriser = authoriser
         self._access: dict[bytes, Access] = {}
         self._listeners: list[Callable[[], None]] = []
         self.settled = settled
@@ -111,7 +120,11 @@ class Directory:
         """Return what a user may do; None unless it exists and may log in."""
         access = self._access.get(name)
         if access is None and (user := self.get(name)) is not None and user.enabled:
-            access = self._access[name] = Access(name, user)
+            if self._authoriser is None or user is UNKNOWN:
+                access = Access(name, user)
+            else:
+                access = JudgedAccess(name, user, self._authoriser.allows)
+            self._access[name] = access
         return access
 
     @property

@@ -15,6 +15,7 @@ import attrs
 
 from .directory import Directory
 from .hashing import MAX_SECRET_BYTES, UNUSABLE, is_slow, matches
+from .judges import JUDGED, ClientAuthenticator
 
 __all__ = ["CERTIFICATE", "MAX_REMEMBERED", "NO_PASSWORD", "Logins", "Pending"]
 
@@ -46,10 +47,17 @@ class Logins:
     Args:
         users: as the port sees them.
         random_bytes: returns that many random bytes.
+        authenticator: decides in place of the users' passwords; None for those.
     """
 
-    def __init__(self, users: Directory, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(
+        self,
+        users: Directory,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        authenticator: ClientAuthenticator | None = None,
+    ) -> None:
         self._users = users
+        self._authenticator = authenticator
         self._key = random_bytes(32)
         self._remembered: dict[bytes, None] = {}
 
@@ -63,6 +71,9 @@ class Logins:
             return None
         if access is not None and access.user.nopass:
             return NO_PASSWORD
+        if (judge := self._authenticator) is not None:
+            text = name.decode(errors="replace")
+            return Pending(lambda: JUDGED if judge.login(text, secret) else b"")
         hashes = () if access is None else access.user.hashes
         for word in hashes:
             if self._tag(word, secret) in self._remembered or (
@@ -77,6 +88,8 @@ class Logins:
         """Whether the result of a pending check lets the user in; and remember it."""
         if not proof:
             return False
+        if proof == JUDGED:  # asked anew each time: what it knows may change
+            return self.holds(name, proof)
         self._remembered[self._tag(proof, secret)] = None
         if len(self._remembered) > MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
@@ -88,7 +101,8 @@ class Logins:
         access = self._users.access(name)
         if access is None:
             return False
-        return access.user.nopass or proof == CERTIFICATE or proof in access.user.hashes
+        judged = proof == CERTIFICATE or (proof == JUDGED and self._authenticator is not None)
+        return access.user.nopass or judged or proof in access.user.hashes
 
     def _tag(self, word: bytes, secret: bytes) -> bytes:
         return hmac.digest(self._key, b"%d %b%b" % (len(word), word, secret), "sha256")

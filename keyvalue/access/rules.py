@@ -24,7 +24,17 @@ from ..limits import MAX_PATTERN_BYTES
 from .categories import CATEGORIES, NAMES
 from .hashing import is_hash
 
-__all__ = ["DEFAULT", "MAX_USER_BYTES", "NOBODY", "KeyRule", "RuleError", "User", "apply", "words"]
+__all__ = [
+    "DEFAULT",
+    "MAX_USER_BYTES",
+    "NOBODY",
+    "KeyRule",
+    "RuleError",
+    "User",
+    "apply",
+    "shown_rule",
+    "words",
+]
 
 READ: Final = 1
 WRITE: Final = 2
@@ -42,6 +52,9 @@ MAX_WORDS: Final = 1024
 """Words of one command. Each may cost as much as the user has rules, so with many more of them one
 command would hold up a member."""
 
+_SIGNS: Final = frozenset((b"+", b"-"))
+_PATTERNS: Final = frozenset((b"~", b"%", b"&"))
+_SECRET: Final = frozenset((b">", b"<", b"#", b"!", b"$"))
 _SPACES: Final = frozenset(b" \t\n\v\f\r\0")
 _RIGHTS: Final = {ord("r"): READ, ord("w"): WRITE}
 
@@ -106,6 +119,7 @@ class User:
         channels: patterns, kept for Redis's words only.
         commands: rules (``+get``, ``-@write``), the first is ``+@all`` or ``-@all``; a later one
             overrides an earlier one.
+        number: of the name, for the entries of the log (:mod:`.principals`); no word shows it.
     """
 
     enabled: bool = False
@@ -114,6 +128,7 @@ class User:
     keys: tuple[KeyRule, ...] = ()
     channels: tuple[bytes, ...] = ()
     commands: tuple[bytes, ...] = (b"-@all",)
+    number: int = 0
 
 
 NOBODY: Final = User()
@@ -123,6 +138,15 @@ DEFAULT: Final = User(
     enabled=True, nopass=True, keys=(ALL_KEYS,), channels=(b"*",), commands=(b"+@all",)
 )
 """The user `default` until somebody changes it."""
+
+
+def shown_rule(word: bytes) -> bytes:
+    """Return how a log may show a word of ACL SETUSER: without what may be a secret."""
+    name = word[1:].lower()
+    known = word[:1] in _SIGNS and (name in NAMES or name in CATEGORIES)
+    if known or word[:1] in _PATTERNS or word.lower() in _CHANGES:
+        return word
+    return word[:1] + b"..." if word[:1] in _SECRET else b"..."
 
 
 def words(user: User) -> list[bytes]:
@@ -222,7 +246,7 @@ _CHANGES: Final[dict[bytes, Callable[[User], User]]] = {
     b"+@all": _allow_all_commands,
     b"nocommands": _allow_no_commands,
     b"-@all": _allow_no_commands,
-    b"reset": lambda _user: NOBODY,
+    b"reset": lambda user: attrs.evolve(NOBODY, number=user.number),
     b"clearselectors": _same,
     # There is no DUMP and no RESTORE whose payload could be looked at.
     b"sanitize-payload": _same,

@@ -7,6 +7,7 @@ Where they are stored
 
     - key: ``\xffu`` and the name; row: the user's words as in ACL LIST, with blanks between them
     - key: ``\xffv``; row: the version, 8 bytes, big endian
+    - key: ``\xffn`` and a number; row: the name that has it (:mod:`.principals`)
 
 The version
     The revision of the log entry that last changed a user. A member whose version is the same has
@@ -20,10 +21,13 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
+import attrs
+
 from ...errors import StorageError
 from ..protocol import resp
 from ..protocol.resp import CommandError
 from ..state.sessions import OTHER_NOTES
+from .principals import Names, is_name_note
 from .rules import DEFAULT, NOBODY, RuleError, User, apply, words
 
 __all__ = ["DEFAULT_NAME", "MAX_NAME_BYTES", "MAX_USERS", "NoteTables", "Users", "is_user_note"]
@@ -72,7 +76,7 @@ class NoteTables(Protocol):
 
 def is_user_note(key: bytes) -> bool:
     """Whether a note of the tables is one of this file's."""
-    return key.startswith(_USER) or key == _VERSION_KEY
+    return key.startswith(_USER) or key == _VERSION_KEY or is_name_note(key)
 
 
 class Users:
@@ -83,6 +87,7 @@ class Users:
 
     Attributes:
         version: of the last change; 0 before the first one.
+        names: of the numbers in the log's entries.
 
     Raises:
         StorageError: a note in the tables is malformed.
@@ -93,6 +98,7 @@ class Users:
         self._listeners: list[Callable[[], None]] = []
         self._users: dict[bytes, User] = {}
         self.version = 0
+        self.names = Names()
         self.reload()
 
     def reload(self) -> None:
@@ -100,12 +106,15 @@ class Users:
         rows: Mapping[bytes, bytes] = {} if self._tables is None else self._tables.notes.rows
         users = {DEFAULT_NAME: DEFAULT}
         self.version = 0
+        self.names = Names(rows)
         for key, row in rows.items():
             if key == _VERSION_KEY and len(row) == _VERSION.size:
                 (self.version,) = _VERSION.unpack(row)
             elif key.startswith(_USER):
                 users[key.removeprefix(_USER)] = _decode_untrusted(key, row)
-        self._users = users
+        self._users = {
+            name: attrs.evolve(user, number=self.names.number(name)) for name, user in users.items()
+        }
         self._changed()
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -138,7 +147,7 @@ class Users:
         except RuleError as error:
             raise CommandError(resp.error(b"ERR " + error.text)) from None
         self._put(_USER + name, b" ".join(words(user)))
-        self._users[name] = user
+        self._users[name] = attrs.evolve(user, number=self._number(name))
         self._note_version(revision)
 
     def delete(self, names: Iterable[bytes], revision: int) -> int:
@@ -159,6 +168,17 @@ class Users:
         return len(gone)
 
     # --- parts
+
+    def _number(self, name: bytes) -> int:
+        """Return the number of a name; a new one has none yet."""
+        if name == DEFAULT_NAME or self.names.number(name):
+            return self.names.number(name)
+        for key, row in self.names.add(name, users=self._users):
+            if row is not None:
+                self._put(key, row)
+            elif self._tables is not None:
+                self._tables.delete_note(key)
+        return self.names.number(name)
 
     def _put(self, key: bytes, row: bytes) -> None:
         if self._tables is not None:

@@ -66,6 +66,9 @@ class ClientState:
     """``access.joins``, which is looked at for each plain command."""
     login: bytes = DEFAULT_NAME
     """The name that it has logged in with; what that allows now is `access`."""
+    principal: int = 0
+    """The number of the user that was let in last, for the log. It stays while nothing is known of
+    the users, and once the user is deleted: what is under way is still that user's."""
     proof: bytes = NO_PASSWORD
     """What has let it in: `NO_PASSWORD`, a hash of its user, or `CERTIFICATE`."""
     certified: bytes = b""

@@ -17,6 +17,7 @@ class Counters:
     protocol_errors: int = 0
     slow_clients: int = 0
     refused_clients: int = 0
+    closed_strangers: int = 0
     redirections: int = 0
     failed_handshakes: int = 0
 

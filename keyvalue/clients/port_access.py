@@ -20,11 +20,14 @@ from ...errors import NoLeaderError, RequestError
 from ..access.compiled import Access, Denial, Reason
 from ..access.denials import Denials
 from ..access.directory import Directory
+from ..access.judges import ClientAuthenticator
 from ..access.logins import CERTIFICATE, NO_PASSWORD, Logins
 from ..access.rules import DEFAULT
 from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES
 from ..access.verifier import Verifier
 from .client_state import ClientState
+from .penalties import Penalties
+from .port_audit import PortAudit
 
 __all__ = ["PortAccess"]
 
@@ -50,10 +53,12 @@ class PortAccess:
         users: the replicated ones, as the port sees them.
         verifier: hashes passwords.
         random_bytes: returns that many random bytes.
+        authenticator: decides who may log in; None for the users' passwords.
         spread_s: how long a change of users waits at most until all members have it.
         stale_after_s: users that the leader has not confirmed for this long count as unknown, once
             there are users; None for no such limit. A command may be executed by rules that
             were changed so long ago, and no longer.
+        audit: takes note of logins, denials and changes.
 
     Attributes:
         confirmed_at: when the leader was asked for the users last, of the questions that it has
@@ -65,9 +70,12 @@ class PortAccess:
     users: Directory = attrs.field(factory=Directory)
     verifier: Verifier = attrs.field(factory=Verifier)
     random_bytes: Callable[[int], bytes] = os.urandom
+    authenticator: ClientAuthenticator | None = attrs.field(default=None, kw_only=True)
     spread_s: float = 2.0
     stale_after_s: float | None = 1.0
+    audit: PortAudit = attrs.field(factory=PortAudit)
     denials: Denials = attrs.field(factory=Denials)
+    penalties: Penalties = attrs.field(factory=Penalties)
     logins: Logins = attrs.field(init=False)
     confirmed_at: float = attrs.field(init=False)
     missing_at: str = attrs.field(init=False, default="")
@@ -75,7 +83,7 @@ class PortAccess:
 
     def __attrs_post_init__(self) -> None:
         """Make what depends on the users."""
-        self.logins = Logins(self.users, self.random_bytes)
+        self.logins = Logins(self.users, self.random_bytes, self.authenticator)
         self.confirmed_at = math.inf if self.users.settled else -math.inf
 
     # --- sessions
@@ -88,11 +96,14 @@ class PortAccess:
         client.proof = CERTIFICATE if client.certified else NO_PASSWORD
         client.login = client.certified or DEFAULT_NAME
         self._give(client)
+        if client.certified and client.access.logged_in:
+            self.audit.login(client, "certificate")
 
     def log_in(self, client: ClientState, name: bytes, proof: bytes) -> None:
         """Let a user in; `Logins` has found the proof right."""
         client.login, client.proof = name, proof
         self._give(client)
+        self.audit.login(client, "no password" if proof == NO_PASSWORD else "password")
 
     def revise(self, connections: Sequence[C]) -> list[C]:
         """Apply a change of users to sessions; return those to close."""
@@ -121,6 +132,7 @@ class PortAccess:
             client.give(BEFORE_LOGIN)
         elif access is not None and self.logins.holds(client.login, client.proof):
             client.give(access)
+            client.principal = access.user.number
         else:
             client.give(BEFORE_LOGIN)
 
@@ -162,7 +174,8 @@ class PortAccess:
         """
         if not client.access.logged_in:
             return self.why_not_in(client) or b"NOAUTH Authentication required."
-        self._note(client, denial, client.user, line=line, now_ms=now_ms)
+        if self._note(client, denial, client.user, line=line, now_ms=now_ms):
+            self.audit.denied(client, denial)
         return denial.text
 
     def why_not_in(self, client: ClientState) -> bytes:
@@ -182,6 +195,7 @@ class PortAccess:
     ) -> None:
         """Note a failed login as a user; see `deny`."""
         self._note(client, Denial(Reason.AUTH, b"AUTH"), name, line=line, now_ms=now_ms)
+        self.audit.login_failed(client, name, known=self.users.get(name) is not None)
         user, peer = name[:MAX_NAME_BYTES], client.peer
         _log.warning("login_failed client=%d address=%s user=%r", client.client_id, peer, user)
 
@@ -193,8 +207,9 @@ class PortAccess:
         *,
         line: Callable[[], bytes],
         now_ms: int,
-    ) -> None:
-        self.denials.add(
+    ) -> bool:
+        """Note a denial for ACL LOG; return whether it is a new one."""
+        return self.denials.add(
             denial,
             user,
             in_transaction=client.transaction is not None,

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import attrs
+import trio
 
 from ...errors import OversizedRequestError
 from ...node.config.config import Redirect
@@ -28,6 +29,7 @@ from .client_state import ClientState
 from .counters import Counters
 from .joined import JoinedClient, JoinedRequest
 from .port_access import PortAccess
+from .strangers import Strangers
 
 __all__ = ["KEEPALIVE_SECONDS", "ClientConnection", "ClientPortLimits", "Outlet", "PortState"]
 
@@ -148,10 +150,12 @@ class PortState:
     gathered: list[Request] | None = None
     """The requests of this turn, for the gateway; None between turns."""
     joining: dict[int, JoinedRequest] = attrs.field(factory=dict[int, JoinedRequest])
-    """The joined requests of this turn that have room, by flags and kind."""
+    """The joined requests of this turn that have room, by principal, flags and kind."""
     run_bytes: int = attrs.field(init=False)
     """The longest run of several commands that goes as one request."""
 
+    strangers: Strangers = attrs.field(factory=Strangers)
+    """Connections that have to log in first."""
     unread_bytes: int = 0
     """Replies that all clients together have not read."""
     unfinished_bytes: int = 0
@@ -179,8 +183,15 @@ class PortState:
         ended = self.access.revise(connections)
         for connection in connections:
             connection.doubt()
+            self.count_stranger(connection)
         if ended:
             self.resume_later(lambda: _close(ended))
+
+    def count_stranger(self, connection: ClientConnection) -> None:
+        """Count a connection if it has to log in first."""
+        if not connection.client.access.logged_in:
+            most, now = self.limits.max_clients, trio.current_time()
+            self.counters.closed_strangers += self.strangers.came(connection, now, most)
 
     # --- turns
 
@@ -205,27 +216,34 @@ class PortState:
             # sent.
             self.gateway.submit_all([*still_wanted(gathered)])
 
-    def join(self, client: JoinedClient, flags: int, payload: bytes, count: int) -> JoinedRequest:
+    def join(
+        self, client: JoinedClient, flags: int, principal: int, payload: bytes, count: int
+    ) -> JoinedRequest:
         """Submit plain commands of a client together with those of other clients of this turn.
 
         Args:
             client: has sent them.
             flags: of its requests.
+            principal: number of its user.
             payload: the commands.
             count: number of SETs, or minus the number of GETs.
         """
         assert self.gathered is not None
-        # SETs and GETs go different ways, and flags decide the form of replies: one joined
-        # request for each combination. An integer as the key is cheaper than a tuple.
+        # SETs and GETs go different ways, flags decide the form of replies, and an entry of the log
+        # has one principal: one joined request for each combination. An integer as the key is
+        # cheaper than a tuple. Flags have 8 bits.
         key, kind = flags << 1, COMMAND
         if count < 0:
             key, kind, count = key + 1, QUERY, -count
+        elif principal:  # a read leaves no entry
+            key += principal << 9
         request = self.joining.get(key)
         if request is None or not request.add(client, payload, count):
             # Full. It stays among the gathered requests; clients that come later join the next one.
             if request is not None:
                 request.close()
             request = JoinedRequest(kind, flags, self.run_bytes, self.gateway, self.counters)
+            request.principal = principal
             self.joining[key] = request
             self.gathered.append(request)
             request.add(client, payload, count)

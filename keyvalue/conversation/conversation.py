@@ -186,7 +186,7 @@ class Conversation:
         # Keys are not looked at here, so only for a user that may use this command on all keys.
         if not client.joins & (SETS if count > 0 else GETS):
             return False
-        self._request = port.join(self._outlet, client.flags, data, count)
+        self._request = port.join(self._outlet, client.flags, client.principal, data, count)
         client.last_command, client.seen_at = b"set" if count > 0 else b"get", port.now
         return True
 
@@ -257,7 +257,13 @@ class Conversation:
         self._outlet.close()
 
     def _load(self, data: bytes) -> None:
-        self._commands, self._whole = self._parser.take_untrusted(data)
+        if self.client.access.logged_in:
+            taken = self._parser.take_untrusted(data)
+        else:
+            taken, rest = self._parser.take_before_login_untrusted(data)
+            if rest:
+                self._held, self.held_bytes = [rest], len(rest)
+        self._commands, self._whole = taken
         self._next = 0
         self.port.counters.commands += len(self._commands)
 
@@ -395,6 +401,12 @@ class Conversation:
             self._request = self._then = None
             then(BUSY)
 
+    def wait(self, seconds: float, then: Then) -> None:
+        """Call `then` later, with nothing."""
+        self._then = then
+        self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)
+        self.port.access.penalties.wait(seconds, lambda: request.done(b""))
+
     def wait_for_users(self) -> None:
         """Execute the present command once more when the users are known."""
         self._next -= 1
@@ -420,6 +432,7 @@ class Conversation:
         self._expected = count
         self._request = request = Request(kind, payload, flags, self._on_result)
         request.session, request.sequence = stamp
+        request.principal = self.client.principal
         self.port.submit(request)
 
     def _on_result(self, result: bytes | RequestError) -> None:

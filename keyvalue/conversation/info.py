@@ -120,6 +120,7 @@ def _stats(port: PortState, _status: NodeStatus) -> _Facts:
         "client_output_buffer_limit_disconnections": counters.slow_clients,
         "evicted_clients": counters.refused_clients,
         "protocol_errors": counters.protocol_errors,
+        "unauthenticated_clients_closed": counters.closed_strangers,
         "redirections": counters.redirections,
         "failed_tls_handshakes": counters.failed_handshakes,
         "acl_members_without_change": port.access.missing_at,

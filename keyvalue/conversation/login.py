@@ -18,7 +18,7 @@ from .client_command import client_line, is_printable, set_name
 from .info import REDIS_VERSION
 from .steps import Result
 
-__all__ = ["Login", "begin_login"]
+__all__ = ["WRONG_PASSWORD", "Login", "begin_login"]
 
 WRONG_PASSWORD: Final = resp.error("WRONGPASS invalid username-password pair or user is disabled.")
 _NO_PASSWORD: Final = resp.error(

@@ -4,7 +4,10 @@ It is checked in this order: known and well-formed, users known, allowed, queued
 it is answered here, or sent as a request of its own.
 """
 
+import trio
+
 from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
+from ..clients.request_errors import error_text
 from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp
@@ -12,11 +15,11 @@ from ..protocol.resp import CommandError
 from .acl_command import CHANGES
 from .cluster_view import redirection
 from .connection_commands import answer, control_words, must_wait
-from .login import begin_login
+from .login import WRONG_PASSWORD, begin_login
 from .once_command import parse_once_untrusted
 from .permission import denied, must_know_users, refuse_denied
 from .routes import AT_ONCE, ATTACKS, KINDS
-from .steps import Steps, answer_error
+from .steps import Result, Steps, answer_error
 from .transactions import execute_transaction, queue, watch
 from .user_change import change_users
 
@@ -73,10 +76,19 @@ def _local(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
 def _log_in(arguments: list[bytes], steps: Steps) -> None:
     """Execute AUTH or HELLO."""
     login = begin_login(arguments, steps.client, steps.port)
+
+    def end(reply: bytes) -> None:
+        if reply != WRONG_PASSWORD:
+            steps.reply(reply)
+            return
+        # It waits here, and holds up nobody else.
+        seconds = steps.port.access.penalties.failed(steps.client.peer, trio.current_time())
+        steps.wait(seconds, lambda _: steps.reply(reply))
+
     if isinstance(login, bytes):
-        steps.reply(login)
+        end(login)
     else:
-        steps.offload(login.work, lambda result: steps.reply(login.finish(result)))
+        steps.offload(login.work, lambda result: end(login.finish(result)))
 
 
 def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
@@ -87,9 +99,8 @@ def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
     """
     if spec.name == "watch":
         watch(spec, arguments, steps)
-    elif spec.name == "quorate.control":  # its result is plain text
-        words = control_words(arguments, steps.client)
-        steps.submit(RequestKind.CONTROL, words, convert=resp.simple)
+    elif spec.name == "quorate.control":
+        _control(control_words(arguments, steps.client), steps)
     else:
         once = parse_once_untrusted(arguments, steps.client.transaction)
         # The user needs both: QUORATE.ONCE, and the command that it carries.
@@ -99,6 +110,22 @@ def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
             execute_transaction(steps, once.stamp)
         else:
             _keyed(once.spec, once.arguments, steps, once.stamp)
+
+
+def _control(words: bytes, steps: Steps) -> None:
+    """Send an operator's request."""
+    # Shown again and again by those who wait for a change: it is no change itself.
+    looks = words == b"member list"
+    done = None if looks else steps.port.access.audit.operator(steps.client, words)
+
+    def end(result: Result) -> None:
+        text = error_text(result) if not isinstance(result, bytes) else ""
+        if done is not None:
+            done(text or "ok")
+        # What was done is plain text.
+        steps.reply(resp.simple(result) if isinstance(result, bytes) else resp.error(text))
+
+    steps.send(RequestKind.CONTROL, words, end)
 
 
 def _keyed(

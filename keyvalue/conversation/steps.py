@@ -57,6 +57,10 @@ class Steps(Protocol):
         """Have work done off the event loop, and call `then` with its result."""
         ...
 
+    def wait(self, seconds: float, then: Then) -> None:
+        """Call `then` later, with nothing."""
+        ...
+
     def wait_for_users(self) -> None:
         """Execute the present command once more when the users are known."""
         ...

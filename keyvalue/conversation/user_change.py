@@ -54,6 +54,7 @@ def change_users(arguments: Sequence[bytes], steps: Steps) -> None:
 class _Change:
     def __init__(self, arguments: Sequence[bytes], steps: Steps) -> None:
         self._arguments = list(arguments)
+        self._done = steps.port.access.audit.users_change(steps.client, arguments)
         self._client = steps.client
         self._port = steps.port
         self._steps = steps
@@ -106,6 +107,8 @@ class _Change:
         if self._client.removed:  # it has deleted its own user
             self._client.closing = True
         text = result if isinstance(result, bytes) else resp.error(error_text(result))
+        # The first word of an error, as the rest may repeat what was sent.
+        self._done("ok" if not text.startswith(b"-") else text[1:].split()[0].decode())
         self._steps.reply(text)
 
 

@@ -47,7 +47,7 @@ from ..clients.client_state import ClientState
 from ..clients.port_state import PortState
 from ..conversation.conversation import Conversation
 from ..native.resp_reader import count_untrusted
-from ..protocol.parser import CommandParser
+from ..protocol.parser import BEFORE_LOGIN, CommandParser
 from ..tls.socket import TlsSocket
 
 __all__ = ["RECEIVE_BYTES", "STALLED_SECONDS", "WAIT_READABLE", "Connection", "Poller"]
@@ -252,9 +252,15 @@ class Connection:
         port.counters.input_bytes += len(data)
         conversation.feed(data)
         # TCP does the rest: its window fills, and the client has to wait.
-        if conversation.held_bytes > port.limits.input_bytes:
+        if conversation.held_bytes > self._most_input:
             self._wait_for(self._events & ~_READ)
         self._count_input()
+
+    @property
+    def _most_input(self) -> int:
+        """How many bytes are read ahead."""
+        most = self._port.limits.input_bytes
+        return most if self.client.access.logged_in else min(most, BEFORE_LOGIN.request_bytes)
 
     def _count_input(self) -> None:
         """Report the waiting input to the port, which may refuse this client because of it."""
@@ -311,7 +317,7 @@ class Connection:
     def _read_on(self) -> None:
         """Read again, unless input is held, replies wait, or the end is near."""
         held, ending = self._conversation.held_bytes, self.client.closing or self._no_more_input
-        if not (ending or self.congested) and held <= self._port.limits.input_bytes:
+        if not (ending or self.congested) and held <= self._most_input:
             self._wait_for(self._events | _READ)
 
     def _send_reply(self, data: bytes) -> None:
@@ -352,7 +358,9 @@ class Connection:
         # From half of the common budget on, slow clients are slowed down before any must be closed.
         limits = self._port.limits
         crowded = self._port.unread_bytes > limits.all_output_bytes // 2
-        return self._outgoing_bytes > (0 if crowded else limits.output_bytes)
+        # Nor does a client that has to log in first get more than its socket takes.
+        none = crowded or not self.client.access.logged_in
+        return self._outgoing_bytes > (0 if none else limits.output_bytes)
 
     def _drain(self) -> None:
         """Send replies that the socket did not take before."""

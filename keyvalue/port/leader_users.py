@@ -28,6 +28,7 @@ import trio
 
 from ...errors import KeyValueError, RequestError
 from ...node.requests.request import Request, RequestKind
+from ...storage.log.batch import MAX_PRINCIPAL
 from ..access.rules import DEFAULT, NOBODY, RuleError, User, apply
 from ..access.users import DEFAULT_NAME
 from ..clients.port_state import PortState
@@ -127,7 +128,7 @@ def _parse_untrusted(reply: bytes) -> _Answer | None:
     match answer:
         case [int(version)]:
             return _Answer(version, None)
-        case [int(version), list(lines)]:
+        case [int(version), list(lines), list(numbers)] if len(lines) == len(numbers):
             pass
         case KeyValueError() if str(answer).startswith("ERR unknown command"):
             # A leader of an earlier version: there are no users in such a cluster.
@@ -135,11 +136,18 @@ def _parse_untrusted(reply: bytes) -> _Answer | None:
         case _:
             return None
     users: dict[bytes, User] = {}
-    for line in lines:
+    for line, number in zip(lines, numbers, strict=True):
         words = line.split(b" ") if isinstance(line, bytes) else []
         try:
-            users[words[1]] = apply(NOBODY, words[_HEAD:])
-        except (IndexError, RuleError):
+            user = apply(NOBODY, words[_HEAD:])
+            users[words[1]] = attrs.evolve(user, number=_number_untrusted(number))
+        except (IndexError, ValueError, RuleError):
             # A rule that this version does not know may be one that denies.
             return None
     return _Answer(version, users)
+
+
+def _number_untrusted(number: resp.Reply) -> int:
+    if not isinstance(number, int) or not 0 <= number <= MAX_PRINCIPAL:
+        raise ValueError(f"a user's number can't be {number!r:.60}")
+    return number

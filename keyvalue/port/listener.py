@@ -212,6 +212,7 @@ class ClientPort:
                 nursery.start_soon(self._accept_clients, listeners)
                 nursery.start_soon(self._close_overdue)
                 nursery.start_soon(state.access.verifier.run)
+                nursery.start_soon(state.access.penalties.run)
                 nursery.start_soon(follow_users, state)
                 task_status.started((state.host, state.port or state.tls_port))
                 while True:
@@ -347,7 +348,7 @@ class ClientPort:
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _close_overdue(self) -> Never:
-        """Close connections that lingered too long, and those whose clients do not read.
+        """Close connections that linger, do not read, or do not log in for too long.
 
         Also those of clients whose certificates have expired.
         """
@@ -361,6 +362,7 @@ class ClientPort:
                 connection.close_if_stalled(now)
                 if connection.client.good_until <= now:
                     connection.close()
+            self._state.counters.closed_strangers += self._state.strangers.end_overdue(now)
 
     def _receive(self, sock: socket.socket, address: tuple[str, int], door: "_Door") -> None:
         """Take a client that has connected, unless there are too many."""
@@ -441,6 +443,7 @@ class ClientPort:
         self._epoll.register(connection.fileno, WAIT_READABLE)
         self._connections[connection.fileno] = connection
         state.clients[client.client_id] = connection
+        state.count_stranger(connection)
         # `drain` has begun: no new commands are taken, not even from a client that was being
         # accepted.
         if self._accepting.cancel_called:

@@ -32,7 +32,7 @@ from ..limits import MAX_ARGUMENTS
 from ..native.resp_reader import split_untrusted
 from .resp import pack
 
-__all__ = ["CommandParser", "CommandScanner", "ParserLimits", "Taken"]
+__all__ = ["BEFORE_LOGIN", "CommandParser", "CommandScanner", "ParserLimits", "Taken"]
 
 Arguments: TypeAlias = list[bytes]
 Taken: TypeAlias = tuple[list[Arguments], bytes]
@@ -56,10 +56,20 @@ class ParserLimits:
     Args:
         request_bytes: length of a bulk string, and of a whole encoded command.
         array_elements: arguments of a command (Redis: 1024 * 1024).
+        before_login: these are the limits of a client that has to log in first; errors say so.
     """
 
     request_bytes: int = 32 * 1024 * 1024
     array_elements: int = MAX_ARGUMENTS
+    before_login: bool = False
+
+
+BEFORE_LOGIN: Final = ParserLimits(16 * 1024, 10, before_login=True)
+"""Redis' limits of a client that has to log in first, there of one bulk string. Smaller, and a
+login with a long token is refused; larger, and strangers take more memory."""
+
+
+_MAY_LET_IN: Final = frozenset((b"auth", b"hello", b"reset"))
 
 
 class CommandScanner:
@@ -126,6 +136,8 @@ class CommandScanner:
             return False
         # Refused by its header: the arguments are neither waited for nor kept.
         if count > (most := self._limits.array_elements):
+            if self._limits.before_login:
+                raise WireError("Protocol error: unauthenticated multibulk length")
             raise WireError(f"Protocol error: invalid multibulk length, {most} is the most")
         # Redis takes a negative count for an empty array.
         self._left = max(count, 0)
@@ -169,9 +181,12 @@ class CommandScanner:
             return len(self.buffer) + 1
         end = self._at + length + 2
         self._at = head  # the argument is skipped later, as a whole
-        if not 0 <= length <= self._limits.request_bytes:
+        most = self._limits.request_bytes
+        if self._limits.before_login and max(length, end - self._start) > most:
+            raise WireError("Protocol error: unauthenticated bulk length")
+        if not 0 <= length <= most:
             raise WireError("Protocol error: invalid bulk length")
-        if end - self._start > self._limits.request_bytes:
+        if end - self._start > most:
             raise WireError("Protocol error: too big request")
         # It is all there, and the loop did not skip it: only its last two bytes can be wrong.
         if len(self.buffer) >= end:
@@ -196,7 +211,8 @@ class CommandScanner:
     def _line_untrusted(self) -> bool:
         # As in Redis, a bare LF ends an inline command; the CR is stripped with other blanks.
         end = self.buffer.find(b"\n", self._at)
-        if (end if end >= 0 else len(self.buffer)) - self._start > _MAX_INLINE_BYTES:
+        most = min(_MAX_INLINE_BYTES, self._limits.request_bytes)
+        if (end if end >= 0 else len(self.buffer)) - self._start > most:
             raise WireError("Protocol error: too big inline request")
         if end < 0:
             self._at = len(self.buffer)  # the part without LF is not searched again
@@ -237,6 +253,32 @@ class CommandParser:
             return commands, data
         more, encoded = self._scan_untrusted(CommandScanner(self._limits), data[end:])
         return commands + more, data[:end] + encoded
+
+    def take_before_login_untrusted(self, data: bytes) -> tuple[Taken, bytes]:
+        """Take data of a client that has to log in first.
+
+        Returns:
+            The commands up to the first that may let it in, and the bytes behind that: they must
+            not be looked at by the limits of before.
+        """
+        scanner = self.incomplete or CommandScanner(BEFORE_LOGIN)
+        scanner.buffer += data
+        taken: list[Arguments] = []
+        encoded: list[bytes] = []
+        self.incomplete = None
+        try:
+            while (command := scanner.next_untrusted()) is not None:
+                for arguments in self._parsed_untrusted(command):
+                    taken.append(arguments)
+                    encoded.append(_encoding(command, arguments))
+                    if arguments[0].lower() in _MAY_LET_IN:
+                        return (taken, b"".join(encoded)), scanner.rest()
+        except WireError as wrong:
+            self._fail(wrong)
+        else:
+            scanner.compact()
+            self.incomplete = scanner if scanner.buffer else None
+        return (taken, b"".join(encoded)), b""
 
     def _resume_untrusted(self, scanner: CommandScanner, data: bytes) -> Taken:
         """Complete the incomplete command; the bytes behind it may go the fast way again."""

@@ -14,6 +14,7 @@
     accept_plain = false             # true: members without TLS, too, while it is turned on
     insecure_network = false         # true: plain ports at other addresses than loopback
     stale_auth = false               # true: a member without a leader goes by the users it knows
+    audit_log = "auto"               # or "off", or the path of a file
 
 Without the table everybody is believed, and only loopback addresses are listened at.
 """
@@ -29,7 +30,12 @@ from .settings import Expects, read_tables, structure
 
 __all__ = ["ClientCertificates", "Security", "load_security"]
 
+AUTO: Final = "auto"
+OFF: Final = "off"
 _FILE: Final = Expects(lambda value: isinstance(value, str), "the path of a file")
+_AUDIT: Final = Expects(
+    lambda value: isinstance(value, str) and bool(value), '"auto", "off" or the path of a file'
+)
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
 
 
@@ -72,6 +78,9 @@ class Security:
         stale_auth: whether a member that can't reach the leader goes on to serve users by the rules
             that it knows (default false). A removed user may then read there for as long as the
             member is cut off.
+        audit_log: file of logins, refusals and what operators did: "auto" (the default) is
+            ``audit.jsonl`` in the member's directory if there are certificates or a cluster key;
+            "off" is none.
 
     Raises:
         ConfigurationError: some of the three files of TLS are missing, or both ways are set.
@@ -90,6 +99,7 @@ class Security:
     insecure_network: bool = attrs.field(default=False, validator=_FLAG)
     require_users: bool = attrs.field(default=False, validator=_FLAG)
     stale_auth: bool = attrs.field(default=False, validator=_FLAG)
+    audit_log: str = attrs.field(default=AUTO, validator=_AUDIT)
 
     def __attrs_post_init__(self) -> None:
         files = {name: cast("str", getattr(self, name)) for name in ("certificate", "key", "ca")}
@@ -122,6 +132,13 @@ class Security:
         files = (Path(self.certificate), Path(self.key), Path(self.ca))
         return TlsFiles(*files, self.tls_minimum)
 
+    def audit_path(self, directory: Path) -> Path | None:
+        """Return the file of the audit log of a member with this directory; None for none."""
+        if self.audit_log == AUTO:
+            secured = self.certificate or self.cluster_key_file
+            return directory / "audit.jsonl" if secured else None
+        return None if self.audit_log == OFF else Path(self.audit_log)
+
     def within(self, folder: Path) -> "Security":
         """Return the same with paths relative to a folder."""
 
@@ -135,6 +152,7 @@ class Security:
             ca=at(self.ca),
             cluster_key_file=at(self.cluster_key_file),
             other_cluster_key_file=at(self.other_cluster_key_file),
+            audit_log=self.audit_log if self.audit_log in {AUTO, OFF} else at(self.audit_log),
         )
 
 

@@ -283,15 +283,19 @@ class Operator:
             request, order = running
             try:
                 # Any other exception is a bug and must end the member.
-                answer: bytes | RequestError = (await self._do(order)).encode()
+                answer: bytes | RequestError = (await self._do(order, request.principal)).encode()
             except (RefusedError, UnknownOutcomeError) as error:
                 answer = error
             if self._running is running:  # else the leadership has ended, which answered it
                 self._running = None
                 request.done(answer)
 
-    async def _do(self, order: Order) -> str:
+    async def _do(self, order: Order, principal: int) -> str:
         """Do what an operator asks for; return what was done, in words.
+
+        Args:
+            order: what is asked for.
+            principal: the operator's number, for the entries that this appends.
 
         Raises:
             RefusedError: it cannot be done; nothing has changed.
@@ -308,19 +312,19 @@ class Operator:
                     "started; one that has lost its disk joins with quorate recover"
                 )
             case Verb.SNAPSHOT:
-                return await self._snapshot()
+                return await self._snapshot(principal)
             case Verb.SUSPEND:
-                return await self._set_suspended(suspended=True)
+                return await self._set_suspended(principal, suspended=True)
             case Verb.RESUME:
-                return await self._set_suspended(suspended=False)
+                return await self._set_suspended(principal, suspended=False)
             case Verb.SHUTDOWN:
-                snapshot = await self._snapshot()
+                snapshot = await self._snapshot(principal)
                 await self._handover.idle()  # one may have begun during the snapshot
                 return f"{snapshot}; {await self._termination.run()}"
             case Verb.ABORT:
                 return await self._termination.run()
             case Add() | Promote() | Demote() | Remove() | Move():
-                return await self._reconfiguration.do(order)
+                return await self._reconfiguration.do(order, principal)
             case Wait() | ListMembers():  # pragma: no cover - `submit` has handled them
                 raise AssertionError(f"{order} is not done in turn")
             case _:
@@ -335,7 +339,7 @@ class Operator:
             await self._handover.to(target, even_if_behind=behind, by_operator=True)
         return f"member {target} leads already"
 
-    async def _snapshot(self) -> str:
+    async def _snapshot(self, principal: int) -> str:
         """Have all members take a snapshot at one position; wait for our own."""
         snapshots = self._snapshots
         if snapshots.service is None:
@@ -344,18 +348,18 @@ class Operator:
         if snapshots.writing is not None:
             raise RefusedError("a snapshot is being taken already")
         began = trio.current_time()
-        position = self._replication.append_action(SNAPSHOT)
+        position = self._replication.append_action(SNAPSHOT, principal)
         if await snapshots.taken(position) is None:
             raise RefusedError(f"no snapshot at {position}: {snapshots.failure or 'see the log'}")
         return f"snapshot at {position}, after {trio.current_time() - began:.1f} s"
 
-    async def _set_suspended(self, *, suspended: bool) -> str:
+    async def _set_suspended(self, principal: int, *, suspended: bool) -> str:
         """Have the cluster take no commands under any leader, or take them again; reads go on."""
         if self._state.suspended is suspended:
             now = "suspended already" if suspended else "not suspended"
             raise RefusedError(f"the cluster is {now}")
         action = SUSPEND if suspended else RESUME
-        position = self._replication.append_action(action)
+        position = self._replication.append_action(action, principal)
         # The answer waits until it is applied here: only then the next command is refused.
         while self._state.suspended is not suspended:
             await self._actions.changed.wait()

@@ -176,7 +176,7 @@ class Replication:
         while requests := self.window.take():
             kind = EntryKind.COMMAND  # looked up once: a member of an enumeration is slow to get
             entries = [
-                Entry(kind, each.payload, each.flags, each.session, each.sequence)
+                Entry(kind, each.payload, each.flags, each.session, each.sequence, each.principal)
                 for each in requests
             ]
             self.append(entries, requests)
@@ -219,9 +219,14 @@ class Replication:
         self._applier.offer(PendingBatch(header, None, entries, requests or [None] * count))
         self._store.append(batch, header=header)
 
-    def append_action(self, action: bytes) -> int:
-        """Append an action of all members (:mod:`..state_machine.actions`); return its position."""
-        self.append([Entry(EntryKind.CLUSTER_ACTION, action)])
+    def append_action(self, action: bytes, principal: int = 0) -> int:
+        """Append an action of all members (:mod:`..state_machine.actions`); return its position.
+
+        Args:
+            action: its name.
+            principal: number of the user that asked for it; 0 for the leader itself.
+        """
+        self.append([Entry(EntryKind.CLUSTER_ACTION, action, principal=principal)])
         return self.end
 
     # --- to the followers -------------------------------------------------------------------------

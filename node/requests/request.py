@@ -58,6 +58,8 @@ class Request:
         losses: how often it was lost on its way to a leader.
         session: client session that a command belongs to, 0 for none.
         sequence: its number within the session. Both are recorded with it; the service uses them.
+        principal: number of the user that sent it, recorded with it; 0 for the user `default`, or
+            for a program that embeds the member.
         cancelled: nobody waits for it any more.
         recheck: called once in place of sending it, if it is not sent yet; returns what may be
             sent. Its sender sets it when the rules have changed by which it was allowed.
@@ -71,6 +73,7 @@ class Request:
         "kind",
         "losses",
         "payload",
+        "principal",
         "recheck",
         "sequence",
         "session",
@@ -93,6 +96,7 @@ class Request:
         self.losses = 0
         self.session = 0
         self.sequence = 0
+        self.principal = 0
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
         """Answer a query with the result of `query(payload, flags)`; do nothing if it is cancelled.

@@ -196,6 +196,7 @@ class Requests:
             request.payload,
             request.session,
             request.sequence,
+            request.principal,
         )
         links = self._links
         # Large requests go behind all other messages of the link: heartbeats must not wait for

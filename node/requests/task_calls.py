@@ -73,7 +73,12 @@ class Calls:
     # reschedules a task which does not wait.
     @trio.lowlevel.enable_ki_protection
     async def ask(
-        self, kind: RequestKind, payload: bytes, flags: int, stamp: Stamp = UNSTAMPED
+        self,
+        kind: RequestKind,
+        payload: bytes,
+        flags: int,
+        stamp: Stamp = UNSTAMPED,
+        principal: int = 0,
     ) -> bytes:
         """Submit a request and wait for its reply.
 
@@ -82,6 +87,7 @@ class Calls:
             payload: bytes-like; it is converted to bytes.
             flags: one byte whose meaning is the service's.
             stamp: session and sequence number.
+            principal: who asks, see `Request`.
 
         Raises:
             TypeError: `payload` is not bytes-like.
@@ -92,6 +98,7 @@ class Calls:
         call = Call(kind, payload, flags, self._done_at_once)
         if stamp is not UNSTAMPED:
             call.session, call.sequence = stamp
+        call.principal = principal
         self._submit(call)
         if self._at_once:
             result = self._at_once.pop()

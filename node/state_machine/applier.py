@@ -300,6 +300,7 @@ class Applier:
                 header.position,
                 index,
                 header.timestamp_ms,
+                principal=entry.principal,
             )
         )
 

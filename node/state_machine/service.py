@@ -68,6 +68,8 @@ class Command:
         timestamp_ms: log time in milliseconds since the epoch, assigned by the leader and recorded.
         wants_reply: whether anybody waits for the reply here; if not, any bytes will do. It differs
             between members, so the state must not depend on it.
+        principal: number of the user that sent it, recorded; 0 for the user `default`, or for a
+            program that names none.
     """
 
     payload: bytes
@@ -79,6 +81,7 @@ class Command:
     index: int
     timestamp_ms: int
     wants_reply: bool = True
+    principal: int = 0
 
 
 class Service(Protocol):

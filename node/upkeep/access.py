@@ -25,10 +25,12 @@ import trio
 from ...errors import ConfigurationError
 from ...transport import (
     NULL_VALUE,
+    Audit,
     Certificates,
     ClusterKey,
     Links,
     Network,
+    NoAudit,
     PeerSecurity,
     Purpose,
 )
@@ -77,6 +79,7 @@ class CertificateWatch:
         network: uses what was loaded.
         clock_ms: milliseconds since the epoch.
         rng: for the pause before links are dialled again.
+        audit: takes note of new certificates.
 
     Attributes:
         trouble: why the present files are not used, in words; empty if they are.
@@ -89,8 +92,11 @@ class CertificateWatch:
         network: TlsNetwork,
         clock_ms: Callable[[], int],
         rng: Random,
+        *,
+        audit: Audit | None = None,
     ) -> None:
         self.trouble = ""
+        self._audit = audit or NoAudit()
         self._files = files
         self._load = load
         self._network = network
@@ -145,12 +151,14 @@ class CertificateWatch:
         except ConfigurationError as error:
             self.trouble = str(error)
             log.warning("the new certificate is not used, the old one stays: %s", error)
+            self._audit.note("certificate_refused", reason=self.trouble)
             return False
         self.trouble = ""
         # Connections that are open keep theirs.
         self._network.material = material
         self._warned_at = float("-inf")
         log.info("a new certificate is in use: %s", material.identity)
+        self._audit.note("certificate_used", identity=str(material.identity))
         return True
 
     def _warn_of_the_end(self) -> None:
@@ -186,15 +194,21 @@ class Access:
         network: with TLS if there are certificates.
         security: proves who we are, and judges others.
         watch: of the certificates; None without any.
+        audit: takes note of what matters for security.
     """
 
     network: Network
     security: PeerSecurity = attrs.field(factory=PeerSecurity)
     watch: CertificateWatch | None = None
+    audit: Audit = attrs.field(factory=NoAudit)
 
 
 def open_access(
-    config: NodeConfig, network: Network, clock_ms: Callable[[], int], rng: Random
+    config: NodeConfig,
+    network: Network,
+    clock_ms: Callable[[], int],
+    rng: Random,
+    audit: Audit | None = None,
 ) -> Access:
     """Load what a member proves by who it is.
 
@@ -203,11 +217,13 @@ def open_access(
         network: carries what is sent, encrypted or not.
         clock_ms: milliseconds since the epoch.
         rng: for pauses.
+        audit: takes note of what matters for security.
 
     Raises:
         ConfigurationError: a file can't be read, or something in it is wrong.
     """
     security, cluster, name = config.security, config.cluster, str(config.member_id)
+    audit = audit or NoAudit()
     clients = security.client_certificates if config.own.tls_port else None
     if (files := security.tls) is not None:
 
@@ -216,22 +232,24 @@ def open_access(
                 files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name, clients=clients
             )
 
-        encrypted = TlsNetwork(network, load())
-        watch = CertificateWatch(files, load, encrypted, clock_ms, rng)
+        encrypted = TlsNetwork(network, load(), audit=audit)
+        watch = CertificateWatch(files, load, encrypted, clock_ms, rng, audit=audit)
         proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))
+        proof = attrs.evolve(proof, audit=audit)
         if security.accept_plain:
             log.warning(
                 "accept_plain=true: members without TLS are let in; once all members have "
                 "certificates, remove the line and restart them one after the other"
             )
-            return Access(SwitchingNetwork(network, encrypted), proof, watch)
-        return Access(encrypted, proof, watch)
+            return Access(SwitchingNetwork(network, encrypted), proof, watch, audit)
+        return Access(encrypted, proof, watch, audit)
     if config.own.tls_port:
         raise ConfigurationError(
             f"tls_port = {config.own.tls_port}: expected certificate, key and ca in the table "
             "[security], by which clients know this member"
         )
-    return Access(network, _by_key(security, config.member_id))
+    proof = _by_key(security, config.member_id)
+    return Access(network, attrs.evolve(proof, audit=audit), audit=audit)
 
 
 READERS: Final = (Purpose.READER, Purpose.BACKUP, Purpose.MEMBER)

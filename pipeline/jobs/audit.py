@@ -23,9 +23,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ...errors import ConfigurationError, DamagedRecordError, StorageError
+from ...keyvalue.access.principals import shown
+from ...keyvalue.access.users import DEFAULT_NAME
 from ...storage import check_batch_untrusted, decode_entries_untrusted
 from ...storage.tools.describe import DumpedBatch
 from ..source.logs import Connect, Facts, Origin, open_log
+from ..source.principals import names_in
 from ..source.remote import member_ids
 from . import invariants
 from .configurations import decode, wrong_configurations
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Audit", "Divergent", "Finding", "audit", "each_member"]
+__all__ = ["Audit", "Divergent", "Finding", "Writer", "audit", "each_member"]
 
 _MAX_FINDINGS: Final = 1000
 _OF_ENTRIES: Final = ("member", "term", "position", "entry", "kind", "payload")
@@ -64,6 +67,23 @@ class Divergent:
 
 
 @attrs.frozen
+class Writer:
+    """What one principal has written, in the longest log.
+
+    Args:
+        principal: its number; 0 for `default`, and for programs that name nobody.
+        name: of the user, ``#`` and the number if it is not known.
+        entries: commands that it sent; many commands of one user may be one entry.
+        bytes: of their payloads.
+    """
+
+    principal: int
+    name: str
+    entries: int
+    bytes: int
+
+
+@attrs.frozen
 class Audit:
     """The result of an audit: what was compared, and what was found.
 
@@ -75,6 +95,7 @@ class Audit:
         first: position of the first divergence, None without one.
         records: the members' batches at that position.
         unchecked: checks that could not be run, each with the reason.
+        writers: who wrote how much, most first.
     """
 
     members: tuple[Facts, ...]
@@ -84,6 +105,7 @@ class Audit:
     first: int | None
     records: tuple[Divergent, ...] = ()
     unchecked: tuple[str, ...] = ()
+    writers: tuple[Writer, ...] = ()
 
 
 def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
@@ -125,12 +147,14 @@ def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
     if frames:
         findings += _compare(spark, kept, sound, union(frames))
         findings += _sessions(spark, sound, unchecked)
+    writers = _writers(spark, sound, kept)
     for frame in frames:
         frame.unpersist()
     findings.sort(key=lambda found: (found.position, found.kind, found.member))
     first = min((one.position for one in findings if one.kind == "divergence"), default=None)
     records = () if first is None else tuple(_records(sound, first))
-    return Audit(tuple(facts), batches, entries, tuple(findings), first, records, tuple(unchecked))
+    found = tuple(facts), batches, entries, tuple(findings), first, records, tuple(unchecked)
+    return Audit(*found, writers)
 
 
 def each_member(members: str, security: str = "") -> list[Origin]:
@@ -244,6 +268,32 @@ def _sessions(spark: SparkSession, sound: dict[int, Origin], unchecked: list[str
         else:
             found += [Finding(*row) for row in rows]
     return found
+
+
+def _writers(
+    spark: SparkSession, sound: dict[int, Origin], facts: Sequence[Facts]
+) -> tuple[Writer, ...]:
+    """Sum up what each principal has written, by the longest log that was read."""
+    if not facts:
+        return ()
+    origin = sound[max(facts, key=lambda one: one.committed - one.start).member_id]
+    commands = read_log(spark, origin, "entries", ["kind", "principal", "length"])
+    rows = (
+        commands.where("kind = 'COMMAND'")
+        .groupBy("principal")
+        .agg(F.count("*").alias("entries"), F.sum("length").alias("bytes"))
+        .orderBy(F.desc("bytes"), "principal")
+        .limit(_MAX_FINDINGS)
+        .collect()
+    )
+    names = {0: DEFAULT_NAME}
+    if any(row["principal"] for row in rows):
+        with open_log(origin) as log:
+            names = dict(names_in(log))
+    return tuple(
+        Writer(at := row["principal"], shown(at, names.get(at)), row["entries"], row["bytes"])
+        for row in rows
+    )
 
 
 def _records(sound: dict[int, Origin], position: int) -> list[Divergent]:

@@ -47,6 +47,12 @@ _ENTRY: Final = (
     Column("flags", "INT", "the service's own"),
     Column("session", "BIGINT", "client session, 0 for none"),
     Column("sequence", "BIGINT", "number within the session"),
+    Column(
+        "principal",
+        "BIGINT",
+        "number of the user that sent it, see the table principals; 0 for `default`, for what the "
+        "cluster does by itself, and for a program that names nobody; null in a row of a snapshot",
+    ),
 )
 _MEMBER: Final = Column("member", "INT", "id of the member whose recording was read")
 _VOTERS: Final = "ARRAY<STRUCT<member_id: INT, instance: STRING>>"
@@ -98,6 +104,11 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("seats", _SEATS, "all members, ascending by id"),
         _MEMBER,
     ),
+    "principals": (
+        Column("principal", "BIGINT", "number of a user in the log; it never stands for another"),
+        Column("name", "STRING", "name of the user, which may have been deleted since"),
+        _MEMBER,
+    ),
     "snapshot": (
         Column("position", "BIGINT", "log position that the snapshot covers up to"),
         Column("timestamp", "TIMESTAMP", "log time there"),
@@ -110,7 +121,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     ),
 }
 """The tables' rows: one for each command and key (MSET has several), entry, batch, term,
-configuration of the members, key."""
+configuration of the members, name of a user, key."""
 
 
 def columns_of(table: str) -> tuple[Column, ...]:

@@ -48,7 +48,7 @@ _DESCRIPTOR: Final = np.dtype(
         ("reserved", "<u2"),
         ("length", "<u4"),
         ("offset", "<u4"),
-        ("reserved2", "<u4"),
+        ("principal", "<u4"),
         ("session", "<i8"),
         ("sequence", "<i8"),
     ]

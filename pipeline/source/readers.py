@@ -38,6 +38,7 @@ from ...storage import decode_header_untrusted
 from ..spark.worker import settle
 from .columns import arrow_schema
 from .logs import open_log
+from .principals import principals_table
 from .snapshots import BEFORE, as_commands, pruned, snapshot_position, snapshot_table
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Reader(DataSourceReader):
         """Cut the log at boundaries of batches; Spark requires at least one range."""
         settle()
         with open_log(self._request.origin) as log:
-            if self._request.table in {"terms", "snapshot"}:
+            if self._request.table in {"terms", "snapshot", "principals"}:
                 return [Range(0, 0)]
             if 0 < self._request.bounds.start < log.facts.start:
                 raise pruned(log.facts, self._request.bounds.start)
@@ -235,6 +236,9 @@ def _read(
     with open_log(request.origin) as log:
         if request.table == "terms":
             yield _terms(log, names)
+            return
+        if request.table == "principals":
+            yield principals_table(log, names)
             return
         if request.table == "snapshot":
             yield from snapshot_table(log, names, bounds.stop)

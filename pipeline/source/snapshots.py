@@ -96,6 +96,7 @@ def as_commands(
                 "flags": [0] * count,
                 "session": [0] * count,
                 "sequence": [0] * count,
+                "principal": [None] * count,
                 "number": list(range(number, number + count)),
                 "operation": ["SET"] * count,
                 "payload": [None] * count,

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal, Protocol
 
@@ -54,7 +54,8 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         client_port: Client port of member 0.
         profile: How patient: `lan` replaces a dead leader in less than a second, `aeron` has the
             defaults of Aeron Cluster. If left out: that of an existing cluster, or `lan`.
-        tls: Make certificates for members and clients, in `certs/` of a new cluster's directory.
+        tls: Members prove who they are, and serve clients by TLS on ports of their own, too. The
+            CA and all certificates are made, in `certs/` of the directory. Only for a new cluster.
     """
     console = Console(highlight=False, soft_wrap=True)
     make = _secured() if tls else lay_out
@@ -63,12 +64,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     if not configs:
         console.print("All of these members were removed: there is nothing to start.")
         return 1
-    if risky := risky_ports(configs):
-        console.print(
-            f"Ports {', '.join(map(str, risky))} are in the range of outgoing connections. One may "
-            "take the port of a member that is down. Choose a lower --client-port, such as 7000.",
-            style="yellow",
-        )
+    _warn_of_ports(console, configs)
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received,
         unblocked_console(console),
@@ -95,6 +91,15 @@ def _secured() -> _LayOut:
     with needing_certs():
         from ..local.secured import lay_out_secured  # noqa: PLC0415 - an extra
     return lay_out_secured
+
+
+def _warn_of_ports(console: Console, configs: Sequence[NodeConfig]) -> None:
+    if risky := risky_ports(configs):
+        console.print(
+            f"Ports {', '.join(map(str, risky))} are in the range of outgoing connections. One may "
+            "take the port of a member that is down. Choose a lower --client-port, such as 7000.",
+            style="yellow",
+        )
 
 
 def _is_gone(console: Console, config: NodeConfig) -> bool:

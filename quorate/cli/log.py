@@ -3,7 +3,7 @@
 import base64
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,18 +15,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import WireError
+from ..keyvalue.access.principals import shown
 from ..local import configurations
+from ..local.principals import Principals
 from ..local.show import make_console, print_table
 from ..local.stores import store_of, whose
 from ..local.words import counted, parse_position, size, utc
 from ..node.leader.term_event import TermEvent, decode_term_event_untrusted
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.log.batch import Entry, EntryKind
+from ..storage.log.readonly import open_readonly
 from ..storage.rows.term_table import ForcedRow
 from ..storage.rows.voting_status import VotingRight
-from ..storage.tools.describe import Description, DumpedBatch, openings
+from ..storage.tools.describe import Description, DumpedBatch, dump_from, openings
 from ..storage.tools.describe import describe as describe_store
-from ..storage.tools.describe import dump as dump_store
 from ..storage.tools.recovery_plan import LookedAt, RecoveryPlan, plan_recovery
 from ..storage.tools.verify import VerifyReport
 from ..storage.tools.verify import verify as verify_store
@@ -241,16 +243,22 @@ def dump(
         as_json: One JSON object a batch and line, with payloads in base64.
     """
     place = store_of(directory)
-    committed = describe_store(place).commit_position
-    for batch in dump_store(place, from_position, to_position):
-        if as_json:
-            print(json.dumps(plain_batch(batch)))
-        else:
-            print("\n".join(lines_of(batch, committed)))
+    with open_readonly(place) as store:
+        committed, who = store.last_commit_position, Principals(store, place.parent)
+        for batch in dump_from(store, from_position, to_position):
+            if as_json:
+                print(json.dumps(plain_batch(batch, who.name)))
+            else:
+                print("\n".join(lines_of(batch, committed, who.name)))
     return 0
 
 
-def plain_batch(batch: DumpedBatch) -> dict[str, object]:
+def _number_of(entry: Entry) -> str:
+    """Name a principal by its number alone."""
+    return shown(entry.principal, None)
+
+
+def plain_batch(batch: DumpedBatch, name: Callable[[Entry], str] = _number_of) -> dict[str, object]:
     """Return a batch for programs, payloads in base64."""
     entries = [
         {
@@ -258,6 +266,8 @@ def plain_batch(batch: DumpedBatch) -> dict[str, object]:
             "flags": entry.flags,
             "session": entry.session,
             "sequence": entry.sequence,
+            "principal": entry.principal,
+            "user": name(entry),
             "payload": base64.b64encode(entry.payload).decode("ascii"),
         }
         for entry in batch.entries
@@ -265,7 +275,9 @@ def plain_batch(batch: DumpedBatch) -> dict[str, object]:
     return {**attrs.asdict(batch.header), "entries": entries}
 
 
-def lines_of(batch: DumpedBatch, committed: int) -> Iterator[str]:
+def lines_of(
+    batch: DumpedBatch, committed: int, name: Callable[[Entry], str] = _number_of
+) -> Iterator[str]:
     """Yield a line for a batch, and one for each of its entries."""
     header = batch.header
     known = "" if header.end <= committed else "  not known to be committed"
@@ -274,7 +286,12 @@ def lines_of(batch: DumpedBatch, committed: int) -> Iterator[str]:
         f"{counted(header.count, 'entry', 'entries')}{known}"
     )
     for entry in batch.entries:
-        yield f"  {entry.kind.name:<20} {_preview(entry)}"
+        yield f"  {entry.kind.name:<20} {_by(entry, name)}{_preview(entry)}"
+
+
+def _by(entry: Entry, name: Callable[[Entry], str]) -> str:
+    # Without users everything is by `default`; saying so in each line would help nobody.
+    return f"by {name(entry)} " if entry.principal else ""
 
 
 def _preview(entry: Entry) -> str:

@@ -120,6 +120,9 @@ def show_audit(console: Console, found: "Audit") -> None:
         console.print(text, markup=False, soft_wrap=True)
         if rest:
             console.print(f"  and {counted(rest, 'entry', 'entries')} more")
+    for writer in found.writers:
+        written = f"{counted(writer.entries, 'entry', 'entries')}, {size(writer.bytes)}"
+        console.print(f"written by {writer.name}: {written}", markup=False)
     for words in found.unchecked:
         console.print(f"NOT CHECKED: {words}", style="yellow", markup=False, soft_wrap=True)
     if found.findings:

@@ -17,6 +17,7 @@ from .clients.nothing_lost import NothingLost
 from .clients.once_per_session import OncePerSession
 from .clients.real_time_order import RealTimeOrder
 from .clients.time_of_a_quorum import TimeOfAQuorum
+from .clients.true_principal import TruePrincipal
 from .commits.commit_monotonic import CommitMonotonic
 from .commits.commit_on_quorum import CommitOnQuorum
 from .commits.committed_for_ever import CommittedForEver
@@ -80,6 +81,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     EqualExpiry,
     TimeOfAQuorum,
     NoPhantoms,
+    TruePrincipal,
     ExactlyOnce,
     OncePerSession,
     NothingLost,

@@ -86,6 +86,7 @@ class Host(Generic[S_co]):
         config: the member's configuration, from its next start on.
         member: the member while it runs.
         disk: what its stores lie on.
+        accompany: runs next to the member, in its process; None for nothing.
         clock: what it takes the time from.
         starts: how often it was started.
         paused: it stands still.
@@ -101,6 +102,7 @@ class Host(Generic[S_co]):
     seed: object
     pauses: Pauses
     disk: Disk
+    accompany: Callable[[Member, Service], Awaitable[None]] | None = None
     clock: Clock = attrs.field(factory=Clock)
     member: Member | None = None
     starts: int = 0
@@ -201,6 +203,8 @@ class Host(Generic[S_co]):
                 self.member = member
                 attend(member)
                 self._up.set()
+                if self.accompany is not None:
+                    await self.accompany(member, service)
                 await trio.sleep_forever()
         finally:
             if isinstance(service, Closing):

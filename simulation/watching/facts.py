@@ -355,11 +355,13 @@ class Applied:
         member: which.
         serial: which command; clients number them.
         point: where it stands in the log.
+        principal: who sent it, as the log says.
     """
 
     member: int
     serial: int
     point: Point
+    principal: int = 0
 
 
 @attrs.frozen
@@ -431,9 +433,15 @@ class Probed:
 
 @attrs.frozen
 class Asked:
-    """A client asks for something; queries have numbers as commands have."""
+    """A client asks for something; queries have numbers as commands have.
+
+    Args:
+        serial: the number.
+        principal: of a command: who sends it.
+    """
 
     serial: int
+    principal: int = 0
 
 
 @attrs.frozen

@@ -118,19 +118,20 @@ class Watched(Generic[S_co]):
                 command.position,
                 command.index,
                 command.timestamp_ms,
+                principal=command.principal,
             )
         )
         if self._seconds:
             _take(self._seconds)
         point = Point(command.position, command.index)
-        noted = self._noted(serial, command.payload, point, reply)
+        self._tell(Applied(self._member, serial, point, command.principal))
+        noted = self._noted(command.payload, point, reply)
         if command.session:
             self._tell(Stamped(self._member, command.session, command.sequence, reply))
         return noted
 
-    def _noted(self, serial: int, payload: bytes, point: Point, reply: bytes) -> bytes:
-        """Report a command that was applied; return its place and the reply."""
-        self._tell(Applied(self._member, serial, point))
+    def _noted(self, payload: bytes, point: Point, reply: bytes) -> bytes:
+        """Take an applied command into the digest; return its place and the reply."""
         place = _POINT.pack(point.position, point.index)
         text = b"%d %b %b %b" % (len(reply), self._digest, payload, reply)
         self._digest = blake2b(place + text, digest_size=DIGEST_BYTES).digest()

@@ -3,6 +3,7 @@
 - ``strings`` has registers, lists and counters, and checks linearizability.
 - ``bank`` has transactions; ``expiry`` has keys that expire.
 - ``sessions`` repeats commands, and checks that each was applied once.
+- ``users`` has clients with users at the members' ports, whose rules change.
 - ``samples`` serves a user's own service.
 
 Checks that need all members' logs are in ``simulation/invariants``. Read ``base.py`` first, then
@@ -15,5 +16,16 @@ from .expiry import Expiry
 from .samples import Sample, Samples, Sampling
 from .sessions import Sessions
 from .strings import Strings
+from .users import UsersAtPorts
 
-__all__ = ["Bank", "Expiry", "Sample", "Samples", "Sampling", "Sessions", "Strings", "Workload"]
+__all__ = [
+    "Bank",
+    "Expiry",
+    "Sample",
+    "Samples",
+    "Sampling",
+    "Sessions",
+    "Strings",
+    "UsersAtPorts",
+    "Workload",
+]

@@ -26,12 +26,15 @@ A leader encodes a batch once; the same bytes go into every member's log.
                 2   2  reserved (0)
                 4   4  length of the payload
                 8   4  offset of the payload from the start of the batch
-               12   4  reserved (0)
+               12   4  principal: number of the user that sent it (0 = `default`, or the cluster)
                16   8  client session (0 = none)
                24   8  sequence number within the session
 
 All integers are little endian. Descriptors stand together, so a reader finds entry *i* without
 walking, and an audit reads no payload.
+
+The principal takes bytes that were reserved, and zero, before there were users. So it adds no byte
+to the log, and an old log reads as one that `default` has written.
 
 Positions
 ---------
@@ -78,8 +81,12 @@ _PREFIX: Final = struct.Struct("<4sI")  # what the checksum does not cover
 _REST: Final = struct.Struct("<HHIqqqqI12x")
 _HEADER: Final = struct.Struct("<4sIHHIqqqqI12s")
 _DESCRIPTOR: Final = struct.Struct("<BBHIIIQQ")
-_LOCATION: Final = struct.Struct("<2xHIII16x")  # a descriptor's place and reserved bytes
+_LOCATION: Final = struct.Struct("<2xHII20x")  # a descriptor's reserved bytes and place
 _RESERVED: Final = bytes(12)
+
+MAX_PRINCIPAL: Final = (1 << 32) - 1
+"""Largest number of a principal, by the width of its field."""
+
 # A position is a signed 64-bit field of the header, so the end of a batch has to fit one too.
 _MAX_POSITION: Final = (1 << 63) - 1
 # crc32c takes only bytes objects, so a part has to be copied; copies of this size stay in the
@@ -118,6 +125,7 @@ class Entry:
         flags: 0..255, free for the service.
         session: client session, unsigned 64 bits; 0 = none.
         sequence: number within the session, unsigned 64 bits.
+        principal: number of the user that sent it, unsigned 32 bits; 0 = `default`, or the cluster.
     """
 
     kind: EntryKind
@@ -125,6 +133,7 @@ class Entry:
     flags: int = 0
     session: int = 0
     sequence: int = 0
+    principal: int = 0
 
 
 @attrs.define
@@ -164,8 +173,9 @@ def encode_batch(
     for entry in entries:
         payload = entry.payload
         size = len(payload)
+        who = entry.principal
         pieces.append(
-            pack(entry.kind, entry.flags, 0, size, offset, 0, entry.session, entry.sequence)
+            pack(entry.kind, entry.flags, 0, size, offset, who, entry.session, entry.sequence)
         )
         payloads.append(payload)
         offset += size
@@ -310,8 +320,10 @@ def decode_entries_untrusted(data: bytes) -> list[Entry]:
     # A copy of the descriptors alone, so that one `iter_unpack` walks all of them.
     table = data[HEADER_BYTES : HEADER_BYTES + DESCRIPTOR_BYTES * header.count]
     return [
-        Entry(_KINDS[kind], data[offset : offset + size], flags, session, sequence)
-        for kind, flags, _, size, offset, _, session, sequence in _DESCRIPTOR.iter_unpack(table)
+        Entry(_KINDS[kind], data[offset : offset + size], flags, session, sequence, principal)
+        for kind, flags, _, size, offset, principal, session, sequence in _DESCRIPTOR.iter_unpack(
+            table
+        )
     ]
 
 
@@ -347,8 +359,11 @@ class CheckedEntries(Sequence[Entry]):
             return [self[place] for place in range(self._count)[index]]
         # Through `range`: it resolves negative indices, and raises IndexError as a sequence must.
         at = HEADER_BYTES + DESCRIPTOR_BYTES * range(self._count)[index]
-        kind, flags, _, size, offset, _, session, sequence = _DESCRIPTOR.unpack_from(self.batch, at)
-        return Entry(_KINDS[kind], self.batch[offset : offset + size], flags, session, sequence)
+        kind, flags, _, size, offset, principal, session, sequence = _DESCRIPTOR.unpack_from(
+            self.batch, at
+        )
+        payload = self.batch[offset : offset + size]
+        return Entry(_KINDS[kind], payload, flags, session, sequence, principal)
 
 
 def _check_descriptors_untrusted(data: bytes, header: BatchHeader) -> None:
@@ -358,10 +373,10 @@ def _check_descriptors_untrusted(data: bytes, header: BatchHeader) -> None:
     # Entry by entry: most batches have few, and column-wise checks gain nothing even for 100.
     if table[::DESCRIPTOR_BYTES].translate(None, _KIND_BYTES):
         raise WireError("batch: an entry of unknown kind")
-    for reserved, size, offset, more_reserved in _LOCATION.iter_unpack(table):
+    for reserved, size, offset in _LOCATION.iter_unpack(table):
         # Each payload must begin where the one before ended. So no two entries share bytes, and no
         # bytes of a batch belong to none.
-        if offset != at or reserved or more_reserved:
+        if offset != at or reserved:
             raise WireError(
                 "batch: an entry does not lie where it should, or reserved bytes are set"
             )

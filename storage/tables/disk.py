@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import struct
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import lmdb
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..lmdb.environment import Transaction
+
+R = TypeVar("R")
 
 _APPLIED_KEY: Final = b"applied"
 _APPLIED: Final = struct.Struct("<qq")
@@ -337,16 +339,40 @@ def tables_position(directory: Path) -> int:
         StoreBusyError: this process has them open.
         StorageError: they are damaged.
     """
+    return _read_only(directory, _applied_untrusted) or 0
+
+
+def tables_notes(directory: Path) -> tuple[int, dict[bytes, bytes]]:
+    """Return position and notes of the tables in `directory`; 0 and none without any.
+
+    Raises:
+        StorageError: see `tables_position`.
+    """
+
+    def read(txn: Transaction, dbs: TablesDatabases) -> tuple[int, dict[bytes, bytes]]:
+        rows = {key: decode_note_untrusted(key, data) for key, data in txn.cursor(dbs.notes)}
+        return _applied_untrusted(txn, dbs), rows
+
+    return _read_only(directory, read) or (0, {})
+
+
+def _read_only(directory: Path, read: Callable[[Transaction, TablesDatabases], R]) -> R | None:
+    """Read tables that a member may have open; return None if there are none."""
     with translating_errors(directory):
         if not (directory / DATA_FILE).exists():
-            return 0
+            return None
     check_mark(directory)
     environment = Environment.open_readonly(directory, max_dbs=TABLES_MAX_DBS)
-    with environment.opening():
-        dbs = environment.databases(TablesDatabases)
-        row = environment.read(lambda txn: txn.get(_APPLIED_KEY, db=dbs.meta))
-    environment.close()
-    body = unseal_untrusted(_APPLIED_KEY, row)
+    try:
+        with environment.opening():
+            dbs = environment.databases(TablesDatabases)
+            return environment.read(lambda txn: read(txn, dbs))
+    finally:
+        environment.close()
+
+
+def _applied_untrusted(txn: Transaction, dbs: TablesDatabases) -> int:
+    body = unseal_untrusted(_APPLIED_KEY, txn.get(_APPLIED_KEY, db=dbs.meta))
     # Tables whose load was interrupted say -1: they are complete up to nowhere.
     return max(unpack_untrusted(_APPLIED, _APPLIED_KEY, body)[0], 0)
 

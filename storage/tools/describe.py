@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..lmdb.environment import Environment, Transaction
+    from ..log.readonly import ReadOnlyStore
     from ..rows.databases import Databases
 
 _META_PAGES: Final = 2
@@ -147,6 +148,13 @@ def dump(
         StorageError: as `open_readonly` and `ReadOnlyStore.scan`.
     """
     with open_readonly(directory) as store:
-        start = store.start_position if from_position is None else from_position
-        for batch in store.scan(start, to):
-            yield DumpedBatch(check_batch_untrusted(batch), decode_entries_untrusted(batch))
+        yield from dump_from(store, from_position, to)
+
+
+def dump_from(
+    store: ReadOnlyStore, from_position: int | None = None, to: int | None = None
+) -> Iterator[DumpedBatch]:
+    """Yield the batches of an open store; see `dump`."""
+    start = store.start_position if from_position is None else from_position
+    for batch in store.scan(start, to):
+        yield DumpedBatch(check_batch_untrusted(batch), decode_entries_untrusted(batch))

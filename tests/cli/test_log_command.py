@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -12,9 +13,12 @@ import pytest
 import trio
 
 from quorate.cli.app import EX_CONFIG, EX_USAGE, run
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.service import KeyValueService
 from quorate.local.cluster import HOST
 from quorate.node.config.config import MemberConfig, NodeConfig
 from quorate.node.leader.term_event import TermEvent, encode_term_event
+from quorate.node.state_machine.service import KEY_VALUE
 from quorate.storage import Entry, EntryKind, Store, encode_batch
 from quorate.storage.tables.tables import Tables
 from quorate.storage.testing import InlineExecutor
@@ -176,6 +180,96 @@ def test_a_missing_argument_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "DIRECTORY" in capsys.readouterr().err
 
 
+def set_user(name: str, *words: str) -> Entry:
+    command = resp.encode_command(["ACL", "SETUSER", name, *words])
+    return Entry(EntryKind.COMMAND, command)
+
+
+async def write(store: Store, position: int, *entries: Entry) -> int:
+    batch = encode_batch(
+        entries, term=0, position=position, timestamp_ms=1_000_000, commit_position=position
+    )
+    await store.append_durably(batch)
+    return position + len(batch)
+
+
+async def record_users(directory: Path, kind: str, *, flushed: bool) -> None:
+    """Record what alice and a deleted user did; the tables have nothing, or alice only."""
+    log, tables = directory / "log", directory / "tables"
+    store = Store.open(
+        log, cluster="orders", member_id=2, rng=random.Random(1), executor=InlineExecutor
+    )
+    store.opened_with(kind)
+    alice, bob = set_user("alice", "on"), set_user("b\x1b[1mob", "on")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        event = Entry(EntryKind.NEW_LEADERSHIP_TERM, encode_term_event(EVENT))
+        position = await write(store, 0, event)
+        position = await write(store, position, alice, set_user("wrong", "+nosuch"))
+        if flushed:
+            service = KeyValueService.open(tables, cluster="orders", member_id=2)
+            service.users.set(b"alice", [b"on"], position)
+            service.advance(position, 1_000_000)
+            async with trio.open_nursery() as flushing:
+                await flushing.start(service.run)
+                flushing.cancel_scope.cancel()  # it flushes at its end
+            service.close()
+        position = await write(
+            store,
+            position,
+            bob,
+            *(Entry(EntryKind.COMMAND, NEEDLE, principal=number) for number in (0, 1, 2, 3)),
+        )
+        gone = resp.encode_command(["ACL", "DELUSER", "b\x1b[1mob"])
+        position = await write(store, position, Entry(EntryKind.COMMAND, gone, principal=1))
+        await write(store, position, Entry(EntryKind.CLUSTER_ACTION, b"snapshot", principal=1))
+        nursery.cancel_scope.cancel()
+    store.close()
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_dump_tells_who_wrote_an_entry(
+    tmp_path: Path,
+    flushed: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trio.run(partial(record_users, tmp_path, KEY_VALUE, flushed=flushed))
+    assert run(["log", "dump", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = [line for line in lines if "easily" in line or "DELUSER" in line or "ACTION" in line]
+    assert [line.strip().partition("by ")[2].partition(" ")[0] for line in found] == [
+        *("", "alice", r"b\x1b[1mob", "#3", "alice", "alice")
+    ]
+    assert run(["log", "dump", str(tmp_path), "--json"]) == 0
+    entries = [
+        (entry["kind"], entry["principal"], entry["user"])
+        for line in capsys.readouterr().out.splitlines()
+        for entry in json.loads(line)["entries"]
+    ]
+    assert entries == [
+        ("NEW_LEADERSHIP_TERM", 0, ""),
+        *[("COMMAND", 0, "default")] * 4,
+        ("COMMAND", 1, "alice"),
+        ("COMMAND", 2, r"b\x1b[1mob"),
+        ("COMMAND", 3, "#3"),
+        ("COMMAND", 1, "alice"),
+        ("CLUSTER_ACTION", 1, "alice"),
+    ]
+
+
+def test_the_numbers_of_a_service_of_ones_own_have_no_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trio.run(partial(record_users, tmp_path, "counter", flushed=False))
+    assert run(["log", "dump", str(tmp_path), "--json"]) == 0
+    users = [
+        entry["user"]
+        for line in capsys.readouterr().out.splitlines()
+        for entry in json.loads(line)["entries"]
+    ]
+    assert users == ["", "", "", "", "", "#1", "#2", "#3", "#1", "#1"]
+
+
 @pytest.mark.parametrize("interrupts", ["default_int_handler", "SIG_IGN"])
 def test_a_tool_that_gets_sigterm_leaves_no_readers_slot(directory: Path, interrupts: str) -> None:
     """A slot that is left behind holds back the space of a running member.
@@ -187,7 +281,7 @@ def test_a_tool_that_gets_sigterm_leaves_no_readers_slot(directory: Path, interr
         f"signal.signal(signal.SIGINT, signal.{interrupts})\n"
         "from quorate.cli import log as cli_log\n"
         "from quorate.cli.app import main\n"
-        "cli_log.lines_of = lambda batch, _: os.kill(os.getpid(), signal.SIGTERM) or []\n"
+        "cli_log.lines_of = lambda *_: os.kill(os.getpid(), signal.SIGTERM) or []\n"
         f"sys.argv = ['quorate', 'log', 'dump', {str(directory)!r}]\n"
         "main()\n"
     )

@@ -290,6 +290,11 @@ PLANTED = [
     Planted("NoPhantoms", [Asked(1), Refused(1)], Applied(0, 1, Point(0, 0))),
     Planted("NoPhantoms", [Asked(1), Applied(0, 1, Point(0, 0))], Refused(1)),
     Planted(
+        "TruePrincipal",
+        [Asked(1, 7), Applied(0, 1, Point(0, 0), 7), Asked(2), Applied(0, 2, Point(0, 1))],
+        Applied(1, 1, Point(0, 0)),
+    ),
+    Planted(
         "ExactlyOnce",
         [Asked(1), Applied(0, 1, Point(0, 0)), Applied(1, 1, Point(0, 0))],
         Applied(0, 1, Point(96, 0)),

@@ -42,6 +42,7 @@ class OneMember:
         parked: a list keeps requests until `release`; None applies them.
         error: fails every request, if it is set.
         commands: payloads of applied commands; `queries` and `stale` are those of reads.
+        principals: those of the applied commands.
         time_ms: log time; `now_ms` is ahead of it by `idle_ms`.
     """
 
@@ -53,6 +54,7 @@ class OneMember:
         self.time_ms = 1_700_000_000_123
         self.idle_ms = 0
         self.commands: list[bytes] = []
+        self.principals: list[int] = []
         self.queries: list[bytes] = []
         self.stale: list[bytes] = []
         self.parked: list[Request] | None = None
@@ -94,6 +96,7 @@ class OneMember:
             request.done(self.service.query(request.payload, request.flags))
             return
         self.commands.append(request.payload)
+        self.principals.append(request.principal)
         stamp = request.session, request.sequence
         command = Command(request.payload, request.flags, *stamp, 4, self.position, 0, self.time_ms)
         reply = self.service.apply(command)

@@ -13,7 +13,7 @@ import trio
 
 from ..limits import LinkLimits
 from ..network import Address, Connection, ConnectionHandler, Network
-from ..strangers import OnceLog, Strangers, host_of
+from ..strangers import Audit, NoAudit, OnceLog, Strangers, host_of
 from ..streams import CONNECTION_ERRORS, describe
 from .connection import TlsConnection
 from .files import Material
@@ -34,17 +34,23 @@ class TlsNetwork:
         inner: makes the connections that carry the ciphertext.
         material: our certificate, and the CAs that we trust.
         limits: `pending_hellos` bounds the handshakes of those that call us.
+        audit: takes note of those that fail.
 
     Attributes:
         material: may be replaced at any time; connections that are open keep theirs.
     """
 
     def __init__(
-        self, inner: Network, material: Material, limits: LinkLimits | None = None
+        self,
+        inner: Network,
+        material: Material,
+        limits: LinkLimits | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self.material = material
         self._inner = inner
         self._turns = trio.Lock()
+        self._audit = audit or NoAudit()
         self._log = OnceLog().warn
         most = (limits or LinkLimits()).pending_hellos
         self._strangers = Strangers(most, "without a TLS handshake", self._log)
@@ -114,6 +120,7 @@ class TlsNetwork:
                 # The port of the peer is in the error, and differs each time.
                 reason = describe(error).replace(connection.peer, "it")
                 self._log(f"no TLS connection from {host}: {reason}")
+                self._audit.note("refused", of=host, address=connection.peer, reason=reason)
                 with trio.move_on_after(LINGER_SECONDS), suppress(*CONNECTION_ERRORS):
                     await connection.linger()
                 return False

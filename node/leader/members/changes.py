@@ -129,8 +129,12 @@ class Changes:
                 "could be committed"
             )
 
-    def append(self, after: Membership) -> None:
+    def append(self, after: Membership, principal: int = 0) -> None:
         """Append a configuration; it is in force when this returns.
+
+        Args:
+            after: the configuration.
+            principal: number of the user that asked for it; 0 for the leader itself.
 
         Raises:
             RefusedError: see `vet`.
@@ -142,7 +146,8 @@ class Changes:
                 follower = self._followers.get(voter.member_id)
                 if follower is not None and self._state.names[voter.member_id] == voter:
                     follower.live = False
-        self._replication.append([Entry(EntryKind.MEMBERSHIP, encode_membership(after))])
+        text = encode_membership(after)
+        self._replication.append([Entry(EntryKind.MEMBERSHIP, text, principal=principal)])
         log.warning(
             "membership version=%d position=%d voters=%s outgoing=%s members=%s",
             after.version,

@@ -237,8 +237,13 @@ class Reconfiguration:
 
     # --- for operators ----------------------------------------------------------------------------
 
-    async def do(self, order: MemberOrder) -> str:
+    async def do(self, order: MemberOrder, principal: int = 0) -> str:
         """Do what an operator asks for; return what was done, as JSON.
+
+        Args:
+            order: what is asked for.
+            principal: number of the operator's user, recorded with the first configuration. Those
+                that the leader appends afterwards, to go on with it, have 0.
 
         Raises:
             RefusedError: it cannot be done now; nothing has changed.
@@ -251,7 +256,7 @@ class Reconfiguration:
             self._changes.vet(planned.after)
             if planned.after.joint and planned.member == self._state.member_id:
                 await self._hand_over_first()
-            self._changes.append(planned.after)
+            self._changes.append(planned.after, principal)
             self.begun = True
             await self._changes.wait_committed()
         version = self._state.membership.version

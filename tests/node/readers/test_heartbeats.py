@@ -121,3 +121,15 @@ async def test_what_an_authoriser_does_not_allow_is_not_answered(
             member._server = attrs.evolve(member._server, authoriser=OnlyHeartbeats(known))
             assert (await answer(beat, HeartbeatRequest(1)) is not None) == allowed
             assert await answer(backup, BackupQuery()) is None
+
+
+async def test_an_authoriser_judges_a_standby_too(tmp_path: Path, autojump_clock: Clock) -> None:
+    async with open_ledgers(tmp_path, 4, standbys=1) as world:
+        await world.start()
+        leader = await world.settled()
+        member, standby = world.hosts[leader].running, world.hosts[STANDBY].running
+        for known, answered in (("nobody", False), (f"member {STANDBY}", True)):
+            security = attrs.evolve(member.access.security, authoriser=OnlyHeartbeats(known))
+            member.access = attrs.evolve(member.access, security=security)
+            await trio.sleep(1)
+            assert (standby.status().leader_heard_ms <= 150) == answered

@@ -17,6 +17,7 @@ import trio
 from quorate.local.cluster import LocalCluster, free_client_port, lay_out
 from quorate.local.survey import Verdict, survey
 from quorate.node.config.config import Timeouts
+from quorate.node.config.security import Security
 from quorate.torture.network import Namespaces, open_namespaces
 
 if TYPE_CHECKING:
@@ -83,7 +84,12 @@ async def main(directory: Path) -> None:
             directory, members=MEMBERS, client_port=free_client_port(MEMBERS), hosts=network.hosts
         )
         for config in configs:
-            patient = attrs.evolve(config, directory=Path(), timeouts=TIMEOUTS)
+            patient = attrs.evolve(
+                config,
+                directory=Path(),
+                timeouts=TIMEOUTS,
+                security=Security(insecure_network=True),
+            )
             (config.directory / "node.toml").write_text(patient.to_toml())
         cluster = LocalCluster(configs)
         for member in cluster.members:

@@ -32,6 +32,7 @@ entries = st.lists(
         flags=st.integers(0, 255),
         session=U64,
         sequence=U64,
+        principal=st.integers(0, 2**32 - 1),
     ),
     max_size=20,
 )
@@ -108,7 +109,7 @@ def test_large_batches_decode_too(size: int, count: int) -> None:
 
 def test_the_layout_is_what_the_module_says() -> None:
     batch = encode_batch(
-        [Entry(EntryKind.TIMER, b"abc", flags=9, session=10, sequence=11)],
+        [Entry(EntryKind.TIMER, b"abc", flags=9, session=10, sequence=11, principal=12)],
         term=1,
         position=32,
         timestamp_ms=4,
@@ -117,7 +118,7 @@ def test_the_layout_is_what_the_module_says() -> None:
     assert batch[:4] == b"QRMB"
     assert batch[4:8] == struct.pack("<I", crc32c(batch[8:]))
     assert batch[8:64] == struct.pack("<HHIqqqqI12x", 1, 0, 128, 1, 32, 5, 4, 1)
-    assert batch[64:96] == struct.pack("<BBHIIIQQ", 5, 9, 0, 3, 96, 0, 10, 11)
+    assert batch[64:96] == struct.pack("<BBHIIIQQ", 5, 9, 0, 3, 96, 12, 10, 11)
     assert batch[96:] == b"abc" + bytes(29)
 
 
@@ -189,7 +190,6 @@ def test_bytes_behind_a_batch_are_refused() -> None:
         ("<H", HEADER_BYTES + 2, 1),
         ("<I", HEADER_BYTES + 4, 2**32 - 1),  # payload behind the end
         ("<I", HEADER_BYTES + 8, 64),  # payload on top of the descriptors
-        ("<I", HEADER_BYTES + 12, 1),
         ("<I", HEADER_BYTES + 2 * DESCRIPTOR_BYTES + 4, 100),
         ("<I", HEADER_BYTES + 2 * DESCRIPTOR_BYTES + 4, 54),  # ends aligned, but behind the end
         ("<B", len(ONE) - 1, 1),  # padding

@@ -1,0 +1,128 @@
+"""A program that judges clients by itself, in place of the users' passwords and rules."""
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+import quorate
+from quorate.keyvalue.access.directory import Directory
+from quorate.keyvalue.access.judges import JUDGED, ClientSecurity
+from quorate.keyvalue.access.users import Users
+from quorate.keyvalue.clients.client_state import ClientState
+from quorate.keyvalue.clients.port_access import PortAccess
+from quorate.keyvalue.protocol import resp
+from quorate.local.cluster import local_configs
+from tests.support.client_port_world import RawClient, command
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "embedding.md").read_text()
+WRONG = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+
+
+def no_command(name: str) -> bytes:
+    return f"-NOPERM this user has no permissions to run the '{name}' command\r\n".encode()
+
+
+def line(text: str) -> bytes:
+    return command(*text.split())
+
+
+@attrs.define
+class Shown:
+    """What the document's example knows."""
+
+    day: bool = True
+
+    def clients(self) -> ClientSecurity:
+        (code,) = [
+            each
+            for each in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+            if "ClientSecurity" in each
+        ]
+        known = {"admin": b"root", "bob": b"secret"}
+        names: dict[str, object] = {
+            "quorate": quorate,
+            "known": known,
+            "by_day": lambda: self.day,
+            "Sequence": Sequence,
+        }
+        exec(compile(code, "embedding.md", "exec", dont_inherit=True), names)
+        made = names["clients"]
+        assert isinstance(made, ClientSecurity)
+        return made
+
+
+@pytest.fixture
+async def example(tmp_path: Path) -> AsyncIterator[tuple[Shown, RawClient, RawClient]]:
+    shown = Shown()
+    (config,) = local_configs(1, tmp_path)
+    async with quorate.open_node(config, clients=shown.clients()) as node:
+        await node.wait_for_leader()
+        assert node.client_address is not None
+        streams = [await trio.open_tcp_stream(*node.client_address) for _ in range(2)]
+        first, second = map(RawClient, streams)
+        yield shown, first, second
+        for stream in streams:
+            await stream.aclose()
+
+
+async def test_the_example_of_the_document(
+    example: tuple[Shown, RawClient, RawClient],
+) -> None:
+    shown, first, second = example
+    await first.ask(line("AUTH bob secret"), WRONG)  # no user of the cluster
+    for name in ("bob", "admin"):
+        await first.ask(line(f"ACL SETUSER {name} on"), resp.OK)
+    await first.ask(line("AUTH admin root"), resp.OK)
+    await second.ask(line("AUTH bob wrong"), WRONG)
+    await second.ask(line("AUTH bob secret"), resp.OK)
+    await second.ask(line("SET a 1") + line("GET a"), resp.OK + b"$1\r\n1\r\n")
+    shown.day = False
+    await second.ask(line("SET a 2") + line("GET a"), no_command("set") + b"$1\r\n1\r\n")
+    transaction = line("MULTI") + line("GET a")
+    await second.ask(transaction, no_command("multi") + b"$1\r\n1\r\n")
+    await first.ask(line("SET a 2"), resp.OK)
+    await first.ask(line("ACL DELUSER bob"), resp.ONE)
+    assert await second.rest() == b""
+
+
+def test_what_is_left_out_stays_with_the_users() -> None:
+    class Nobody:
+        def allows(self, principal: str, command: Sequence[bytes]) -> bool:
+            return False
+
+    users = Users()
+    users.set(b"bob", [b"on", b"nopass"], 1)
+    access = PortAccess(Directory(users, authoriser=Nobody()))
+    client = ClientState(1, "", "", 0.0, 0.0)
+    access.begin(client)
+    assert (client.access.open, client.joins) == (False, 0)
+    assert access.logins.check(b"bob", b"x") == b"nopass"
+    assert access.logins.check(b"eve", b"x") != JUDGED
+    # By the passwords alone, nobody has this proof.
+    assert not access.logins.holds(b"default", JUDGED) or client.access.user.nopass
+
+
+def test_a_judged_session_ends_with_its_user() -> None:
+    class Everybody:
+        def login(self, user: str, secret: bytes) -> bool:
+            return bool(user and secret)
+
+    users = Users()
+    users.set(b"bob", [b"on"], 1)
+    access = PortAccess(Directory(users), authenticator=Everybody())
+    client = ClientState(1, "", "", 0.0, 0.0)
+    pending = access.logins.check(b"bob", b"x")
+    assert pending is not None
+    assert not isinstance(pending, bytes)
+    proof = pending.work()
+    assert proof == JUDGED
+    assert access.logins.confirm(b"bob", b"x", proof)
+    access.log_in(client, b"bob", proof)
+    assert client.access.logged_in
+    users.set(b"bob", [b"off"], 2)
+    access.log_in(client, b"bob", proof)
+    assert not client.access.logged_in
