@@ -46,7 +46,6 @@ from ..transport import (
     StreamPurpose,
     TcpNetwork,
 )
-from .audit import open_audit, writing
 from .clocks import Clocks
 from .election import election
 from .election.context import ElectionContext
@@ -80,6 +79,7 @@ from .state_machine.tables_watch import TablesWatch
 from .state_machine.witness import check_role
 from .store_opening import check_arguments, check_service, open_store, service_of
 from .upkeep.access import Access, open_access
+from .upkeep.audit import open_audit, writing
 from .upkeep.disk_space import DiskSpaceWatch
 from .upkeep.exposure import check_exposure
 from .upkeep.repair import Repair

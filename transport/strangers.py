@@ -24,7 +24,7 @@ Longer: they can hide an impostor for longer, by using up the room before."""
 
 
 class Audit(Protocol):
-    """Takes note of what matters for security; see `quorate.node.audit`."""
+    """Takes note of what matters for security; see `quorate.node.upkeep.audit`."""
 
     def note(self, event: str, /, *, of: str = "", **facts: object) -> None:
         """Note an event; returns at once, and never raises.

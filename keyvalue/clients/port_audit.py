@@ -1,4 +1,4 @@
-"""What the client port puts into the member's audit log (:mod:`quorate.node.audit`).
+"""What the client port puts into the member's audit log (:mod:`quorate.node.upkeep.audit`).
 
 No secret gets there. Passwords and hashes in ACL SETUSER are left out, and so is each word that is
 no rule: it may be a password without its ``>``. A name that nobody has is left out, because people

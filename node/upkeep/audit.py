@@ -35,14 +35,14 @@ from typing import TYPE_CHECKING, Final, Never, Protocol, TypeVar
 import attrs
 import trio
 
-from ..storage.writing.lane import Lane
-from ..transport import Audit, NoAudit
+from ...storage.writing.lane import Lane
+from ...transport import Audit, NoAudit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from pathlib import Path
 
-    from .config.config import NodeConfig
+    from ..config.config import NodeConfig
 
 log = logging.getLogger("quorate.node")
 

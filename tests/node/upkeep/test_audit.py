@@ -14,8 +14,8 @@ import trio
 import trio.testing
 
 from quorate.node import audit
-from quorate.node.audit import AuditLog, open_audit, writing
 from quorate.node.config.config import MemberConfig, NodeConfig, Security
+from quorate.node.upkeep.audit import AuditLog, open_audit, writing
 from quorate.transport import NoAudit
 
 T = TypeVar("T")
