@@ -34,6 +34,7 @@ BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("runs.members",),
     ("runs.storage",),
     ("runs.transport",),
+    ("runs.tls",),
     ("runs.growth", "--by", "keys"),
 )
 

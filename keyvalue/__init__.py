@@ -15,7 +15,7 @@ The way of one command, ``SET k v``, from socket to reply:
 7. `commands/strings.py`: the handler changes `state/store.py`, and returns the encoded reply
 8. back in `conversation/conversation.py` the reply is queued; `port/connection.py` sends it
 
-Who may do what is decided in 4, by the rules of `access/`.
+Who may do what is decided in 4, by the rules of `access/`. Clients with TLS come through `tls/`.
 
 A program that embeds a member replaces 1 to 5 by `embedded/client.py`. `native/` has parts in C.
 

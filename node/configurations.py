@@ -169,6 +169,7 @@ def _seat(member: MemberConfig) -> Seat:
         member_port=member.member_port,
         client_port=member.client_port,
         redirect_port=member.redirect_port,
+        tls_port=member.tls_port,
         priority=member.priority,
         role=MemberRole.STANDBY if member.standby else role,
     )

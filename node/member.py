@@ -522,7 +522,7 @@ class Member:
     def _elsewhere(self) -> str:
         """Where a client of a witness finds data, in words."""
         others = (each for each in self.topology.members if not each.witness)
-        places = ", ".join(f"{each.host}:{each.client_port}" for each in others)
+        places = ", ".join(f"{each.host}:{each.client_port or each.tls_port}" for each in others)
         return f"member {self.config.member_id} is a witness and has no data: ask {places}"
 
     # These two return a coroutine and are none themselves: one more frame of a coroutine would cost
@@ -637,6 +637,7 @@ def _address(seat: Seat, membership: Membership) -> MemberAddress:
         not membership.has_vote(seat.member_id),
         seat.redirect_port,
         seat.role is MemberRole.WITNESS,
+        seat.tls_port,
     )
 
 

@@ -29,7 +29,7 @@ from .keyvalue.clients.port_audit import PortAudit
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
-from .keyvalue.port.listener import ClientPort, ClientPortLimits
+from .keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -37,9 +37,11 @@ from .node.one_error import one_error
 from .node.requests.request import UNSTAMPED
 from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
+from .node.upkeep.exposure import check_client_exposure
 from .storage.log.batch import MAX_PRINCIPAL
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
@@ -70,8 +72,8 @@ class Node:
     """A running member, as the program that embeds it sees it; :func:`open_node` gives one.
 
     Attributes:
-        client_address: host and port where Redis clients are served; None for a node with a state
-            machine of your own.
+        client_address: host and port where Redis clients are served, with TLS if there is no other
+            port; None for a node with a state machine of your own.
     """
 
     def __init__(
@@ -326,7 +328,7 @@ async def open_node(
 
     Raises:
         ConfigurationError: `config` is not a NodeConfig, `service` is missing methods, a
-            certificate or key is wrong, or the member port would be open to everybody.
+            certificate or key is wrong, or a port would be open to everybody.
         StorageError: the store is in use, is damaged, or belongs to another member.
         OSError: a host name cannot be resolved, or an address cannot be bound.
         SafetyViolationError: the member stopped, rather than lose data.
@@ -339,10 +341,14 @@ async def open_node(
         async with opening(service) as member:
             yield Node(member, member.state.terminated)
         return
+    # A program that judges the clients by itself says who may use the port.
+    protected = clients is None and await check_client_exposure(config)
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
-            port = _client_port(member, config, store, clients or ClientSecurity())
+            port = _client_port(
+                member, config, store, clients or ClientSecurity(), protected=protected
+            )
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
@@ -369,8 +375,10 @@ def _client_port(
     config: NodeConfig,
     store: KeyValueService | WitnessService,
     clients: ClientSecurity,
+    *,
+    protected: bool,
 ) -> ClientPort:
-    """Make the port of Redis clients, and the one of cluster clients if the member has it."""
+    """Make the ports of Redis clients: with and without TLS, and the one of cluster clients."""
     limits = ClientPortLimits(
         max_clients=config.limits.max_clients, request_bytes=config.limits.max_request_bytes
     )
@@ -387,9 +395,26 @@ def _client_port(
     return ClientPort(
         member,
         config.client_listen_host,
-        config.own.client_port,
+        config.own.client_port or None,
         limits,
         redirect_port=config.own.redirect_port or None,
         redirect=config.redirect,
         access=access,
+        tls=_tls_of(member, config),
+        protected=protected,
     )
+
+
+def _tls_of(member: Member, config: NodeConfig) -> PortTls | None:
+    """Return TLS for clients; None if the member has no port for it."""
+    watch = member.access.watch
+    if not config.own.tls_port or watch is None:
+        return None
+
+    def context() -> ssl.SSLContext:
+        # Asked for with each client: new files are taken into use without a restart.
+        found = watch.material.port
+        assert found is not None, "the files are loaded with it if there is a tls_port"
+        return found
+
+    return PortTls(config.own.tls_port, context, config.cluster)

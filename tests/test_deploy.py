@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from quorate.cli import app
+from quorate.local.certificate_check import check
 from quorate.local.cluster import STOP_SECONDS
 from quorate.node.config.config import Security, load_config
 from quorate.transport import Purpose
@@ -30,12 +31,12 @@ def test_the_members_of_the_compose_file_agree_with_each_other_and_with_it() -> 
     for config in configs:
         name = f"/certificates/member-{config.member_id}"
         expected = Security(f"{name}.crt", f"{name}.key", "/certificates/ca.crt")
-        assert config.security == expected
+        assert config.security == attrs.evolve(expected, client_certificates="required")
     assert COMPOSE.count("- certificates:/certificates:ro\n") == len(configs)
     services = re.findall(r"^  (member-\d):\n    <<: \*member\n", COMPOSE, re.MULTILINE)
     assert services == [member.host for member in first.members]
     published = re.findall(r'ports: \["127\.0\.0\.1:\d+:(\d+)"\]', COMPOSE)
-    assert [int(port) for port in published] == [member.client_port for member in first.members]
+    assert [int(port) for port in published] == [member.tls_port for member in first.members]
     mounted = re.findall(r"- \./(\S+):/etc/quorate/node\.toml:ro\n", COMPOSE)
     assert mounted == [f"deploy/compose/{name}.toml" for name in services]
     assert COMPOSE.count(f":{first.directory}\n") == len(services) + 1  # and the certificates
@@ -61,12 +62,14 @@ def test_the_certificates_of_the_compose_file_fit_its_members(
         paths = [place / path.name for path in (files.certificate, files.key, files.ca)]
         there = TlsFiles(paths[0], paths[1], paths[2])
         load_material(there, cluster=config.cluster, purposes=(Purpose.MEMBER,), name=str(member))
+    (default,) = check(place / "client-default.crt")
+    assert not default.problems
 
 
 def test_the_image_has_the_ports_and_the_directory_of_the_compose_file() -> None:
     first = load_config(ROOT / "deploy/compose/member-0.toml")
     assert f"VOLUME {first.directory}\n" in DOCKERFILE
-    assert f"EXPOSE {first.own.client_port} {first.own.member_port}\n" in DOCKERFILE
+    assert f"EXPOSE {first.own.tls_port} {first.own.member_port}\n" in DOCKERFILE
 
 
 def test_the_build_of_the_image_gets_all_that_the_package_needs() -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -110,8 +111,16 @@ def read_report(text: str) -> Latencies:
     return Latencies(float(rate[1]), *at)
 
 
-async def benchmark(load: Load, port: int, requests: int) -> Latencies:
+async def benchmark(
+    load: Load, port: int, requests: int, *, options: Sequence[str] = ()
+) -> Latencies:
     """Run redis-benchmark once; all clients send equally many requests.
+
+    Args:
+        load: the load.
+        port: of a member.
+        requests: how many, of all clients together.
+        options: more of the program's.
 
     Raises:
         RuntimeError: the program failed; the message has its output.
@@ -119,7 +128,7 @@ async def benchmark(load: Load, port: int, requests: int) -> Latencies:
     assert requests == load.whole(requests)
     command = ["redis-benchmark", "-h", "127.0.0.1", "-p", str(port)]
     command += ["-t", load.command, "-c", str(load.clients), "-P", str(load.pipeline)]
-    command += ["-d", str(load.value_bytes), "-r", str(load.keys), "-n", str(requests)]
+    command += ["-d", str(load.value_bytes), "-r", str(load.keys), "-n", str(requests), *options]
     done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
     if done.returncode:  # for example, a reply was an error
         said = (done.stderr or done.stdout).decode(errors="replace").strip()
@@ -209,7 +218,12 @@ def address_of(cluster: LocalCluster, member_id: int) -> MemberAddress:
 
 
 async def measure(
-    cluster: LocalCluster, load: Load, seconds: float, *, keeper: Member | None = None
+    cluster: LocalCluster,
+    load: Load,
+    seconds: float,
+    *,
+    keeper: Member | None = None,
+    ca: Path | None = None,
 ) -> Run:
     """Run a load at the leader's port for about `seconds`, and check what it wrote.
 
@@ -218,17 +232,19 @@ async def measure(
         load: the load.
         seconds: duration.
         keeper: the member whose log still has everything at the end; if left out, all have.
+        ca: with TLS, and this file of the CA; None without.
 
     Raises:
         LostError: an acknowledged write is missing.
     """
     begin, _ = await settled(cluster)
-    port = address_of(cluster, begin.member_id).client_port
-    guess = await benchmark(load, port, load.trial())
+    port = address_of(cluster, begin.member_id).port(tls=ca is not None)
+    run_load = partial(benchmark, options=[] if ca is None else ["--tls", "--cacert", str(ca)])
+    guess = await run_load(load, port, load.trial())
     requests = max(load.trial(), load.whole(int(guess.rate * seconds)))
     leader, _ = await settled(cluster)
     used = _used(cluster)
-    seen = await benchmark(load, port, requests)
+    seen = await run_load(load, port, requests)
     spent = {one: after - used[one] for one, after in _used(cluster).items()}
     after, _ = await settled(cluster)
     if after.term != begin.term:

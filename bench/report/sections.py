@@ -186,6 +186,25 @@ def growth(key: str, title: str) -> Callable[[Results], str]:
     return lambda results: table(results.rows, columns)
 
 
+def tls(results: Results) -> str:
+    """Clients with and without TLS, and many that reconnect."""
+    rate, *rest = RUN
+    spread = (("lowest", "lowest", ",.0f"), ("highest", "highest", ",.0f"))
+    share = ("of plain", "of_plain", ".2f")
+    rates = (("port", "port", "s"), *KIND, rate, share, *spread, *rest)
+    storm = (
+        ("clients that connect at once", "reconnecting", ",d"),
+        ("all served after s", "first_s", ".2f"),
+        ("again after s", "again_s", ".2f"),
+        ("tries more", "tries", ",d"),
+        ("longest wait of a plain client ms", "longest_wait_ms", ",.0f"),
+        ("elections", "elections", "d"),
+    )
+    loads = [row for row in results.rows if "port" in row]
+    storms = [row for row in results.rows if "reconnecting" in row]
+    return f"{table(_upper(loads), rates)}\n\n{table(storms, storm)}"
+
+
 def growth_log(results: Results) -> str:
     """What the length of the log costs."""
     columns = (
@@ -408,6 +427,7 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "snapshot": snapshot,
     "storage": storage,
     "transport": transport,
+    "tls": tls,
     "spark": spark,
     "anatomy": anatomy,
     "lone-set": lone_set,

@@ -1,4 +1,4 @@
-# Makes the certificates of the three members of compose.yaml that are missing.
+# Makes the certificates of compose.yaml that are missing: of its members, and of one client.
 set -eu
 cd /var/lib/quorate
 [ -e ca.crt ] || quorate certs init compose --dir .
@@ -7,3 +7,5 @@ for member in 0 1 2; do
   [ -e "member-$member.crt" ] ||
     quorate certs issue member "$member" --dir . --host "member-$member" --host 127.0.0.1
 done
+# The user "default", who may do everything.
+[ -e client-default.crt ] || quorate certs issue client default --dir .

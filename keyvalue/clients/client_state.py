@@ -5,6 +5,7 @@ Not the socket (:mod:`..port.connection`), not the commands under way
 state lives and dies with one TCP connection.
 """
 
+import math
 from typing import Final
 
 import attrs
@@ -72,6 +73,12 @@ class ClientState:
     """What has let it in: `NO_PASSWORD`, a hash of its user, or `CERTIFICATE`."""
     certified: bytes = b""
     """The user that its certificate names; empty without a certificate."""
+    good_until: float = math.inf
+    """When its certificate expires."""
+    tls: bool = False
+    """It came by TLS."""
+    remote: bool = False
+    """It must be a user: it is on another machine, and the port is open to these."""
     changes_users: bool = False
     """A change of users that it sent is under way."""
     removed: bool = False

@@ -19,6 +19,7 @@ class Counters:
     refused_clients: int = 0
     closed_strangers: int = 0
     redirections: int = 0
+    failed_handshakes: int = 0
 
     def reset(self) -> None:
         """Set all figures to zero."""

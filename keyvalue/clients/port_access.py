@@ -126,7 +126,11 @@ class PortAccess:
 
     def _give(self, client: ClientState) -> None:
         access = self.users.access(client.login)
-        if access is not None and self.logins.holds(client.login, client.proof):
+        # While everybody may do everything, strangers must not be everybody.
+        stranger = client.remote and not self.users.restricted
+        if stranger and client.proof == NO_PASSWORD:
+            client.give(BEFORE_LOGIN)
+        elif access is not None and self.logins.holds(client.login, client.proof):
             client.give(access)
             client.principal = access.user.number
         else:
@@ -169,10 +173,22 @@ class PortAccess:
             now_ms: log time.
         """
         if not client.access.logged_in:
-            return b"NOAUTH Authentication required."
+            return self.why_not_in(client) or b"NOAUTH Authentication required."
         if self._note(client, denial, client.user, line=line, now_ms=now_ms):
             self.audit.denied(client, denial)
         return denial.text
+
+    def why_not_in(self, client: ClientState) -> bytes:
+        """Return an error for a client that need not have sent a password; empty for others."""
+        if client.certified and client.login == client.certified:
+            named = client.certified.decode("utf-8", "replace")
+            return f"NOAUTH The certificate names no enabled user: {named!r}".encode()
+        if client.remote and not self.users.restricted:
+            return (
+                b"NOAUTH There are no users yet, and this client is on another machine: "
+                b"create users (ACL SETUSER) on the machine of a member"
+            )
+        return b""
 
     def deny_login(
         self, client: ClientState, name: bytes, *, line: Callable[[], bytes], now_ms: int

@@ -129,6 +129,10 @@ class PortState:
     port: int = 0
     redirect_port: int | None = None
     """Where cluster clients are served; None for no such port."""
+    tls_port: int = 0
+    """Where clients with TLS are served; 0 for no such port."""
+    protected: bool = False
+    """Clients of other machines must be users."""
     redirect: Redirect = "auto"
     """Which clients are redirected to the leader."""
     access: PortAccess = attrs.field(factory=PortAccess)

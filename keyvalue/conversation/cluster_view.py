@@ -26,6 +26,10 @@ Which clients are redirected
     usual port a client is redirected only if it asked for the topology on that very connection, or
     sent READONLY. ``CLIENT SETINFO`` decides nothing.
 
+Clients with TLS
+    A client that came by TLS is shown the TLS ports, any other one the plain ports. Members without
+    such a port are left out, and nobody is redirected there: the command is forwarded.
+
 Slots and ids
     Slots are computed as in Redis (CRC16 of the key, or of the part in braces), because clients
     check. A member's node id has 40 hexadecimal digits, as clients expect. It is made from the
@@ -87,8 +91,10 @@ def redirection(
     keys, address = keys_of(spec, arguments), topology.address_of(leader)
     if not keys or address is None or port.gateway.status().state != _STEADY:
         return None
+    if not (there := address.cluster_port(tls=client.tls)):
+        return None  # it has no port for clients of this kind, so we forward
     port.counters.redirections += 1
-    return resp.error(f"MOVED {key_slot(keys[0])} {address.host}:{address.cluster_port}")
+    return resp.error(f"MOVED {key_slot(keys[0])} {address.host}:{there}")
 
 
 def leader_first(topology: Topology) -> list[MemberAddress]:
@@ -99,7 +105,7 @@ def leader_first(topology: Topology) -> list[MemberAddress]:
 
 def cluster_reply(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
     """Answer CLUSTER; `table.fault` found nothing wrong."""
-    view, resp3 = _View(port), client.resp3
+    view, resp3 = _View(port, tls=client.tls), client.resp3
     word = arguments[1].lower()
     match word:
         case b"slots" | b"shards" | b"nodes":
@@ -125,12 +131,15 @@ def cluster_reply(arguments: Sequence[bytes], client: ClientState, port: PortSta
 
 
 class _View:
-    """The cluster as this member sees it now."""
+    """The cluster as this member sees it now, and as a client with or without TLS may use it."""
 
-    def __init__(self, port: PortState) -> None:
+    def __init__(self, port: PortState, *, tls: bool) -> None:
         self.topology: Topology = port.gateway.topology
         self.status: NodeStatus = port.gateway.status()
-        self.members = leader_first(self.topology)
+        self._tls, self._own_port = tls, port.tls_port if tls else port.port
+        # A client can't reach a member that has no port of its kind.
+        everyone = leader_first(self.topology)
+        self.members = [each for each in everyone if self._port_of(each)] or everyone
         known = {peer.member_id: peer for peer in self.status.peers}
         self._connected = {member_id: peer.connected for member_id, peer in known.items()}
         self._connected[self.topology.own_id] = True
@@ -144,6 +153,11 @@ class _View:
             self.members = sorted(self.members, key=lambda member: member.member_id not in near)
         self._offsets = {member_id: peer.append_position for member_id, peer in known.items()}
         self._offsets[self.topology.own_id] = self.status.append_position
+
+    def _port_of(self, member: MemberAddress) -> int:
+        port = member.cluster_port(tls=self._tls)
+        # The configuration may not know yet of a port that our file has.
+        return port or (self._own_port if member.member_id == self.topology.own_id else 0)
 
     def id_of(self, member_id: int) -> str:
         """Return the node id of a member."""
@@ -165,7 +179,7 @@ class _View:
             resp.array(
                 [
                     resp.bulk(member.host.encode()),
-                    resp.integer(member.cluster_port),
+                    resp.integer(self._port_of(member)),
                     resp.bulk(self.id_of(member.member_id).encode()),
                     resp.EMPTY_ARRAY,
                 ]
@@ -187,7 +201,7 @@ class _View:
         return _fields(
             resp3,
             id=resp.bulk(self.id_of(member.member_id).encode()),
-            port=resp.integer(member.cluster_port),
+            port=resp.integer(self._port_of(member)),
             ip=host,
             endpoint=host,
             role=resp.bulk(role),
@@ -202,7 +216,7 @@ class _View:
         for index, member in enumerate(self.members):
             own = "myself," if member.member_id == self.topology.own_id else ""
             # After the @ Redis has the port of its cluster bus, which does not exist here.
-            place = f"{self.id_of(member.member_id)} {member.host}:{member.cluster_port}@0"
+            place = f"{self.id_of(member.member_id)} {member.host}:{self._port_of(member)}@0"
             role = "slave,nofailover" if member.standby else "slave"
             kind = f"{own}{role} {master}" if index else f"{own}master -"
             link = "connected" if self._connected.get(member.member_id) else "disconnected"

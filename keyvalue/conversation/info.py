@@ -20,7 +20,7 @@ import attrs
 
 from quorate._version import __version__  # not of a room, so it has no other path
 
-from ...node.requests.status import NodeStatus
+from ...node.requests.status import MemberAddress, NodeStatus
 from ...storage.writing import journal_writer
 from ..clients.port_state import KEEPALIVE_SECONDS, PortState
 from ..commands.glob import matcher
@@ -122,6 +122,7 @@ def _stats(port: PortState, _status: NodeStatus) -> _Facts:
         "protocol_errors": counters.protocol_errors,
         "unauthenticated_clients_closed": counters.closed_strangers,
         "redirections": counters.redirections,
+        "failed_tls_handshakes": counters.failed_handshakes,
         "acl_members_without_change": port.access.missing_at,
     }
 
@@ -136,7 +137,7 @@ def _replication(port: PortState, status: NodeStatus) -> _Facts:
         up = leader is not None and linked.get(leader.member_id, False)
         facts |= {
             "master_host": leader.host if leader else "",
-            "master_port": leader.client_port if leader else 0,
+            "master_port": _port_of(leader) if leader else 0,
             "master_link_status": "up" if up else "down",
             "master_sync_in_progress": 0,
             "slave_repl_offset": status.append_position,
@@ -150,7 +151,7 @@ def _replication(port: PortState, status: NodeStatus) -> _Facts:
     for index, peer in enumerate(peers):
         place, lag = addresses[peer.member_id], round(peer.last_heard_s or 0)
         facts[f"slave{index}"] = (
-            f"ip={place.host},port={place.client_port},state=online,"
+            f"ip={place.host},port={_port_of(place)},state=online,"
             f"offset={max(peer.append_position, 0)},lag={lag}"
             f"{',standby=1' if place.standby else ''}"
         )
@@ -160,6 +161,10 @@ def _replication(port: PortState, status: NodeStatus) -> _Facts:
         "repl_backlog_active": 1,
         "repl_backlog_first_byte_offset": status.start_position,
     }
+
+
+def _port_of(member: MemberAddress) -> int:
+    return member.client_port or member.tls_port
 
 
 def _raft(_port: PortState, status: NodeStatus) -> _Facts:
@@ -260,6 +265,7 @@ def settings(port: PortState) -> dict[str, str]:
         "save": "",
         "tcp-keepalive": str(KEEPALIVE_SECONDS),
         "timeout": "0",
+        "tls-port": str(port.tls_port),
     }
 
 
@@ -286,7 +292,7 @@ def role_reply(port: PortState) -> bytes:
             resp.bulk_array(
                 [
                     member.host.encode(),
-                    b"%d" % member.client_port,
+                    b"%d" % _port_of(member),
                     b"%d" % max(offsets[member.member_id], 0),
                 ]
             )
@@ -301,7 +307,7 @@ def role_reply(port: PortState) -> bytes:
         [
             resp.bulk(b"slave"),
             resp.bulk(leader.host.encode()),
-            resp.integer(leader.client_port),
+            resp.integer(_port_of(leader)),
             resp.bulk(b"connected" if connected else b"connect"),
             resp.integer(status.append_position),
         ]

@@ -71,7 +71,10 @@ def begin_login(arguments: Sequence[bytes], client: ClientState, port: PortState
     except CommandError as trouble:
         return trouble.reply
     if asked.user is None:
-        return asked.done() if client.access.logged_in else _LOGIN_FIRST
+        if client.access.logged_in:
+            return asked.done()
+        why_not = port.access.why_not_in(client)
+        return resp.error(why_not) if why_not else _LOGIN_FIRST
     name, secret = asked.user
 
     def finish(proof: bytes | None, *, right: bool) -> bytes:

@@ -48,6 +48,7 @@ from ..clients.port_state import PortState
 from ..conversation.conversation import Conversation
 from ..native.resp_reader import count_untrusted
 from ..protocol.parser import BEFORE_LOGIN, CommandParser
+from ..tls.socket import TlsSocket
 
 __all__ = ["RECEIVE_BYTES", "STALLED_SECONDS", "WAIT_READABLE", "Connection", "Poller"]
 
@@ -89,7 +90,7 @@ class Connection:
     """A client's connection, from the socket to the conversation.
 
     Args:
-        sock: non-blocking; the connection owns it.
+        sock: non-blocking, with TLS or without; the connection owns it.
         client: its state, as commands see it.
         parser: parses what the client sends.
         port: shared by all connections.
@@ -124,7 +125,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         client: ClientState,
         parser: CommandParser,
         port: PortState,

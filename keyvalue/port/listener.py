@@ -15,6 +15,11 @@ Bounds of a turn
     After :data:`TURN_SECONDS` trio's other tasks run. A conversation that takes long pauses by
     itself; an eventfd among the sockets starts the turn in which it continues.
 
+Clients with TLS
+    They come through ports of their own. Their handshakes are bounded and sliced apart from the
+    turns (:mod:`..tls.handshakes`). Afterwards they are connections like any other, over an object
+    that is called like a socket (:mod:`..tls.socket`).
+
 Caveats
     Linux only, because of epoll. Descriptors are opened by the constructor and closed at the end
     of :meth:`ClientPort.run`, which can be called once.
@@ -29,7 +34,11 @@ import os
 import resource
 import select
 import socket
+import ssl
 import sys
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Never
 
@@ -44,6 +53,9 @@ from ..clients.port_access import PortAccess
 from ..clients.port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
 from ..protocol import resp
 from ..protocol.parser import CommandParser, ParserLimits
+from ..tls.certified import certified_user
+from ..tls.handshakes import Arrival, Handshakes
+from ..tls.socket import TlsSocket
 from .connection import WAIT_READABLE, Connection
 from .leader_users import follow_users
 
@@ -53,6 +65,7 @@ __all__ = [
     "TURN_SECONDS",
     "ClientPort",
     "ClientPortLimits",
+    "PortTls",
 ]
 
 TURN_EVENTS: Final = 512
@@ -92,34 +105,64 @@ _RETRY_ACCEPT_S: Final = 0.1
 _log = logging.getLogger("quorate.keyvalue")
 
 
+@attrs.frozen
+class PortTls:
+    """TLS for clients.
+
+    Args:
+        port: TCP port, 0 for any free one.
+        context: returns the context in use; it may be another one for each client.
+        cluster: whose certificates of clients name users.
+    """
+
+    port: int
+    context: Callable[[], ssl.SSLContext]
+    cluster: str
+
+
 class ClientPort:
     """Listens for clients and serves them.
 
     Args:
         gateway: takes the requests.
         host: name or address to listen on.
-        port: TCP port, 0 for any free one.
+        port: TCP port, 0 for any free one, None for none.
         limits: what clients may take.
-        redirect_port: TCP port for cluster clients, 0 for any free one, None for none.
+        redirect_port: TCP port for cluster clients, 0 for any free one, None for none. It speaks
+            TLS if `port` is None.
         redirect: which clients are redirected to the leader.
         access: users and logins; None for a port where everybody may do everything.
+        tls: a port for clients with TLS; None for none.
+        protected: clients of other machines are served only as users.
     """
 
     def __init__(
         self,
         gateway: Gateway,
         host: str,
-        port: int,
+        port: int | None,
         limits: ClientPortLimits | None = None,
         *,
         redirect_port: int | None = None,
         redirect: Redirect = "auto",
         access: PortAccess | None = None,
+        tls: PortTls | None = None,
+        protected: bool = False,
     ) -> None:
         usual = limits or ClientPortLimits()
         self._state = PortState(
-            gateway, usual, host, port, redirect_port, redirect, access or PortAccess()
+            gateway,
+            usual,
+            host,
+            port or 0,
+            redirect_port,
+            redirect=redirect,
+            access=access or PortAccess(),
+            protected=protected,
         )
+        self._tls = tls
+        self._doors = _doors(port, redirect_port, tls)
+        self._handshakes = Handshakes(self._admit_with_tls, self._count_failure)
         self._parser_limits = ParserLimits(request_bytes=self._state.limits.request_bytes)
         self._epoll = select.epoll()
         # An eventfd among the sockets: a paused conversation starts a turn the way a client does.
@@ -147,23 +190,31 @@ class ClientPort:
     ) -> Never:
         """Serve clients until cancelled; `started()` gets the host and port that were bound.
 
+        That is the usual port, or the one for clients with TLS if there is no other.
+
         Raises:
             OSError: the address can't be bound.
         """
         state = self._state
-        listeners, redirecting = await _listen_twice(state.host, state.port, state.redirect_port)
+        listeners = await _listen_all(state.host, self._doors)
         try:
-            if redirecting:
-                state.redirect_port = redirecting[0].getsockname()[1]
-            state.host, state.port = listeners[0].getsockname()[:2]
+            for door, listener in listeners:
+                bound = listener.getsockname()[1]
+                if door.redirects:
+                    state.redirect_port = bound
+                elif door.tls:
+                    state.tls_port = bound
+                else:
+                    state.port = bound
+            state.host = listeners[0][1].getsockname()[0]
             self._limit_to_descriptors()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._accept_clients, listeners, redirecting)
+                nursery.start_soon(self._accept_clients, listeners)
                 nursery.start_soon(self._close_overdue)
                 nursery.start_soon(state.access.verifier.run)
                 nursery.start_soon(state.access.penalties.run)
                 nursery.start_soon(follow_users, state)
-                task_status.started((self._state.host, self._state.port))
+                task_status.started((state.host, state.port or state.tls_port))
                 while True:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
                     self._serve()
@@ -171,6 +222,7 @@ class ClientPort:
             # A copy: each `close` calls `forget`, which removes the connection from the dictionary.
             for connection in list(self._connections.values()):
                 connection.close()
+            self._handshakes.close()
             self._epoll.close()
             os.close(self._wake)
 
@@ -261,29 +313,31 @@ class ClientPort:
 
     # Coming and going ------------------------------------------------------------------------
 
-    async def _accept_clients(
-        self, listeners: list[socket.socket], redirecting: list[socket.socket]
-    ) -> None:
+    async def _accept_clients(self, listeners: "list[tuple[_Door, socket.socket]]") -> None:
         """Accept clients until `drain`, then stop listening."""
         try:
             with self._accepting:
                 async with trio.open_nursery() as nursery:
-                    for listener in listeners:
-                        nursery.start_soon(self._accept, listener, False)
-                    for listener in redirecting:
-                        nursery.start_soon(self._accept, listener, True)
+                    for door, listener in listeners:
+                        nursery.start_soon(self._accept, listener, door)
+                    if self._tls is not None:
+                        nursery.start_soon(self._handshakes.run)
         finally:
-            for listener in (*listeners, *redirecting):
+            for _, listener in listeners:
                 listener.close()
 
-    async def _accept(self, listener: socket.socket, redirecting: bool) -> Never:  # noqa: FBT001 - trio passes no keywords
+    async def _accept(self, listener: socket.socket, door: "_Door") -> Never:
         while True:
             await trio.lowlevel.wait_readable(listener)
+            if door.tls:
+                await self._handshakes.room()
             try:
                 # Several at once, since after an outage all clients come back together; not all,
                 # since other tasks wait.
                 for _ in range(_ACCEPTS_IN_A_ROW):
-                    self._admit(*listener.accept(), at_redirect_port=redirecting)
+                    self._receive(*listener.accept(), door)
+                    if door.tls and self._handshakes.full:
+                        break
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -294,7 +348,10 @@ class ClientPort:
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _close_overdue(self) -> Never:
-        """Close connections that linger, do not read, or do not log in for too long."""
+        """Close connections that linger, do not read, or do not log in for too long.
+
+        Also those of clients whose certificates have expired.
+        """
         while True:
             # One timer for all clients. A timer for each would cost a task for each.
             await trio.sleep(LINGER_SECONDS)
@@ -303,17 +360,18 @@ class ClientPort:
                 connection.close()
             for connection in list(self._connections.values()):
                 connection.close_if_stalled(now)
+                if connection.client.good_until <= now:
+                    connection.close()
             self._state.counters.closed_strangers += self._state.strangers.end_overdue(now)
 
-    def _admit(
-        self, sock: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
-    ) -> None:
+    def _receive(self, sock: socket.socket, address: tuple[str, int], door: "_Door") -> None:
+        """Take a client that has connected, unless there are too many."""
         state = self._state
         # The kernel gives out the lowest free descriptor, so a high one means that few are left.
         scarce = sock.fileno() >= self._end_of_descriptors
-        if scarce or len(self._connections) >= state.limits.max_clients:
+        if scarce or len(self._connections) + len(self._handshakes) >= state.limits.max_clients:
             state.counters.refused_connections += 1
-            _refuse(sock)
+            _refuse(sock, plain=not door.tls)
             return
         try:
             sock.setblocking(False)
@@ -321,13 +379,64 @@ class ClientPort:
             # one before is acknowledged.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _keep_alive(sock)
-            local = _text(sock.getsockname())
         except OSError:  # the client has closed already
             sock.close()
             return
+        if door.tls:
+            assert self._tls is not None, "a door with TLS is made only for it"
+            wrapped = TlsSocket(sock, self._tls.context())
+            self._handshakes.begin(Arrival(wrapped, address, door.redirects, trio.current_time()))
+        else:
+            self._admit(sock, address, at_redirect_port=door.redirects)
+
+    def _count_failure(self) -> None:
+        self._state.counters.failed_handshakes += 1
+
+    def _admit_with_tls(self, arrival: Arrival) -> None:
+        """Take a client whose handshake is over."""
+        assert self._tls is not None, "no handshake begins without it"
+        shown = arrival.socket.certificate
+        connection = self._admit(
+            arrival.socket,
+            arrival.address,
+            at_redirect_port=arrival.at_redirect_port,
+            certified=b"" if shown is None else certified_user(shown.uris, self._tls.cluster),
+        )
+        if connection is not None and shown is not None:
+            # OpenSSL looks at it once, by the system's clock; a session may last for months.
+            left = shown.ends - time.time()  # noqa: TID251 - as OpenSSL
+            connection.client.good_until = trio.current_time() + left
+        # epoll does not see what came together with the end of the handshake.
+        if connection is not None and arrival.socket.has_input:
+            self._state.resume_later(lambda: _read(connection))
+
+    def _admit(
+        self,
+        sock: "socket.socket | TlsSocket",
+        address: tuple[str, int],
+        *,
+        at_redirect_port: bool,
+        certified: bytes = b"",
+    ) -> Connection | None:
+        """Begin to serve a client; return None if it is gone."""
+        state = self._state
+        try:
+            host, port = sock.getsockname()[:2]
+        except OSError:
+            sock.close()
+            return None
         state.counters.connections += 1
         now = trio.current_time()
-        client = ClientState(next(self._ids), _text(address), local, now, now)
+        client = ClientState(
+            next(self._ids),
+            _text(address),
+            _text((host, port)),
+            now,
+            now,
+            certified=certified,
+            tls=isinstance(sock, TlsSocket),
+            remote=state.protected and not _is_local(address[0], host),
+        )
         state.admit(client, at_redirect_port=at_redirect_port)
         parser = CommandParser(self._parser_limits)
         connection = Connection(sock, client, parser, state, self)
@@ -339,6 +448,7 @@ class ClientPort:
         # accepted.
         if self._accepting.cancel_called:
             connection.finish()
+        return connection
 
     def watch(self, fileno: int, events: int) -> None:
         """Change the events that a connection waits for."""
@@ -359,12 +469,28 @@ class ClientPort:
         self._ended.notify()
 
 
-def _refuse(sock: socket.socket) -> None:
+def _refuse(sock: socket.socket, *, plain: bool) -> None:
     sock.setblocking(False)
-    # As far as the socket takes it at once: a refused client is not worth waiting for.
-    with contextlib.suppress(OSError):
-        sock.send(resp.error("ERR max number of clients reached"))
+    # As far as the socket takes it at once: a refused client is not worth waiting for. Nor is it
+    # worth a handshake, and without one a client with TLS could not read the reason.
+    if plain:
+        with contextlib.suppress(OSError):
+            sock.send(resp.error("ERR max number of clients reached"))
     sock.close()
+
+
+def _read(connection: Connection) -> None:
+    """Read from a client as if epoll had reported it; it may be closed by now."""
+    connection.on_event(WAIT_READABLE)
+
+
+def _is_local(host: str, own: str) -> bool:
+    """Whether a client is on this machine, by its address and ours."""
+    address = ip_address(host.partition("%")[0])
+    # At an address of IPv6, clients of IPv4 have one that begins with ::ffff:
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    # Only this machine can call from our own address.
+    return host == own or mapped.is_loopback
 
 
 def _keep_alive(sock: socket.socket) -> None:
@@ -384,19 +510,47 @@ def _text(address: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _listen_twice(
-    host: str, port: int, redirect_port: int | None
-) -> tuple[list[socket.socket], list[socket.socket]]:
-    """Listen on the usual port, and on the one for cluster clients if there is one."""
-    listeners = await _listen(host, port)
-    if redirect_port is None:
-        return listeners, []
+@attrs.frozen
+class _Door:
+    """A port that clients come through.
+
+    Args:
+        port: TCP port, 0 for any free one.
+        tls: they speak TLS.
+        redirects: they are cluster clients.
+    """
+
+    port: int
+    tls: bool = False
+    redirects: bool = False
+
+
+def _doors(port: int | None, redirect_port: int | None, tls: PortTls | None) -> list[_Door]:
+    doors: list[_Door] = []
+    if port is not None:
+        doors.append(_Door(port))
+    if tls is not None:
+        doors.append(_Door(tls.port, tls=True))
+    if redirect_port is not None:
+        doors.append(_Door(redirect_port, tls=port is None, redirects=True))
+    return doors
+
+
+async def _listen_all(host: str, doors: list[_Door]) -> list[tuple[_Door, socket.socket]]:
+    """Listen on all ports, in this order.
+
+    Raises:
+        OSError: one can't be bound; none is open then.
+    """
+    listeners: list[tuple[_Door, socket.socket]] = []
     try:
-        return listeners, await _listen(host, redirect_port)
+        for door in doors:
+            listeners += [(door, listener) for listener in await _listen(host, door.port)]
     except OSError:
-        for listener in listeners:
+        for _, listener in listeners:
             listener.close()
         raise
+    return listeners
 
 
 async def _listen(host: str, port: int) -> list[socket.socket]:

@@ -15,7 +15,8 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     member_id = 0
     host = "127.0.0.1"
     member_port = 7100              # for other members
-    client_port = 7000              # for clients (RESP)
+    client_port = 7000              # for clients (RESP); 0 for none, if there is a tls_port
+    tls_port = 7443                 # [none] for clients with TLS, see Security
     priority = 0                    # [0] leadership returns to the highest
     standby = false                 # [false] follows, and has no vote
     witness = false                 # [false] has a vote, and no tables
@@ -96,6 +97,8 @@ MAX_REPLACE_AFTER: Final = 30 * 24 * 3600.0
 """The longest wait for a lost voter, in seconds. Longer: hardly anybody would wait for it."""
 
 _PORT: Final = between(1, 65535, "a port number, 1 to 65535")
+_PORT_OR_NONE: Final = between(0, 65535, "a port number, or 0 for none")
+_CLIENT_PORT: Final = between(0, 65535, "a port number, 1 to 65535")
 _MEMBER_ID: Final = between(0, 2**31 - 1, "a member id, 0 to 2147483647")
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
 _HOST: Final = Expects(
@@ -128,34 +131,35 @@ class MemberConfig:
         host: name or IP address under which members and clients reach it, without port or brackets.
             Clients get this text in -MOVED and in the topology.
         member_port: TCP port for the other members, 1 to 65535.
-        client_port: TCP port for clients (RESP), 1 to 65535.
+        client_port: TCP port for clients (RESP), 1 to 65535; 0 for none, if there is a `tls_port`.
         priority: preference for leadership, 0 (the default) to 1000. Once the member with the
             highest priority has been caught up and steady for a while, the leader hands over to it.
             If all are equal, leadership stays where it is.
         standby: whether it has no vote and counts for no quorum (default false). It follows and
             serves like any member, and never leads; so its priority must be 0.
         redirect_port: TCP port to which cluster clients are sent, so that it can recognise them. 0
-            (the default) sends them to `client_port`.
+            (the default) sends them to `client_port`. It speaks TLS if `client_port` is 0.
         witness: whether it votes and keeps the log, but has no tables (default false). It answers
             no reads by itself, and if it is elected, it hands the leadership over at once; so its
             priority must be 0, and it is no standby. At most half of the members with a vote may
             be witnesses, so that each majority has a member with tables.
+        tls_port: TCP port for clients with TLS; 0 (the default) for none. It needs the files of
+            `[security]`.
 
     Raises:
         ConfigurationError: a value is out of range, or a standby or a witness has a priority, or a
-            member is to be both.
+            member is to be both, or no client could reach it.
     """
 
     member_id: int = attrs.field(validator=_MEMBER_ID)
     host: str = attrs.field(validator=_HOST)
     member_port: int = attrs.field(validator=_PORT)
-    client_port: int = attrs.field(validator=_PORT)
+    client_port: int = attrs.field(validator=_CLIENT_PORT)
     priority: int = attrs.field(default=0, validator=between(0, 1000, "0 to 1000"))
     standby: bool = attrs.field(default=False, validator=_FLAG)
-    redirect_port: int = attrs.field(
-        default=0, validator=between(0, 65535, "a port number, or 0 for none")
-    )
+    redirect_port: int = attrs.field(default=0, validator=_PORT_OR_NONE)
     witness: bool = attrs.field(default=False, validator=_FLAG)
+    tls_port: int = attrs.field(default=0, validator=_PORT_OR_NONE)
 
     def __attrs_post_init__(self) -> None:
         if self.standby and self.witness:
@@ -164,6 +168,9 @@ class MemberConfig:
         if (self.standby or self.witness) and self.priority:
             kind = "standby never leads" if self.standby else "witness only leads to hand over"
             raise ConfigurationError(unexpected("priority", self.priority, f"0, since a {kind}"))
+        if not (self.client_port or self.tls_port):
+            what = "a port number, 1 to 65535, since there is no tls_port"
+            raise ConfigurationError(unexpected("client_port", self.client_port, what))
 
 
 TIMEOUTS_AT_LEAST: Final = (
@@ -391,10 +398,10 @@ class NodeConfig:
             )
         seen: dict[tuple[str, int], str] = {}
         for index, member in enumerate(self.members):
-            for name in ("member_port", "client_port", "redirect_port"):
+            for name in ("member_port", "client_port", "redirect_port", "tls_port"):
                 port, key = cast("int", getattr(member, name)), f"members[{index}].{name}"
                 if not port:
-                    continue  # no redirect port is set
+                    continue  # it has no such port
                 other = seen.setdefault((member.host, port), key)
                 if other != key:
                     what = f"a port of {member.host} other than that of {other}"
@@ -445,7 +452,7 @@ class NodeConfig:
         lines = _lines(head)
         for member in self.members:
             table = dict(items(member))
-            for name in ("priority", "standby", "redirect_port", "witness"):
+            for name in ("priority", "standby", "redirect_port", "witness", "tls_port"):
                 if not table[name]:
                     del table[name]
             lines += ["", "[[members]]", *_lines(table)]

@@ -10,6 +10,7 @@
     other_cluster_key_file = ""      # a second one, while the key is replaced
     client_certificates = "none"     # "optional" or "required", on TLS ports of clients
     tls_minimum = "1.3"              # or "1.2"
+    require_users = false            # true: clients from elsewhere log in, always
     accept_plain = false             # true: members without TLS, too, while it is turned on
     insecure_network = false         # true: plain ports at other addresses than loopback
     stale_auth = false               # true: a member without a leader goes by the users it knows
@@ -19,17 +20,15 @@ Without the table everybody is believed, and only loopback addresses are listene
 """
 
 from pathlib import Path
-from typing import Final, Literal, cast, get_args
+from typing import Final, cast, get_args
 
 import attrs
 
 from ...errors import ConfigurationError
-from ...transport.tls import Minimum, TlsFiles
+from ...transport.tls import ClientCertificates, Minimum, TlsFiles
 from .settings import Expects, read_tables, structure
 
 __all__ = ["ClientCertificates", "Security", "load_security"]
-
-ClientCertificates = Literal["none", "optional", "required"]
 
 AUTO: Final = "auto"
 OFF: Final = "off"
@@ -66,12 +65,15 @@ class Security:
         other_cluster_key_file: file of a second key that is accepted, too, while the key is
             replaced step by step.
         client_certificates: whether clients on a TLS port show a certificate: "none" (the default),
-            "optional" or "required".
+            "optional" or "required". Its URI, ``quorate://CLUSTER/client/USER``, names their user.
         tls_minimum: oldest version of TLS that is spoken: "1.3" (the default) or "1.2".
+        require_users: whether clients from other machines have to log in (default false). While
+            the user `default` is open, they are refused. With it, or with `client_certificates =
+            "required"`, clients may be listened for at other addresses than loopback.
         accept_plain: whether members without TLS are let in and dialled, too (default false), while
             the cluster is switched to TLS. It takes the protection of TLS away, so it needs
             `insecure_network`.
-        insecure_network: whether to listen without TLS or a key at other addresses than loopback
+        insecure_network: whether to listen without all this at other addresses than loopback
             (default false). Everybody who reaches such a port can do everything.
         stale_auth: whether a member that can't reach the leader goes on to serve users by the rules
             that it knows (default false). A removed user may then read there for as long as the
@@ -95,6 +97,7 @@ class Security:
     tls_minimum: Minimum = attrs.field(default="1.3", validator=_one_of(*get_args(Minimum)))
     accept_plain: bool = attrs.field(default=False, validator=_FLAG)
     insecure_network: bool = attrs.field(default=False, validator=_FLAG)
+    require_users: bool = attrs.field(default=False, validator=_FLAG)
     stale_auth: bool = attrs.field(default=False, validator=_FLAG)
     audit_log: str = attrs.field(default=AUTO, validator=_AUDIT)
 

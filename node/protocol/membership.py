@@ -76,13 +76,14 @@ class Seat:
         member_id: its number; never used again after the seat is gone.
         host: under which members and clients reach it.
         member_port: for members.
-        client_port: for clients.
+        client_port: for clients, 0 for none.
         redirect_port: for cluster clients, 0 for none.
         priority: preference for leadership.
         role: what it is meant to be.
         instance: of its store, 0 until a store has claimed the seat.
         replaces: the member that leaves when this one becomes a voter, None for none.
         even: an operator allows that its promotion makes two voters of one.
+        tls_port: for clients with TLS, 0 for none.
     """
 
     member_id: int
@@ -95,6 +96,7 @@ class Seat:
     instance: int = ANY_STORE
     replaces: int | None = None
     even: bool = False
+    tls_port: int = 0
 
     @property
     def name(self) -> VoterId:
@@ -118,9 +120,9 @@ class Seat:
         return {(self.host, port) for port in self.ports if port}
 
     @property
-    def ports(self) -> tuple[int, int, int]:
-        """Its ports for members, for clients, and for cluster clients (or 0)."""
-        return self.member_port, self.client_port, self.redirect_port
+    def ports(self) -> tuple[int, int, int, int]:
+        """Its ports for members, clients, cluster clients, and clients with TLS; 0 for none."""
+        return self.member_port, self.client_port, self.redirect_port, self.tls_port
 
 
 @attrs.frozen
@@ -371,21 +373,25 @@ _NO_NUMBER: Final = (ValueError, OverflowError)
 
 def encode_membership(value: Membership) -> bytes:
     """Return the payload of the entry: JSON, stores in hexadecimal."""
-    seats = [
-        attrs.asdict(seat) | {"role": seat.role.value, "instance": _hex(seat.instance)}
-        for seat in value.seats
-    ]
     body = {
         "version": value.version,
         "next_id": value.next_id,
         "voters": _named(value.voters),
         "outgoing": _named(value.outgoing),
-        "seats": seats,
+        "seats": [_seat_of(seat) for seat in value.seats],
         "founders": {str(member): _hex(instance) for member, instance in value.founders},
         "floor": value.floor,
     }
     # Not escaped: a host may be any text of its length, and would get six times as long.
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _seat_of(seat: Seat) -> dict[str, Any]:
+    body = attrs.asdict(seat) | {"role": seat.role.value, "instance": _hex(seat.instance)}
+    # Versions before TLS for clients know no such key. Left out, the entry is as they write it.
+    if not seat.tls_port:
+        del body["tls_port"]
+    return body
 
 
 def decode_membership_untrusted(payload: bytes) -> Membership | None:
@@ -484,4 +490,5 @@ def _seat_untrusted(seat: dict[str, Any]) -> Seat:
         instance=_instance_untrusted(seat["instance"]),
         replaces=None if replaces is None else _number(replaces, 1 << 31),
         even=bool(seat["even"]),
+        tls_port=_number(seat.get("tls_port", 0), 1 << 16),
     )

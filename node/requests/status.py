@@ -12,11 +12,12 @@ class MemberAddress:
     Args:
         member_id: its id.
         host: name or IP address.
-        client_port: TCP port for clients.
+        client_port: TCP port for clients, 0 for none.
         member_port: TCP port for other members.
         standby: it follows and serves like any member, but has no vote.
         redirect_port: TCP port to which cluster clients are sent; 0 sends them to `client_port`.
         witness: it has a vote and no tables, so no client is sent there.
+        tls_port: TCP port for clients with TLS, 0 for none.
     """
 
     member_id: int
@@ -26,11 +27,17 @@ class MemberAddress:
     standby: bool = False
     redirect_port: int = 0
     witness: bool = False
+    tls_port: int = 0
 
-    @property
-    def cluster_port(self) -> int:
-        """The port to which cluster clients are sent."""
-        return self.redirect_port or self.client_port
+    def port(self, *, tls: bool) -> int:
+        """Return the port for clients with or without TLS."""
+        return self.tls_port if tls else self.client_port
+
+    def cluster_port(self, *, tls: bool) -> int:
+        """Return the port to which cluster clients with or without TLS are sent."""
+        # The redirect port speaks TLS only if nothing else is spoken.
+        redirect = self.redirect_port if tls == (not self.client_port) else 0
+        return redirect or self.port(tls=tls)
 
 
 @attrs.frozen

@@ -108,6 +108,11 @@ class CertificateWatch:
         self._warned_at = float("-inf")
 
     @property
+    def material(self) -> Material:
+        """What is in use."""
+        return self._network.material
+
+    @property
     def expires_ms(self) -> int:
         """When the certificate in use expires, milliseconds since the epoch."""
         return self._network.material.expires_ms
@@ -219,10 +224,13 @@ def open_access(
     """
     security, cluster, name = config.security, config.cluster, str(config.member_id)
     audit = audit or NoAudit()
+    clients = security.client_certificates if config.own.tls_port else None
     if (files := security.tls) is not None:
 
         def load() -> Material:
-            return load_material(files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name)
+            return load_material(
+                files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name, clients=clients
+            )
 
         encrypted = TlsNetwork(network, load(), audit=audit)
         watch = CertificateWatch(files, load, encrypted, clock_ms, rng, audit=audit)
@@ -235,6 +243,11 @@ def open_access(
             )
             return Access(SwitchingNetwork(network, encrypted), proof, watch, audit)
         return Access(encrypted, proof, watch, audit)
+    if config.own.tls_port:
+        raise ConfigurationError(
+            f"tls_port = {config.own.tls_port}: expected certificate, key and ca in the table "
+            "[security], by which clients know this member"
+        )
     proof = _by_key(security, config.member_id)
     return Access(network, attrs.evolve(proof, audit=audit), audit=audit)
 

@@ -1,8 +1,13 @@
-"""The protected default: no open port of members at an address that other machines reach.
+"""The protected default: no open port at an address that other machines reach.
 
 A member port without TLS and without a key believes everybody. At a loopback address that is what a
 first try needs. At any other one, every stranger gets the log, backups and a vote there. So the
 member does not start there, unless the file says that the network is closed.
+
+A client port where nobody has to log in is open likewise. Users are in the state, not in the file,
+and a new member does not know them yet. So the file says that they are required, and the port holds
+to that: until there are users, it serves clients of this machine alone
+(:mod:`quorate.keyvalue.port.port_access`).
 """
 
 from ipaddress import ip_address
@@ -39,6 +44,40 @@ LINES = """\
 or
   [security]
   cluster_key_file = "cluster.key"
+or
+  [security]
+  insecure_network = true"""
+
+
+async def check_client_exposure(config: NodeConfig) -> bool:
+    """Refuse to open a port of clients to everybody.
+
+    Returns:
+        Whether clients of other machines reach it, and must be users.
+
+    Raises:
+        ConfigurationError: it would be open to more than this machine; with the lines to add.
+    """
+    security, own, host = config.security, config.own, config.client_listen_host
+    if security.insecure_network or await is_loopback(host):
+        return False
+    certified = security.client_certificates == "required" and not own.client_port
+    if not (certified or security.require_users):
+        raise ConfigurationError(
+            f"client_listen_host = {host!r}: everybody who reaches this address could read and "
+            "change everything: expected that clients log in, that they all show a certificate, or "
+            f"a word that the network is closed; add one of these three to the member's file:\n"
+            f"{CLIENT_LINES}"
+        )
+    return True
+
+
+CLIENT_LINES = """\
+  [security]
+  require_users = true                # until there are users, clients of this machine are served
+or, with tls_port, and with client_port = 0
+  [security]
+  client_certificates = "required"    # needs certificate, key and ca
 or
   [security]
   insecure_network = true"""

@@ -58,7 +58,8 @@ _MEMBER: Final = Column("member", "INT", "id of the member whose recording was r
 _VOTERS: Final = "ARRAY<STRUCT<member_id: INT, instance: STRING>>"
 _SEATS: Final = (
     "ARRAY<STRUCT<member_id: INT, role: STRING, instance: STRING, host: STRING, member_port: INT, "
-    "client_port: INT, redirect_port: INT, priority: INT, replaces: INT, even: BOOLEAN>>"
+    "client_port: INT, redirect_port: INT, priority: INT, replaces: INT, even: BOOLEAN, "
+    "tls_port: INT>>"
 )
 
 TABLES: Final[dict[str, tuple[Column, ...]]] = {

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal, Protocol
 
@@ -54,8 +54,8 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         client_port: Client port of member 0.
         profile: How patient: `lan` replaces a dead leader in less than a second, `aeron` has the
             defaults of Aeron Cluster. If left out: that of an existing cluster, or `lan`.
-        tls: Members prove who they are, by certificates of a CA in `certs/` of the directory. All
-            of it is made. An existing cluster stays as it is.
+        tls: Members prove who they are, and serve clients by TLS on ports of their own, too. The
+            CA and all certificates are made, in `certs/` of the directory. Only for a new cluster.
     """
     console = Console(highlight=False, soft_wrap=True)
     make = _secured() if tls else lay_out
@@ -64,12 +64,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     if not configs:
         console.print("All of these members were removed: there is nothing to start.")
         return 1
-    if risky := risky_ports(configs):
-        console.print(
-            f"Ports {', '.join(map(str, risky))} are in the range of outgoing connections. One may "
-            "take the port of a member that is down. Choose a lower --client-port, such as 7000.",
-            style="yellow",
-        )
+    _warn_of_ports(console, configs)
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received,
         unblocked_console(console),
@@ -98,6 +93,15 @@ def _secured() -> _LayOut:
     return lay_out_secured
 
 
+def _warn_of_ports(console: Console, configs: Sequence[NodeConfig]) -> None:
+    if risky := risky_ports(configs):
+        console.print(
+            f"Ports {', '.join(map(str, risky))} are in the range of outgoing connections. One may "
+            "take the port of a member that is down. Choose a lower --client-port, such as 7000.",
+            style="yellow",
+        )
+
+
 def _is_gone(console: Console, config: NodeConfig) -> bool:
     """Say, also to the user, that a member was removed from the cluster."""
     if not was_removed(config.directory):
@@ -116,13 +120,19 @@ def _introduce(console: Console, running: LocalCluster) -> None:
             f"member {at.member_id}  {at.host}:{at.client_port}  {escape(str(member.log))}"
         )
     security = running.members[0].config.security
+    first = running.addresses[0]
     if security.certificate:
         folder = escape(os.path.relpath(Path(security.certificate).parent))
         console.print(
             f"\nMembers speak TLS to each other. Their certificates, and the CA: {folder}\n"
             f"When they end:             quorate certs check {folder}"
         )
-    first = running.addresses[0]
+        if first.tls_port:
+            own = f"--cert {folder}/client-default.crt --key {folder}/client-default.key"
+            console.print(
+                f"A client with TLS:         redis-cli -p {first.tls_port} --tls "
+                f"--cacert {folder}/ca.crt {own} PING"
+            )
     pid = running.members[0].config.directory / "pid"
     console.print(
         f"\nAny Redis client will do:  redis-cli -p {first.client_port} SET name value\n"

@@ -19,6 +19,7 @@ import trio
 from cyclopts import App, Parameter
 
 from ..client.resp import Reply, RespError, open_resp
+from ..client.secure import port_of
 from ..local.survey import ANSWER_SECONDS, SETTLED, StuckError, Survey, at, in_words, until
 from ..local.words import span
 from ..node.leader.operator import positions_of
@@ -273,7 +274,7 @@ async def ask(address: MemberAddress, *words: str) -> Reply:
     # A machine that is gone refuses no connection, and a process that hangs accepts one. The
     # request itself may take minutes, so something short is asked before.
     with trio.move_on_after(ANSWER_SECONDS) as scope:
-        async with open_resp(address.host, address.client_port) as client:
+        async with open_resp(address.host, port_of(address)) as client:
             with suppress(RespError):
                 await client.call("PING")
             scope.deadline = math.inf

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from ..errors import ConfigurationError, UsageError
-from ..local.member_list import STANDBYS, Changed, Listed, joiner_file, plain
+from ..local.member_list import STANDBYS, Changed, Listed, ListedMember, joiner_file, plain
 from ..local.show import make_console
 from ..local.survey import ask, at
 from ..node.config.config import MemberConfig, load_config
@@ -73,8 +73,9 @@ async def add(
     *,
     host: _NewHost,
     port: _Port,
-    client_port: _Port,
+    client_port: _Number = None,
     redirect_port: int = 0,
+    tls_port: int = 0,
     role: Role = "voter",
     priority: int = 0,
     even: _Flag = False,
@@ -92,8 +93,9 @@ async def add(
     Args:
         host: Under which members and clients reach it.
         port: Its port for members.
-        client_port: Its port for clients.
+        client_port: Its port for clients; may be left out if there is a --tls-port.
         redirect_port: Its port for cluster clients; 0 for none.
+        tls_port: Its port for clients with TLS; 0 for none.
         role: voter; standby, which follows and has no vote; spare, a standby that may take the
             place of a lost voter; or witness, which votes and has no tables.
         priority: Preference for leadership.
@@ -106,7 +108,10 @@ async def add(
             answers is asked. 127.0.0.1:7000 if left out.
         as_json: Print the leader's answer, for programs. The file is printed only with --out.
     """
-    entry = _entry(host, port, client_port, redirect_port, priority=priority)
+    if client_port is None and not tls_port:
+        raise UsageError("member add: expected --client-port, --tls-port, or both")
+    ports = (port, client_port or 0, redirect_port, tls_port)
+    entry = _entry(host, *ports, priority=priority)
     words = _words(entry, role, None, even=even, if_version=if_version)
     request = _Request("add", connect, as_json, wait)
     return await _give_seat(request, entry, words, out)
@@ -121,6 +126,7 @@ async def replace(
     port: _Number = None,
     client_port: _Number = None,
     redirect_port: _Number = None,
+    tls_port: _Number = None,
     if_version: _Version = None,
     out: _File = None,
     wait: _Flag = False,
@@ -136,8 +142,9 @@ async def replace(
         member_id: Id of the member that leaves.
         host: Under which members and clients reach the new one.
         port: Its port for members.
-        client_port: Its port for clients.
+        client_port: Its port for clients; 0 for none.
         redirect_port: Its port for cluster clients; 0 for none.
+        tls_port: Its port for clients with TLS; 0 for none.
         if_version: Only if this is still the version of the configuration.
         out: Write its node.toml to this new file, not to standard output. A repeated command keeps
             the file that the first one wrote.
@@ -146,20 +153,17 @@ async def replace(
             answers is asked. 127.0.0.1:7000 if left out.
         as_json: Print the leader's answer, for programs. The file is printed only with --out.
     """
-    request = _Request(f"replace {member_id}", connect, as_json, wait, replaced=member_id)
+    request = _Request(f"replace {member_id}", connect, as_json, wait, member_id)
     answered, listed = await ask_for_list(connect, request.words)
     if listed is None:
         return tell(answered, connect, as_json=as_json)
     old = listed.member(member_id)
-    if (why_not := _why_not_replaced(listed, member_id, port, client_port)) is not None:
+    given = (port, client_port, redirect_port, tls_port)
+    if why_not := _why_not_replaced(listed, member_id, given):
         return request.refuse(answered, why_not)
-    known = (old.member_port, old.client_port, old.redirect_port) if old else (0, 0, 0)
-    given = (port, client_port, redirect_port)
-    ports = [usual if one is None else one for one, usual in zip(given, known, strict=True)]
-    entry = _entry(host, *ports, priority=old.priority if old else 0)
-    if old is not None and _listens(entry) == (old.host.lower(), *known):
-        same = f"address: member {member_id} itself is at this host and these ports"
-        return request.refuse(answered, same)
+    entry = _entry(host, *_merged(given, old), priority=old.priority if old else 0)
+    if old is not None and _listens(entry) == (old.host.lower(), *_ports_of(old)):
+        return request.refuse(answered, f"address: member {member_id} itself is at this address")
     role = old.role if old and old.role is MemberRole.WITNESS else MemberRole.VOTER
     words = _words(entry, role.value, member_id, even=False, if_version=if_version)
     return await _give_seat(request, entry, words, out, asking=answered.connect)
@@ -254,6 +258,7 @@ async def move(
     port: _Number = None,
     client_port: _Number = None,
     redirect_port: _Number = None,
+    tls_port: _Number = None,
     if_version: _Version = None,
     connect: Addresses = _HERE,
     as_json: AsJson = False,
@@ -267,21 +272,30 @@ async def move(
         member_id: Id of the member.
         host: Its new host.
         port: Its new port for members.
-        client_port: Its new port for clients.
+        client_port: Its new port for clients; 0 for none.
         redirect_port: Its new port for cluster clients; 0 for none.
+        tls_port: Its new port for clients with TLS; 0 for none.
         if_version: Only if this is still the version of the configuration.
         connect: Client port of a member, HOST:PORT. May be given several times: the first one that
             answers is asked. 127.0.0.1:7000 if left out.
         as_json: Print the leader's answer, for programs.
     """
     given = {"host": host, "member_port": port, "client_port": client_port}
-    given |= {"redirect_port": redirect_port}
+    given |= {"redirect_port": redirect_port, "tls_port": tls_port}
     words = [f"{name}={value}" for name, value in given.items() if value is not None]
     if not words:
         raise UsageError(
-            f"member {member_id}: expected --host, --port, --client-port or --redirect-port"
+            f"member {member_id}: expected --host, --port, --client-port, --redirect-port or "
+            "--tls-port"
         )
-    _entry(host or "host", port or 1, client_port or 1, redirect_port or 0)
+    # Whether a port is left at all, only the leader knows.
+    _entry(
+        host or "host",
+        port or 1,
+        client_port or 1,
+        redirect_port or 0,
+        tls_port or 0,
+    )
     request, words = f"move {member_id}", ["move", str(member_id), *words, *_if(if_version)]
     answered, changed = await ask_for_change(connect, request, *words)
     return tell(answered, connect, as_json=as_json, changed=changed)
@@ -304,7 +318,13 @@ def _without(listed: Listed, member_id: int, connect: Addresses) -> Addresses:
 
 
 def _entry(
-    host: str, port: int, client_port: int, redirect_port: int = 0, *, priority: int = 0
+    host: str,
+    port: int,
+    client_port: int,
+    redirect_port: int = 0,
+    tls_port: int = 0,
+    *,
+    priority: int = 0,
 ) -> MemberConfig:
     """Return an address after the checks that a file gets.
 
@@ -316,7 +336,13 @@ def _entry(
         raise UsageError(f'address: host = "{host}": expected ASCII{_in_ascii(host)}')
     try:
         return MemberConfig(
-            0, host, port, client_port, priority=priority, redirect_port=redirect_port
+            0,
+            host,
+            port,
+            client_port,
+            priority=priority,
+            redirect_port=redirect_port,
+            tls_port=tls_port,
         )
     except ConfigurationError as error:
         raise UsageError(str(error)) from error
@@ -335,11 +361,8 @@ def _words(
 ) -> list[str]:
     """Return the words of a request for a new seat."""
     words = [f"host={entry.host}", f"member_port={entry.member_port}"]
-    words.append(f"client_port={entry.client_port}")
-    if entry.redirect_port:
-        words.append(f"redirect_port={entry.redirect_port}")
-    if entry.priority:
-        words.append(f"priority={entry.priority}")
+    optional = ("client_port", "redirect_port", "tls_port", "priority")
+    words += [f"{name}={value}" for name in optional if (value := getattr(entry, name))]
     if role != MemberRole.VOTER.value:
         words.append(f"role={role}")
     if replaces is not None:
@@ -354,13 +377,30 @@ def _if(version: int | None) -> list[str]:
 # --- new seats ------------------------------------------------------------------------------------
 
 
-def _why_not_replaced(
-    listed: Listed, member_id: int, port: int | None, client_port: int | None
-) -> str | None:
-    """Return why a member can't be replaced, None if it can."""
+def _ports_of(old: ListedMember | None) -> tuple[int, int, int, int]:
+    """Return the ports of a member, in the order of `Seat.ports`."""
+    if old is None:
+        return 0, 0, 0, 0
+    return old.member_port, old.client_port, old.redirect_port, old.tls_port
+
+
+def _merged(given: tuple[int | None, ...], old: ListedMember | None) -> list[int]:
+    """Return the ports of a new member: those given, and else those of the old one."""
+    return [usual if new is None else new for new, usual in zip(given, _ports_of(old), strict=True)]
+
+
+def _why_not_replaced(listed: Listed, member_id: int, ports: tuple[int | None, ...]) -> str | None:
+    """Return why a member can't be replaced, None if it can.
+
+    Args:
+        listed: the members.
+        member_id: of the one to replace.
+        ports: those of the new one that were given, in the order of `Seat.ports`.
+    """
     old = listed.member(member_id)
+    member_port, client_port, _, tls_port = ports
     # If it is gone already, the leader says whether the new one has its seat.
-    if old is None and (port is None or client_port is None):
+    if old is None and (member_port is None or (client_port is None and tls_port is None)):
         if listed.version and member_id < listed.next_id:
             return f"removed: member {member_id} was removed"
         return f"unknown-member: there is no member {member_id}"
@@ -471,8 +511,9 @@ def _check_out(out: Path | None, entry: MemberConfig) -> None:
         raise UsageError(f"--out {out}: expected a new file, in a folder that exists")
 
 
-def _listens(entry: MemberConfig) -> tuple[str, int, int, int]:
-    return entry.host.lower(), entry.member_port, entry.client_port, entry.redirect_port
+def _listens(entry: MemberConfig) -> tuple[str, int, int, int, int]:
+    ports = (entry.member_port, entry.client_port, entry.redirect_port, entry.tls_port)
+    return entry.host.lower(), *ports
 
 
 def _write(text: str, out: Path | None, *, as_json: bool) -> None:

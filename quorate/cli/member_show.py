@@ -115,4 +115,6 @@ def _of_gone(listed: Listed, gone: ListedMember, connect: Addresses) -> Iterator
     else:  # No write waits for a standby, so nothing is lost between these two.
         yield f"    {command(f'remove {name}', connect)}"
         ports = f"--port {gone.member_port} --client-port {gone.client_port}"
+        if gone.tls_port:
+            ports += f" --tls-port {gone.tls_port}"
         yield f"    {command('add', connect)} --role {gone.role.value} --host HOST {ports}"

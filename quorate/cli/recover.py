@@ -161,6 +161,7 @@ class _There:
                 standby=each.standby,
                 redirect_port=each.redirect_port,
                 witness=each.witness,
+                tls_port=each.tls_port,
             )
             for each in self.members
             if each.member_id != config.member_id and each.member_port
@@ -217,7 +218,7 @@ async def _run_until_admitted(
 
 def _address(config: NodeConfig, member_id: int) -> MemberAddress:
     (member,) = (each for each in config.members if each.member_id == member_id)
-    return MemberAddress(member_id, member.host, member.client_port)
+    return MemberAddress(member_id, member.host, member.client_port, tls_port=member.tls_port)
 
 
 def _why_not(config: NodeConfig, file: Path, there: _There) -> tuple[int, str] | None:

@@ -1,8 +1,7 @@
 """`quorate run`: one member, until a signal stops it.
 
 The first SIGTERM or SIGINT stops it in order, a second one at once. SIGHUP has a member with TLS
-look for a new certificate. While it runs, the file ``pid``
-in its directory holds its process id.
+look for a new certificate. While it runs, the file ``pid`` in its directory holds its process id.
 """
 
 import gc
@@ -57,6 +56,10 @@ async def run(
     config = load_config(file)
     handler = _log_to_stderr(log_level)
     _raise_descriptor_limit(config.limits.max_clients + 2 * RESERVED_DESCRIPTORS)
+    if config.security.tls is not None:
+        # While it opens, or waits for room on its disk. Otherwise a word to read its new files
+        # would end it; it reads them soon anyway.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         if isinstance(handler, LineHandler):

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -22,10 +23,10 @@ from ..local.show import make_console, print_verdict
 from ..local.words import size, span
 from ..node.config.config import MAX_MEMBERS
 from ..torture.disk import DiskError, slow_library
-from ..torture.faults import FAULTS, Fault
+from ..torture.faults import FAULTS, TLS_FAULTS, Fault
 from ..torture.network import NamespaceError, namespace_command
 from ..torture.plan import Outcome, Plan, torture
-from .params import AsJson
+from .params import AsJson, needing_certs
 
 __all__ = ["torture_members"]
 
@@ -38,8 +39,6 @@ FEWEST_MEMBERS: Final = 3
 
 MOST_MACHINES: Final = 16
 """More would not fit onto one computer."""
-
-ALL_FAULTS: Final = ",".join(FAULTS)
 
 Members = Annotated[
     int,
@@ -58,7 +57,9 @@ Spares = Annotated[
 Faults = Annotated[
     str,
     Parameter(
-        show_default=False, help=f"Some of {', '.join(FAULTS)}, with commas; all if left out."
+        show_default=False,
+        help=f"Some of {', '.join(FAULTS)}, with commas; all if left out. "
+        f"{' and '.join(TLS_FAULTS)} need --tls.",
     ),
 ]
 
@@ -69,7 +70,8 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     kills: int = 20,
     members: Members = 3,
     spares: Spares = 2,
-    faults: Faults = ALL_FAULTS,
+    faults: Faults = "",
+    tls: Annotated[bool, Parameter(negative=())] = False,
     history: Annotated[Path | None, Parameter(show_default=False)] = None,
     seed: int = 1,
     as_json: AsJson = False,
@@ -77,7 +79,7 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     """Run real members under faults and load, and check that they keep every promise.
 
     With members among the faults, members are added, promoted, demoted, replaced, moved and removed
-    all the time.
+    all the time. With users among them, users are made and revoked.
 
     Exit status: 0 - the clients' history is linearizable, the members' logs and states are equal,
     every record is sound, no member ended by itself, and none hung for good. 1 - otherwise. Faults
@@ -86,15 +88,21 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     Args:
         seconds: Least time for which faults go on.
         kills: Least number of members to kill, if kills are among the faults.
+        tls: Members prove by certificates who they are; these, and the CA, are replaced while all
+            runs.
         history: Keep every request and reply in this file, as JSON lines.
         seed: Seed of the faults, and of the clients' choices.
         as_json: Print the outcome for programs; progress goes to standard error.
     """
     printer = _Printer(as_json=as_json)
-    chosen = _parse_faults(faults)
+    if tls:
+        with needing_certs():
+            import_module("..local.certificates", __package__)
+    chosen = _parse_faults(faults, tls=tls)
     options = ["--seconds", f"{seconds:g}", "--kills", str(kills)]
     options += ["--members", str(members), "--spares", str(spares), "--seed", str(seed)]
     options += ["--history", str(history)] if history else []
+    options += ["--tls"] * tls
     left_out = _go_inside(chosen, [*options, *["--json"] * as_json])
     directory = Path(tempfile.mkdtemp(prefix="quorate-torture-"))
     library = _compile(chosen, directory, left_out)
@@ -102,23 +110,30 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
         printer.warn(f"LEFT OUT: {fault}, which this machine does not allow: {reason}")
     possible: tuple[Fault, ...] = tuple(fault for fault in chosen if fault not in left_out)
     if not possible:
-        raise ConfigurationError(f"--faults {faults}: this machine allows none of them")
+        names = ",".join(chosen)
+        raise ConfigurationError(f"--faults {names}: this machine allows none of them")
     file = history or directory / "history.jsonl"
-    plan = Plan(directory, file, seconds, kills, members, seed, possible, library, spares)
+    plan = Plan(directory, file, seconds, kills, members, seed, possible, library, spares, tls)
     return _conclude(plan, printer, left_out)
 
 
-def _parse_faults(text: str) -> list[Fault]:
-    """Read a list of faults.
+def _parse_faults(text: str, *, tls: bool) -> list[Fault]:
+    """Read a list of faults; all that are possible if it is empty.
 
     Raises:
-        UsageError: one is unknown.
+        UsageError: one is unknown, or needs TLS.
     """
+    if not text:
+        return [fault for fault in FAULTS if tls or fault not in TLS_FAULTS]
     known: dict[str, Fault] = {fault: fault for fault in FAULTS}
     try:
-        return [known[name] for name in dict.fromkeys(text.split(","))]
+        chosen = [known[name] for name in dict.fromkeys(text.split(","))]
     except KeyError as error:
         raise UsageError(f"--faults {text}: {error}: expected some of {','.join(FAULTS)}") from None
+    for fault in chosen:
+        if fault in TLS_FAULTS and not tls:
+            raise UsageError(f"--faults {text}: {fault} replaces certificates: add --tls")
+    return chosen
 
 
 def _go_inside(chosen: Sequence[Fault], options: Sequence[str]) -> dict[Fault, str]:
@@ -166,6 +181,7 @@ def _command(plan: Plan) -> str:
     return (
         f"quorate torture --seconds {plan.seconds:g} --kills {plan.kills} "
         f"--members {plan.members} --spares {plan.spares} --faults {faults} --seed {plan.seed}"
+        f"{' --tls' * plan.tls}"
     )
 
 
@@ -198,12 +214,14 @@ class _Printer:
 
 
 def _rows(outcome: Outcome, left_out: Mapping[Fault, str]) -> list[tuple[str, str]]:
-    hits = [f"{n:,} {fault}" for fault, n in outcome.faults.items() if fault != "members"]
+    without_victims = {"members", "users", *TLS_FAULTS}
+    hits = [f"{n:,} {fault}" for fault, n in outcome.faults.items() if fault not in without_victims]
     hits += [f"no {fault}" for fault in left_out]
     ended = outcome.operations
     return [
         ("faults that hit a member", ", ".join(hits)),
         *_changes(outcome),
+        *_security(outcome),
         ("elections", f"{outcome.elections:,}"),
         (
             "operations",
@@ -234,3 +252,20 @@ def _changes(outcome: Outcome) -> list[tuple[str, str]]:
         ("apart from these", counts(outcome.aside)),
         ("killed in a change", f"{outcome.killed_in_change:,} members"),
     ]
+
+
+def _security(outcome: Outcome) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if "users" in outcome.faults:
+        ways = ", ".join(f"{count:,} {way}" for way, count in sorted(outcome.revoked.items()))
+        refused = f"refused {outcome.refused_users:,} times, and never served again"
+        rows.append(("users revoked", f"{ways or 'none'}; {refused}"))
+    rotated = [
+        f"{outcome.faults[fault]:,} of {fault}" for fault in TLS_FAULTS if fault in outcome.faults
+    ]
+    if rotated:
+        down = f"a link was down for {span(outcome.longest_outage)} at the longest"
+        rows.append(
+            ("rotations", f"{', '.join(rotated)}; {down} ({outcome.links_measured:,} times)")
+        )
+    return rows

@@ -14,6 +14,8 @@ from typing import Final, Self, cast
 import hiredis
 import trio
 
+from .secure import ClientTls, open_tls, tls_of_environment
+
 __all__ = ["PASSWORD_VARIABLE", "USER_VARIABLE", "Reply", "RespClient", "RespError", "open_resp"]
 
 USER_VARIABLE: Final = "QUORATE_USER"
@@ -46,29 +48,33 @@ class RespClient:
 
     Args:
         stream: the connection; the client owns it.
+        tls: what encrypts it, after the handshake; None for a plain connection.
     """
 
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
+    def __init__(self, stream: trio.SocketStream, tls: trio.abc.Stream | None = None) -> None:
+        self._plain = stream
+        self._stream: trio.abc.Stream = tls or stream
         self._reader = hiredis.Reader(replyError=RespError)
 
     @classmethod
-    async def connect(cls, host: str, port: int) -> Self:
+    async def connect(cls, host: str, port: int, tls: ClientTls | None = None) -> Self:
         """Open a connection.
 
+        Args:
+            host: of a member.
+            port: for clients.
+            tls: with TLS; None without.
+
         Raises:
-            OSError: the connection is refused, or the host is unknown.
+            OSError: the connection is refused, the host is unknown, or it is no member's.
         """
         stream = await trio.open_tcp_stream(host, port)
         try:
-            if stream.socket.getsockname() == stream.socket.getpeername():
-                # A connection to a free port of this machine may get that port as its own end,
-                # and is then connected with itself. It would read its own commands as replies.
-                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-        except OSError:  # raised above, or the connection was reset already
+            _check_other_end(stream)
+            return cls(stream, await open_tls(stream, tls) if tls else None)
+        except BaseException:  # also when cancelled: nobody else has it yet
             stream.socket.close()
             raise
-        return cls(stream)
 
     async def call(self, *command: bytes | str) -> Reply:
         """Send one command and return its reply.
@@ -122,7 +128,19 @@ class RespClient:
 
     def close(self) -> None:
         """Close the connection at once."""
-        self._stream.socket.close()
+        self._plain.socket.close()
+
+
+def _check_other_end(stream: trio.SocketStream) -> None:
+    """Check that a connection is not connected with itself.
+
+    Raises:
+        OSError: it is, or it was reset already.
+    """
+    # A connection to a free port of this machine may get that port as its own end. It would read
+    # its own commands as replies.
+    if stream.socket.getsockname() == stream.socket.getpeername():
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 def _slices(commands: Sequence[tuple[bytes | str, ...]]) -> Iterator[tuple[bytes, int]]:
@@ -148,13 +166,15 @@ def _slices(commands: Sequence[tuple[bytes | str, ...]]) -> Iterator[tuple[bytes
 async def open_resp(host: str, port: int) -> AsyncGenerator[RespClient]:
     """Open a connection for the length of a block.
 
-    If `PASSWORD_VARIABLE` is set, it logs in as the user of `USER_VARIABLE` first.
+    If `PASSWORD_VARIABLE` is set, it logs in as the user of `USER_VARIABLE` first. If `CA_VARIABLE`
+    is set, it is a TLS connection: see :mod:`.secure`.
 
     Raises:
-        OSError: the connection is refused, or the host is unknown.
+        OSError: the connection is refused, the host is unknown, or it is no member's.
         RespError: the user or its password is wrong.
+        ConfigurationError: a file of TLS is wrong.
     """
-    client = await RespClient.connect(host, port)
+    client = await RespClient.connect(host, port, tls_of_environment())
     try:
         if (password := os.environ.get(PASSWORD_VARIABLE)) is not None:
             await client.call("AUTH", os.environ.get(USER_VARIABLE, "default"), password)

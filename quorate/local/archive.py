@@ -116,13 +116,13 @@ def _pack(directory: Path, sealed: SealedWriter) -> None:
 
 
 @contextmanager
-def unpacked(file: Path, secret: bytes, beside: Path) -> Generator[Path]:
+def unpacked(file: Path, secret: bytes, folder: Path) -> Generator[Path]:
     """Unpack an archive for the length of a block.
 
     Args:
         file: the archive.
         secret: that it was written with.
-        beside: a directory, which is made if it is missing; the backup is in a folder in it.
+        folder: a directory, which is made if it is missing; the backup is in a folder in it.
 
     Yields:
         The directory of the backup.
@@ -137,9 +137,9 @@ def unpacked(file: Path, secret: bytes, beside: Path) -> Generator[Path]:
             for _ in read_sealed_untrusted(sealed, secret):
                 pass
             sealed.seek(0)
-            beside.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             place = stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="unpacking-", dir=beside)
+                tempfile.TemporaryDirectory(prefix="unpacking-", dir=folder)
             )
             unpack_untrusted(read_sealed_untrusted(sealed, secret), Path(place))
         except StorageError as error:

@@ -3,7 +3,7 @@
 A folder is the CA, and holds all that it makes::
 
     ca.crt              the CA, for everybody; two of them during a rotation
-    ca.key              its key, 0600: whoever has it can pose as any member
+    ca.key              its key, 0600: with it one can pose as any member
     next-ca.key         key of the next CA, during a rotation
     member-0.crt, .key  and reader-NAME, backup-NAME, client-USER: by purpose and name
 
@@ -18,8 +18,10 @@ A CA is replaced while members run, in three steps (:func:`begin_rotation`, new 
 What it does not do
 -------------------
 No revocation lists, no requests for keys that were made elsewhere, no intermediate CAs, and no
-server: who has these, has a CA already, and needs only the URI of
-:mod:`quorate.transport.identity`. All cryptography is that of the library `cryptography`.
+server. An installation that needs these has a CA already, and only has to write the URI of
+:mod:`quorate.transport.identity` into its certificates.
+
+All cryptography is that of the library `cryptography`.
 """
 
 import os
@@ -79,7 +81,7 @@ class Issued:
     Args:
         certificate: its file.
         key: its file.
-        identity: whom it names.
+        identity: the name in it.
         ends: when it expires.
     """
 
@@ -151,7 +153,7 @@ class Authority:
         """Make a key, and a certificate for it.
 
         Args:
-            identity: whom it names.
+            identity: the name in it.
             hosts: names and addresses under which clients reach a member.
             days: how long it lasts; never longer than the CA.
             renew: replace the files that are there, with a new key; their hosts stay if none are
@@ -164,11 +166,10 @@ class Authority:
         files = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         if renew and not files[0].exists():
             raise ConfigurationError(f"{files[0]}: there is nothing to renew: leave --renew out")
-        for path in files:
-            if path.exists() and not renew:
-                raise ConfigurationError(
-                    f"{path}: it exists: to replace it by a new one with a new key, add --renew"
-                )
+        if files[0].exists() and not renew:
+            raise ConfigurationError(
+                f"{files[0]}: it exists: to replace it by a new one with a new key, add --renew"
+            )
         now = datetime.now(UTC)
         if self.own.ends <= now:
             raise ConfigurationError(
@@ -180,8 +181,9 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         ends = min(now + timedelta(days=days), self.own.ends)
         made = _leaf(identity, hosts, key, self, ends).sign(self.key, hashes.SHA256())
-        # The key first: a certificate without a key would look complete.
-        _write(files[1], encode_key(key), renew=renew, mode=0o600)
+        # The key first: a certificate without a key would look complete. A key without a
+        # certificate is what a crash has left here, and nobody uses it.
+        _write(files[1], encode_key(key), renew=True, mode=0o600)
         _write(files[0], Certified.of(made).pem, renew=renew, mode=0o644)
         return Issued(*files, identity, made.not_valid_after_utc)
 
@@ -305,7 +307,7 @@ def _own_certificate(
     cluster: str, key: ec.EllipticCurvePrivateKey | PrivateKey, days: int
 ) -> Certified:
     now = datetime.now(UTC)
-    # With a name of its own: nobody can tell two CAs of one name apart in a log line.
+    # With a name of its own: two CAs of one name would look alike in a log line.
     name = f"quorate CA {now:%Y-%m-%d} {os.urandom(3).hex()}"
     subject = _subject(cluster, name)
     public = key.public_key()

@@ -46,6 +46,7 @@ __all__ = [
     "open_cluster",
     "ports_for",
     "risky_ports",
+    "tls_ports_for",
 ]
 
 HOST: Final = "127.0.0.1"
@@ -55,6 +56,7 @@ crashes of orderly stops; longer, and one that hangs holds up the command."""
 
 _MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
 _REDIRECT_PORT_OFFSET: Final = 60
+_TLS_PORT_OFFSET: Final = 120
 _LAST_PORT: Final = 65_535
 _FIRST_OUTGOING_PORT: Final = 32_768
 """Linux usually takes ports from here on for outgoing connections. Such a connection may take the
@@ -74,6 +76,7 @@ def lay_out(
     profile: Profile | None = None,
     hosts: Sequence[str] = (HOST,) * MAX_MEMBERS,
     security: Security | Callable[[int], Security] | None = None,
+    tls: bool = False,
 ) -> list[NodeConfig]:
     """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
 
@@ -86,6 +89,7 @@ def lay_out(
         profile: how patient the members are; if left out, what existing files say, or "lan".
         hosts: of member 0, 1 and so on.
         security: of new files, or what returns that of a member.
+        tls: listen for clients with TLS, too, on 120 above the port of others.
 
     Raises:
         UsageError: a number is out of range.
@@ -96,23 +100,13 @@ def lay_out(
         raise UsageError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
     if not 1 <= client_port <= _LAST_PORT + 1 - members:
         raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
-    everyone = tuple(
-        MemberConfig(i, hosts[i], member, client, redirect_port=redirect)
-        for i, (client, member, redirect) in enumerate(ports_for(members, client_port))
-    )
-    patience, secured = profile or "lan", security or Security()
+    everyone = _everyone(members, client_port, hosts, tls=tls)
+    patience = profile or "lan"
+    secured = security if callable(security) else lambda _member: security or Security()
+    folders = [directory / f"member-{i}" for i in range(members)]
     configs = [
-        _one(
-            NodeConfig(
-                cluster,
-                i,
-                folder,
-                everyone,
-                patience,
-                security=secured if isinstance(secured, Security) else secured(i),
-            )
-        )
-        for i, folder in enumerate(directory / f"member-{i}" for i in range(members))
+        _one(NodeConfig(cluster, i, folder, everyone, patience, security=secured(i)))
+        for i, folder in enumerate(folders)
     ]
     for config in configs:
         if profile not in (None, config.profile):
@@ -121,6 +115,18 @@ def lay_out(
                 "change it there, or leave --profile out"
             )
     return configs
+
+
+def _everyone(
+    members: int, client_port: int, hosts: Sequence[str], *, tls: bool
+) -> tuple[MemberConfig, ...]:
+    ports, secure = ports_for(members, client_port), tls_ports_for(members, client_port)
+    return tuple(
+        MemberConfig(
+            i, hosts[i], member, client, redirect_port=redirect, tls_port=secure[i] if tls else 0
+        )
+        for i, (client, member, redirect) in enumerate(ports)
+    )
 
 
 def local_configs(
@@ -168,9 +174,10 @@ def _one(config: NodeConfig) -> NodeConfig:
         raise
     found = load_config(file)
     plain = [
-        attrs.evolve(member, priority=0, standby=False, redirect_port=0) for member in found.members
+        attrs.evolve(member, priority=0, standby=False, redirect_port=0, tls_port=0)
+        for member in found.members
     ]
-    if plain != [attrs.evolve(member, redirect_port=0) for member in config.members]:
+    if plain != [attrs.evolve(each, redirect_port=0, tls_port=0) for each in config.members]:
         ports = [member.client_port for member in found.members]
         raise ConfigurationError(
             f"{file}: its members listen for clients on {ports}, not on "
@@ -202,7 +209,8 @@ class MemberProcess:
     @property
     def address(self) -> MemberAddress:
         """The member's client port."""
-        return MemberAddress(self.member_id, self.config.own.host, self.config.own.client_port)
+        own = self.config.own
+        return MemberAddress(self.member_id, own.host, own.client_port, tls_port=own.tls_port)
 
     @property
     def pid(self) -> int | None:
@@ -296,8 +304,7 @@ def _check_ports(config: NodeConfig) -> None:
     Raises:
         OSError: a port is taken; the error names the member and the port.
     """
-    own = config.own
-    for port in filter(None, (own.client_port, own.member_port, own.redirect_port)):
+    for port in _ports_of(config.own):
         try:
             _bind(port)
         except OSError as error:
@@ -318,12 +325,13 @@ def _bind(port: int) -> None:
 
 def risky_ports(configs: Sequence[NodeConfig]) -> list[int]:
     """Return ports of the members that an outgoing connection may take while a member is down."""
-    ports = [
-        port
-        for config in configs
-        for port in (config.own.client_port, config.own.member_port, config.own.redirect_port)
-    ]
+    ports = [port for config in configs for port in _ports_of(config.own)]
     return [port for port in ports if port >= _FIRST_OUTGOING_PORT]
+
+
+def _ports_of(member: MemberConfig) -> list[int]:
+    ports = (member.client_port, member.member_port, member.redirect_port, member.tls_port)
+    return [port for port in ports if port]
 
 
 def free_client_port(members: int) -> int:
@@ -331,7 +339,8 @@ def free_client_port(members: int) -> int:
     while True:
         first = secrets.choice(_FREE_PORTS)
         try:
-            for port in itertools.chain.from_iterable(ports_for(members, first)):
+            usual = itertools.chain.from_iterable(ports_for(members, first))
+            for port in (*usual, *tls_ports_for(members, first)):
                 _bind(port)
         except OSError:
             continue
@@ -340,15 +349,24 @@ def free_client_port(members: int) -> int:
 
 def ports_for(members: int, client_port: int) -> list[tuple[int, int, int]]:
     """Return the client, member and redirect port of each member; see :func:`lay_out`."""
-
-    def offset(usual: int) -> int:
-        return -usual if client_port + members + usual > _FIRST_OUTGOING_PORT else usual
-
-    member, redirect = offset(_MEMBER_PORT_OFFSET), offset(_REDIRECT_PORT_OFFSET)
+    member, redirect = (
+        _offset(members, client_port, usual)
+        for usual in (_MEMBER_PORT_OFFSET, _REDIRECT_PORT_OFFSET)
+    )
     return [
         (first, first + member, first + redirect)
         for first in range(client_port, client_port + members)
     ]
+
+
+def tls_ports_for(members: int, client_port: int) -> list[int]:
+    """Return the port of each member for clients with TLS; see :func:`lay_out`."""
+    first = client_port + _offset(members, client_port, _TLS_PORT_OFFSET)
+    return list(range(first, first + members))
+
+
+def _offset(members: int, client_port: int, usual: int) -> int:
+    return -usual if client_port + members + usual > _FIRST_OUTGOING_PORT else usual
 
 
 @asynccontextmanager

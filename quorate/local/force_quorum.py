@@ -19,9 +19,9 @@ import attrs
 from rich.console import Console
 
 from ..errors import ConfigurationError
-from ..node.config.config import NodeConfig, load_config
+from ..node.config.config import MemberConfig, NodeConfig, load_config
 from ..node.configurations import Configurations
-from ..node.protocol.membership import Membership
+from ..node.protocol.membership import Membership, Seat
 from ..node.protocol.quorum import VoterId, quorum
 from ..node.requests.status import MemberAddress
 from ..node.store_opening import why_no_founder
@@ -184,10 +184,13 @@ def _quorum_left(left: list[Left], best: Left) -> str:
 
 async def _running(best: Left) -> str:
     """Return which members still run with the old history, in words."""
-    addresses = {(seat.host, seat.client_port): seat.member_id for seat in best.membership.seats}
-    addresses |= {(each.host, each.client_port): each.member_id for each in best.config.members}
+    known: list[Seat | MemberConfig] = [*best.membership.seats, *best.config.members]
+    addresses = {(each.host, each.client_port, each.tls_port): each.member_id for each in known}
     seen = await survey(
-        [MemberAddress(member, host, port) for (host, port), member in addresses.items()]
+        [
+            MemberAddress(member, host, port, tls_port=tls_port)
+            for (host, port, tls_port), member in addresses.items()
+        ]
     )
     running = [status.member_id for status in seen.said if status.standing == VOTING]
     names = ", ".join(map(str, sorted(running)))

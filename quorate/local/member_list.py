@@ -145,6 +145,7 @@ class ListedMember:
         match: bytes of the leader's log that it has; None if this leader has not heard it yet.
         behind: bytes of the leader's log that it has not; None likewise.
         waits: a word for why it is no voter yet, empty if it does not wait.
+        tls_port: for clients with TLS, 0 for none.
     """
 
     member_id: int
@@ -161,6 +162,7 @@ class ListedMember:
     priority: int = 0
     replaces: int | None = None
     waits: str = attrs.field(default="", validator=_is_text(_MAX_WORD))
+    tls_port: int = 0
 
     @property
     def votes(self) -> bool:
@@ -175,7 +177,7 @@ class ListedMember:
     @property
     def address(self) -> MemberAddress:
         """Where it serves clients."""
-        return MemberAddress(self.member_id, self.host, self.client_port)
+        return MemberAddress(self.member_id, self.host, self.client_port, tls_port=self.tls_port)
 
 
 def _are_few(_: object, attribute: "attrs.Attribute[Any]", value: tuple[object, ...]) -> None:
@@ -331,4 +333,5 @@ def _entry(listed: ListedMember) -> MemberConfig:
         standby=standby,
         redirect_port=listed.redirect_port,
         witness=witness,
+        tls_port=listed.tls_port,
     )

@@ -52,6 +52,7 @@ def lay_out_secured(
         cluster=cluster,
         profile=profile,
         security=_security,
+        tls=True,
     )
     for config in configs:
         if config.security.tls is None:
@@ -72,7 +73,12 @@ def lay_out_secured(
 
 def _security(member_id: int) -> Security:
     certificate = f"../{CERTIFICATES}/{file_name(Purpose.MEMBER, str(member_id))}"
-    return Security(f"{certificate}.crt", f"{certificate}.key", f"../{CERTIFICATES}/{CA_FILE}")
+    return Security(
+        f"{certificate}.crt",
+        f"{certificate}.key",
+        f"../{CERTIFICATES}/{CA_FILE}",
+        client_certificates="optional",
+    )
 
 
 def _certify(authority: Authority, purpose: Purpose, name: str) -> None:

@@ -24,6 +24,7 @@ import cattrs
 import trio
 
 from ..client.resp import RespError, open_resp
+from ..client.secure import port_of
 from ..errors import QuorateError
 from ..node.clocks import MAX_SKEW_MS
 from ..node.requests.status import MemberAddress, NodeStatus
@@ -71,7 +72,7 @@ waits longer for a dead one."""
 
 def at(address: MemberAddress) -> str:
     """Write the client port of a member as it is typed: ``127.0.0.1:7000``, ``[::1]:7000``."""
-    return str(Address(address.host, address.client_port))
+    return str(Address(address.host, port_of(address)))
 
 
 class Verdict(enum.IntEnum):
@@ -131,7 +132,7 @@ async def ask(address: MemberAddress) -> Answer:
     error = f"no answer within {ANSWER_SECONDS:g} s"
     with trio.move_on_after(ANSWER_SECONDS):
         try:
-            async with open_resp(address.host, address.client_port) as client:
+            async with open_resp(address.host, port_of(address)) as client:
                 said = decode_status_untrusted(await client.call("QUORATE.STATUS"))
             ports = {one.member_id: one.member_port for one in said.topology.members}
             own = attrs.evolve(
@@ -408,7 +409,7 @@ async def with_list(seen: Survey) -> Survey:
     if leader is None or seen.leader is None or not seen.leader.config_version:
         return seen
     with trio.move_on_after(ANSWER_SECONDS), suppress(OSError, RespError, ValueError):
-        async with open_resp(leader.host, leader.client_port) as client:
+        async with open_resp(leader.host, port_of(leader)) as client:
             answer = await client.call("QUORATE.CONTROL", "member", "list")
             return attrs.evolve(seen, listed=decode_list_untrusted(answer))
     return seen

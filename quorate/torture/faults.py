@@ -27,11 +27,25 @@ from .machines import Machines
 from .members import Members
 from .network import Namespaces
 from .picture import Picture
+from .rotations import Certifier, Rotation, Rotations
+from .users import Users
 
-__all__ = ["FAULTS", "Fault", "Nemesis", "NoProgressError"]
+__all__ = ["FAULTS", "TLS_FAULTS", "Fault", "Nemesis", "NoProgressError"]
 
-Fault = Literal["kill", "pause", "partition", "slow-disk", "full-disk", "members"]
+Fault = Literal[
+    "kill",
+    "pause",
+    "partition",
+    "slow-disk",
+    "full-disk",
+    "members",
+    "users",
+    "certificates",
+    "ca",
+]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+TLS_FAULTS: Final[tuple[Fault, ...]] = get_args(Rotation)
+"""Those that need certificates."""
 
 CALM_SECONDS: Final = 0.3
 LENGTH_SECONDS: Final = (0.05, 0.2, 0.5, 1.5, 4.0)
@@ -52,7 +66,6 @@ _VICTIMS: Final[dict[Fault, dict[str, int]]] = {
     "partition": {"leader": 4, "follower": 1, "majority": 1},
     "slow-disk": {"leader": 3, "follower": 1, "all": 1},
     "full-disk": {"leader": 1, "follower": 1},
-    "members": {},
 }
 """The weight of each kind of victim, for each fault."""
 
@@ -73,11 +86,14 @@ class Nemesis:
         faults: the kinds of faults to inject.
         network: makes partitions; needed for these only.
         machines: where members run; needed if they come and go.
+        certifier: makes certificates; needed if these are replaced.
 
     Attributes:
-        counts: number of members hit by each fault; of `members`, the orders.
+        counts: number of members hit by each fault; of those without victims, of their beginnings.
         keeper: starts members again.
         members: changes the members, if that is among the faults.
+        users: makes and revokes users.
+        rotations: replaces certificates, if there are any.
     """
 
     cluster: LocalCluster
@@ -87,9 +103,13 @@ class Nemesis:
     faults: Sequence[Fault]
     network: Namespaces | None = None
     machines: Machines | None = None
+    certifier: Certifier | None = None
     counts: Counter[Fault] = attrs.field(factory=Counter["Fault"])
     keeper: Keeper = attrs.field(init=False)
     members: Members | None = attrs.field(init=False, default=None)
+    users: Users = attrs.field(init=False)
+    rotations: Rotations | None = attrs.field(init=False, default=None)
+    _tried: set[Fault] = attrs.field(init=False, factory=set["Fault"])
 
     def __attrs_post_init__(self) -> None:
         self.keeper = Keeper(self.cluster, self.tell, self.clients.violations)
@@ -98,13 +118,23 @@ class Nemesis:
             assert self.machines is not None
             rng = random.Random(self.rng.random())  # noqa: S311 - no secret
             self.members = Members(Picture(self.keeper, self.machines), rng, self.tell)
+        rng, violations = random.Random("users"), self.clients.violations  # noqa: S311 - no secret
+        self.users = Users(lambda: self.cluster.addresses, rng, self.tell, violations)
+        if self.certifier is not None:
+            self.rotations = Rotations(
+                self.certifier,
+                lambda: self.cluster.members,
+                random.Random("rotations"),  # noqa: S311 - no secret
+                self.tell,
+                violations,
+            )
 
     def _refresh(self) -> None:
         """Let the clients use the members that there are now."""
         self.clients.addresses = self.cluster.addresses
 
     async def run(self, seconds: float, kills: int) -> None:
-        """Inject faults for `seconds`; then go on with kills until there were at least `kills`.
+        """Inject faults for `seconds`, each kind at least once; then kills, up to `kills` of them.
 
         Raises:
             NoProgressError: the cluster did not recover from a fault.
@@ -114,19 +144,27 @@ class Nemesis:
             if self.members is not None:
                 nursery.start_soon(self.members.run)
             await self._run(nursery, seconds, kills)
+            await self.users.settle()
+            if self.rotations is not None:
+                await self.rotations.settle()
             if self.members is not None:
                 await self.members.settle()
             nursery.cancel_scope.cancel()
 
     async def _run(self, nursery: trio.Nursery, seconds: float, kills: int) -> None:
         end, faults = trio.current_time() + seconds, self.faults
-        while trio.current_time() < end or ("kill" in faults and self.counts["kill"] < kills):
-            if trio.current_time() >= end:
+        while True:
+            if trio.current_time() >= end and not self._untried(faults):
+                if "kill" not in self.faults or self.counts["kill"] >= kills:
+                    break
                 faults = ("kill",)
             await self.progress()
             await trio.sleep(self.rng.uniform(0.0, CALM_SECONDS))
             await self._episode(nursery, faults)
         await self.progress()
+
+    def _untried(self, faults: Sequence[Fault]) -> list[Fault]:
+        return [fault for fault in faults if fault not in self._tried]
 
     async def progress(self) -> None:
         """Wait until the cluster makes progress; check that no member has ended by itself.
@@ -147,16 +185,19 @@ class Nemesis:
             )
 
     async def _episode(self, nursery: trio.Nursery, faults: Sequence[Fault]) -> None:
-        """Run one or two faults from beginning to end; the first fault of all hits the leader."""
+        """Run one or two faults from beginning to end; the first fault of all hits the leader.
+
+        At first each kind comes once, in their order, so that even a short run has all of them.
+        """
         length = self.rng.choice(LENGTH_SECONDS)
         count = 2 if self.rng.random() < SECOND_FAULT else 1
         weights = [_ORDERS if fault == "members" else 1 for fault in faults]
-        chosen = self.rng.choices(faults, weights, k=count) if self.counts else faults[:1]
+        chosen = self._untried(faults)[:1] or self.rng.choices(faults, weights, k=count)
+        self._tried.update(chosen)
         async with AsyncExitStack() as stack:
             for fault in chosen:
-                if fault == "members":
-                    assert self.members is not None
-                    self.counts[fault] += self.members.strike(nursery)
+                if fault not in _VICTIMS:
+                    self.counts[fault] += await self._strike(fault, nursery, len(chosen))
                     continue
                 victims = await self._victims(fault)
                 self.counts[fault] += sum(victim.pid is not None for victim in victims)
@@ -164,6 +205,24 @@ class Nemesis:
                 self.tell(f"{fault}: member {names}, for {length:g} s")
                 await stack.enter_async_context(self._way(fault, victims))
             await trio.sleep(length)
+
+    async def _strike(self, fault: Fault, nursery: trio.Nursery, count: int) -> bool:
+        """Begin with a fault that has no victims; return whether it has begun.
+
+        Args:
+            fault: the kind of fault.
+            nursery: for what goes on while further episodes begin.
+            count: number of faults in this episode.
+        """
+        match fault:
+            case "users":
+                return self.users.strike(nursery)
+            case "certificates" | "ca":
+                assert self.rotations is not None
+                return await self.rotations.strike(fault, nursery, alone=count == 1)
+            case _:
+                assert self.members is not None
+                return self.members.strike(nursery)
 
     async def _victims(self, fault: Fault) -> list[MemberProcess]:
         weights = _VICTIMS[fault]
@@ -199,8 +258,8 @@ class Nemesis:
                 return self._slow_disk(victims)
             case "full-disk":
                 return self._full_disk(victims)
-            case "members":  # pragma: no cover - it has no victims
-                raise AssertionError("an order goes to the cluster")
+            case _:  # pragma: no cover - it has no victims
+                raise AssertionError(f"{fault} goes to the cluster")
 
     @asynccontextmanager
     async def _kill(self, victims: Sequence[MemberProcess]) -> AsyncGenerator[None]:

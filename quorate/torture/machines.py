@@ -64,6 +64,8 @@ class Machines:
         count: number of machines.
         hosts: of each machine; this host if left out.
         prepare: called with each new process, and the number of its machine.
+        security: of every member's file, with paths relative to its directory.
+        equip: writes what a member proves itself by, into the directory of the member with that id.
     """
 
     def __init__(
@@ -73,13 +75,16 @@ class Machines:
         *,
         hosts: Sequence[str] = (),
         prepare: Callable[[MemberProcess, int], None] = lambda _process, _machine: None,
+        security: Security | None = None,
+        equip: Callable[[Path, int], None] = lambda _directory, _member_id: None,
     ) -> None:
         self.count = count
         self._directory = directory
         self._hosts = hosts or [HOST] * count
         # The machines are network namespaces of this one, which nobody else reaches.
-        self._security = Security(insecure_network=bool(hosts))
+        self._security = attrs.evolve(security or Security(), insecure_network=bool(hosts))
         self._prepare = prepare
+        self._equip = equip
         self._client_port = free_client_port(_SETS * count)
         # The first of these are those of the founders: see `lay_out`.
         ports = ports_for(_SETS * count, self._client_port)
@@ -89,7 +94,7 @@ class Machines:
 
     def founders(self, members: int) -> list[NodeConfig]:
         """Write the files of the first members, one on each machine."""
-        return lay_out(
+        configs = lay_out(
             self._directory,
             members=members,
             client_port=self._client_port,
@@ -97,6 +102,9 @@ class Machines:
             hosts=self._hosts,
             security=self._security,
         )
+        for config in configs:
+            self._equip(config.directory, config.member_id)
+        return configs
 
     def prepare(self, process: MemberProcess) -> None:
         """Prepare a process for its machine, before its first start."""
@@ -140,6 +148,7 @@ class Machines:
         file = directory / "node.toml"
         text = joiner_file(CLUSTER, listed, member_id, Path(), self._security)
         file.write_text(text, encoding="utf-8")
+        self._equip(directory, member_id)
         process = MemberProcess(load_config(file))
         self.prepare(process)
         return process
@@ -157,6 +166,7 @@ class Machines:
                 each.rename(lost / each.name)
         text = joiner_file(CLUSTER, listed, member, Path(), self._security)
         (directory / "node.toml").write_text(text, encoding="utf-8")
+        self._equip(directory, member)
         process.config = load_config(directory / "node.toml")
 
     def move(self, process: MemberProcess, place: Place) -> None:

@@ -12,7 +12,9 @@ faults are over, all members must agree. Then:
   members that were removed, as far as they go;
 - `verify` finds no damage in any recording;
 - no member ended by itself, and clients made progress after every fault;
-- no change of the members is under way, and the processes of all removed members have ended.
+- no change of the members is under way, and the processes of all removed members have ended;
+- no rotation has kept a link down for long, and all members use their present certificates;
+- nothing was done for a user that it sent after its revocation was answered.
 
 The seed determines the choice of faults and the clients' choices. It does not determine the timing,
 since these are real processes.
@@ -34,7 +36,7 @@ from ..histories.history import HistoryWriter, read_history_untrusted
 from ..histories.linearizability import Budget, Report, check
 from ..local.cluster import LocalCluster, MemberProcess
 from ..local.stores import has_store
-from ..local.survey import StuckError, agreed_and_applied, until
+from ..local.survey import StuckError, agreed_and_applied, survey, until
 from ..node.requests.status import NodeStatus
 from . import disk
 from .checks import check_recordings, check_state
@@ -42,6 +44,7 @@ from .clients import Clients
 from .faults import Fault, Nemesis, NoProgressError
 from .machines import Machines
 from .network import Namespaces, open_namespaces
+from .rotations import SECURITY, Certifier
 from .sessions import SessionClients
 
 __all__ = ["Outcome", "Plan", "check_history", "check_states", "torture"]
@@ -65,6 +68,7 @@ class Plan:
         faults: the kinds of faults.
         slow_library: the library for slow disks, if these are among the faults.
         spares: number of further machines, for members that come.
+        tls: whether members have certificates.
     """
 
     directory: Path
@@ -76,6 +80,7 @@ class Plan:
     faults: Sequence[Fault]
     slow_library: Path | None = None
     spares: int = 0
+    tls: bool = False
 
 
 @attrs.frozen
@@ -96,6 +101,10 @@ class Outcome:
         refused: orders about members that were refused for good.
         killed_in_change: members killed in the middle of a change.
         version: final version of the configuration.
+        revoked: number of users by how they were revoked.
+        refused_users: number of refusals of revoked users.
+        links_measured: number of links whose time without a connection was measured in rotations.
+        longest_outage: the longest of these times, in seconds.
         violations: descriptions of all violations.
     """
 
@@ -112,6 +121,10 @@ class Outcome:
     refused: tuple[str, ...]
     killed_in_change: int
     version: int
+    revoked: dict[str, int]
+    refused_users: int
+    links_measured: int
+    longest_outage: float
     violations: tuple[str, ...]
 
 
@@ -127,17 +140,20 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         OSError: the history cannot be written.
     """
     with plan.history.open("wb") as file:
-        async with _open_members(plan) as (cluster, machines, network):
+        certifier = _authority(plan.directory / "ca") if plan.tls else None
+        async with _open_members(plan, certifier) as (cluster, machines, network):
             clients = Clients(cluster.addresses, HistoryWriter(file), plan.seed)
             sessions = SessionClients(clients, plan.seed)
             rng = random.Random(f"{plan.seed}/nemesis")  # noqa: S311 - no secret
-            nemesis = Nemesis(cluster, clients, rng, tell, plan.faults, network, machines)
+            nemesis = Nemesis(
+                cluster, clients, rng, tell, plan.faults, network, machines, certifier
+            )
             elections = await _make_trouble(plan, nemesis, sessions)
     tell("checking the recordings")
     commit, found = check_recordings(
         _directories(cluster.members), _directories(nemesis.keeper.former)
     )
-    members = nemesis.members
+    members, rotations = nemesis.members, nemesis.rotations
     tell(f"checking the history of {clients.outcomes.total():,} operations")
     report = check_history(plan.history)
     return Outcome(
@@ -154,8 +170,18 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         refused=tuple(members.refused) if members else (),
         killed_in_change=members.killed if members else 0,
         version=members.picture.version if members else 0,
+        revoked=dict(nemesis.users.revoked),
+        refused_users=nemesis.users.refused,
+        links_measured=rotations.measured if rotations else 0,
+        longest_outage=rotations.longest if rotations else 0.0,
         violations=(*clients.violations, *found, *map(str, report.trouble)),
     )
+
+
+def _authority(folder: Path) -> Certifier:
+    from .certifier import OwnAuthority  # noqa: PLC0415 - an extra
+
+    return OwnAuthority(folder)
 
 
 def _directories(processes: Sequence[MemberProcess]) -> list[Path]:
@@ -165,7 +191,7 @@ def _directories(processes: Sequence[MemberProcess]) -> list[Path]:
 
 @asynccontextmanager
 async def _open_members(
-    plan: Plan,
+    plan: Plan, certifier: Certifier | None
 ) -> AsyncGenerator[tuple[LocalCluster, Machines, Namespaces | None]]:
     """Run members, prepared for the faults of the plan."""
     count = plan.members + plan.spares
@@ -181,7 +207,14 @@ async def _open_members(
                 process.environment = disk.environment(plan.slow_library, process)
 
         hosts = network.hosts if network else ()
-        machines = Machines(plan.directory, count, hosts=hosts, prepare=prepare)
+        machines = Machines(
+            plan.directory,
+            count,
+            hosts=hosts,
+            prepare=prepare,
+            security=SECURITY if certifier else None,
+            equip=certifier.equip if certifier else lambda _directory, _member_id: None,
+        )
         cluster = LocalCluster(machines.founders(plan.members))
         for member in cluster.members:
             machines.prepare(member)
@@ -206,10 +239,21 @@ async def _make_trouble(plan: Plan, nemesis: Nemesis, sessions: SessionClients) 
             await nemesis.run(plan.seconds, plan.kills)
             nursery.cancel_scope.cancel()
         terms = await check_states(nemesis, sessions)
+        clients.violations += await _certificate_trouble(nemesis)
     except* (NoProgressError, StuckError, OSError, RespError) as group:
         clients.violations += list(map(str, leaves(group)))
         terms = -1
     return terms
+
+
+async def _certificate_trouble(nemesis: Nemesis) -> list[str]:
+    """Return why members do not use the certificates that they have, if any do not."""
+    seen = await survey(nemesis.cluster.addresses)
+    return [
+        f"member {one.member_id} does not use its files: {one.certificate_trouble}"
+        for one in seen.said
+        if one.certificate_trouble
+    ]
 
 
 async def check_states(nemesis: Nemesis, sessions: SessionClients | None = None) -> int:

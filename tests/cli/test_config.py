@@ -47,13 +47,17 @@ def told(tmp_path: Path, text: str) -> list[str]:
         attrs.evolve(GOOD, member_listen_host="0.0.0.0", client_listen_host="::"),
         NodeConfig("alone", 5, Path(), (attrs.evolve(MEMBERS[0], member_id=5),)),
         attrs.evolve(GOOD, members=(*MEMBERS[:2], attrs.evolve(MEMBERS[2], standby=True))),
+        attrs.evolve(GOOD, members=(*MEMBERS[:2], attrs.evolve(MEMBERS[2], tls_port=7443))),
+        attrs.evolve(
+            GOOD, members=(*MEMBERS[:2], attrs.evolve(MEMBERS[2], client_port=0, tls_port=7443))
+        ),
         attrs.evolve(GOOD, redirect="always"),
         attrs.evolve(GOOD, join=True),
         attrs.evolve(GOOD, members=(*MEMBERS[:2], attrs.evolve(MEMBERS[2], redirect_port=7062))),
     ],
     ids=[
         *["plain", "path", "profile", "timeouts", "limits", "listen", "alone", "standby"],
-        *["redirect", "join", "redirect_port"],
+        *["tls_port", "tls_only", "redirect", "join", "redirect_port"],
     ],
 )
 def test_a_written_configuration_is_read_back_as_it_was(tmp_path: Path, config: NodeConfig) -> None:
@@ -108,6 +112,18 @@ def test_a_member_joins_a_cluster_that_has_other_voters() -> None:
             attrs.evolve(GOOD, members=members, join=True)
     own = attrs.evolve(MEMBERS[1], standby=True)
     assert attrs.evolve(GOOD, members=(MEMBERS[0], own), join=True).join
+
+
+def test_a_member_has_a_port_for_clients(tmp_path: Path) -> None:
+    text = GOOD.to_toml()
+    last = "client_port = 7002\n"
+    (line,) = told(tmp_path, text.replace(last, "client_port = 0\n"))
+    expected = "a port number, 1 to 65535, since there is no tls_port"
+    assert line == f"members[2].client_port = 0: expected {expected}"
+    load(tmp_path, text.replace(last, "client_port = 0\ntls_port = 7443\n"))
+    (line,) = told(tmp_path, text.replace(last, last + "tls_port = 7002\n"))
+    expected = "a port of 127.0.0.1 other than that of members[2].client_port"
+    assert line == f"members[2].tls_port = 7002: expected {expected}"
 
 
 def test_a_redirect_port_is_a_port_of_its_own(tmp_path: Path) -> None:

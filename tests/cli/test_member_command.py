@@ -91,6 +91,12 @@ ALL = "--redirect-port 7060 --priority 2 --even"
         ("move 2 --host db3", "move 2 host=db3"),
         ("move 2 --port 1 --client-port 2", "move 2 member_port=1 client_port=2"),
         ("move 2 --redirect-port 0", "move 2 redirect_port=0"),
+        ("move 2 --client-port 0 --tls-port 3", "move 2 client_port=0 tls_port=3"),
+        ("add NEW --tls-port 7443", f"add {ADDRESS} tls_port=7443"),
+        (
+            "add --host h --port 1 --tls-port 2 --priority 3",
+            "add host=h member_port=1 tls_port=2 priority=3",
+        ),
         ("add NEW", f"add {ADDRESS}"),
         (f"add NEW {ALL}", f"add {ADDRESS} redirect_port=7060 priority=2 even"),
         ("add NEW --role witness", f"add {ADDRESS} role=witness"),
@@ -155,7 +161,7 @@ async def test_a_file_of_another_member_is_never_overwritten(tmp_path: Path, nam
             'address: host = "bücher": expected ASCII, such as xn--bcher-kva',
         ),
         (("move", "2", "--host", "é" * 70), "expected ASCII\n"),
-        (("move", "2"), "expected --host, --port, --client-port or --redirect-port"),
+        (("move", "2"), "expected --host, --port, --client-port, --redirect-port or"),
         (("move", "2", "--port", "70000"), "member_port = 70000: expected a port number"),
     ],
 )
@@ -190,7 +196,7 @@ async def test_a_member_is_replaced_only_if_that_makes_sense() -> None:
     status, _, err = await typed(leader, "replace", "3", "--host", "h")
     assert (status, "removed: member 3 was removed" in err) == (1, True)
     status, _, err = await typed(leader, "replace", "0", "--host", "10.0.0.1")
-    assert (status, "member 0 itself is at this host and these ports" in err) == (1, True)
+    assert (status, "member 0 itself is at this address" in err) == (1, True)
 
 
 async def test_a_member_that_leaves_is_not_the_one_that_is_asked() -> None:

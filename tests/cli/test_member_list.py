@@ -38,6 +38,7 @@ def seat(member_id: int, **changes: object) -> dict[str, object]:
         "member_port": 17000,
         "client_port": 7000,
         "redirect_port": 0,
+        "tls_port": 0,
         "priority": 0,
         "replaces": None,
         "live": True,

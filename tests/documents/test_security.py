@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -18,7 +19,8 @@ import pytest
 import redis
 import trio
 
-from quorate.local.cluster import free_client_port
+from quorate.client import secure
+from quorate.local.cluster import free_client_port, tls_ports_for
 from quorate.local.survey import Survey, Verdict, survey
 from quorate.node.config.config import MemberConfig, NodeConfig
 from quorate.node.requests.status import MemberAddress
@@ -46,8 +48,9 @@ def lines(section: str) -> Iterator[str]:
 class Machines:
     """The operator's folder, and three machines: 10.0.0.1 is a folder and an address here."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
         self.root = root
+        self.patch = patch
         self.port = free_client_port(3)
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -56,8 +59,11 @@ class Machines:
 
     def install(self, table: str) -> None:
         """Write the file of each member, with a table for member 0 of the page."""
+        ports, _, table = table.partition("\n\n")
+        assert tomllib.loads(ports) == {"client_port": 0, "tls_port": 7000}
         members = tuple(
-            MemberConfig(n, f"{NETWORK}{n + 1}", self.port + 10_000, self.port) for n in range(3)
+            MemberConfig(n, f"{NETWORK}{n + 1}", self.port + 10_000, 0, tls_port=self.port)
+            for n in range(3)
         )
         for number in range(3):
             self.folder(number).mkdir()
@@ -73,6 +79,12 @@ class Machines:
             assert place == "/etc/quorate/"
             for file in files:
                 shutil.copy(self.root / file, self.root / host)
+        elif line.startswith("export "):
+            for pair in line.split()[1:]:
+                name, _, file = pair.partition("=")
+                self.patch.setenv(name, str(self.root / file))
+        elif line.startswith("redis-cli "):
+            self.talk(line.split()[1:])
         elif line == "quorate run /etc/quorate/node.toml":
             for number in range(3):
                 self.start(number)
@@ -82,8 +94,28 @@ class Machines:
         else:
             self.call(line)
 
+    def adapted(self, line: str) -> str:
+        """A line of the page, for the addresses here."""
+        found = line.replace("--host 10.0.0.", f"--host {NETWORK}")
+        return re.sub(r"10\.0\.0\.(\d):7000", rf"{NETWORK}\1:{self.port}", found)
+
+    def talk(self, words: list[str]) -> None:
+        """Do as redis-cli does; but check the name of the host, as strict clients do."""
+        options = dict(zip(words[1:11:2], words[2:12:2], strict=True))
+        assert [words[0], *options] == ["--tls", "--cacert", "--cert", "--key", "-h", "-p"]
+        with redis.Redis(
+            options["-h"].replace("10.0.0.", NETWORK),
+            self.port,
+            ssl=True,
+            ssl_check_hostname=True,
+            ssl_ca_certs=str(self.root / options["--cacert"]),
+            ssl_certfile=str(self.root / options["--cert"]),
+            ssl_keyfile=str(self.root / options["--key"]),
+        ) as client:
+            assert client.execute_command(*words[11:])
+
     def call(self, line: str) -> None:
-        program, *words = line.split()
+        program, *words = self.adapted(line).split()
         if program != "quorate":
             subprocess.run(["/bin/sh", "-c", line], cwd=self.root, check=True)
             return
@@ -100,6 +132,7 @@ class Machines:
 
     def survey(self) -> Survey:
         hosts = [MemberAddress(n, f"{NETWORK}{n + 1}", self.port) for n in range(3)]
+        secure._made.cache_clear()  # the files may be others now
         return trio.run(survey, hosts)
 
     def until_agreed(self) -> Survey:
@@ -139,16 +172,26 @@ def test_each_command_of_the_page_is_run_below() -> None:
     sections = re.findall(r"^##+ (.*)$", PAGE, re.MULTILINE)
     shown = {section for section in sections if [*lines(section)]}
     keys = {"A cluster key", "Archives"}
+    # That of "Clients" is run in tests/programs/clients/test_tls_clients.py.
     assert shown == keys | {
-        *("Set-up in ten commands", "A new certificate", "A new CA", "From plain to TLS")
+        *(
+            "The first client",
+            "Clients",
+            "Set-up in ten commands",
+            "A new certificate",
+            "A new CA",
+            "From plain to TLS",
+        )
     }
     first, second = ([*lines(section)][:2] for section in sorted(keys))
     assert [line.replace("cluster", "backup") for line in first] == second
 
 
 @pytest.mark.slow
-def test_the_set_up_and_both_rotations_do_what_the_page_says(tmp_path: Path) -> None:
-    machines = Machines(tmp_path)
+def test_the_set_up_and_both_rotations_do_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = Machines(tmp_path, monkeypatch)
     (table,) = blocks("Set-up in ten commands", "toml")
     machines.install(table)
     commands = list(lines("Set-up in ten commands"))
@@ -156,9 +199,11 @@ def test_the_set_up_and_both_rotations_do_what_the_page_says(tmp_path: Path) -> 
     try:
         for line in commands:
             machines.do(line)
+        export, *rest = lines("The first client")
+        machines.do(export)
         machines.until_agreed()
-        client = redis.Redis(f"{NETWORK}1", machines.port)
-        assert client.set("a", "1")
+        for line in rest:
+            machines.do(line)
         first = machines.until_renewed([0, 0, 0], {0, 1, 2})
 
         time.sleep(1)  # the last second of a certificate differs
@@ -184,10 +229,10 @@ def test_the_set_up_and_both_rotations_do_what_the_page_says(tmp_path: Path) -> 
         machines.copy_ca()
         machines.reload()
         machines.until_agreed()
-        assert client.incr("n") == 1
-        client.close()
+        for line in lines("Clients"):
+            machines.do(line)
         (line,) = lines("From plain to TLS")
-        machines.do(line.replace("10.0.0.1:7000", f"{NETWORK}1:{machines.port}"))
+        machines.do(line)
         assert [process.wait(PATIENCE_SECONDS) for process in machines.processes] == [0, 0, 0]
     finally:
         machines.end()
@@ -204,6 +249,16 @@ def test_the_archive_of_a_backup_is_restored_as_the_page_says(tmp_path: Path) ->
         while trio.run(survey, hosts).verdict is not Verdict.AGREED:
             assert time.monotonic() < end
             time.sleep(0.2)
+        certs = directory / "certs"
+        with redis.Redis(
+            "localhost",
+            tls_ports_for(3, port)[0],
+            ssl=True,
+            ssl_ca_certs=str(certs / "ca.crt"),
+            ssl_certfile=str(certs / "client-default.crt"),
+            ssl_keyfile=str(certs / "client-default.key"),
+        ) as client:
+            assert client.acl_whoami() == "default"
         done = quorate(
             *("backup", "--to", str(tmp_path / "backups/orders")),
             *("--connect", f"127.0.0.1:{port}"),

@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import attrs
 import pytest
@@ -334,7 +335,7 @@ async def test_a_reader_cant_take_the_streams_of_another_one() -> None:
 HELLO = attrs.evolve(
     hello(1, called_member_id=0, at=Address("here", 7000)), credentials=b"n" * 32, service="ours"
 )
-CHANGED: dict[str, object] = {
+CHANGED: dict[str, Any] = {
     "cluster": "other",
     "member_id": 2,
     "protocol_version": HELLO.protocol_version + 1,

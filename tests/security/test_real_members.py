@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -161,6 +162,36 @@ def test_members_with_a_cluster_key_agree(tmp_path: Path) -> None:
         cluster.wait_until_agreed()
         words = "no cluster key|asks for|cluster_key_file"
         assert any(word in refused(configs[0], None) for word in words.split("|"))
+
+
+HANGUP = """
+import signal
+from quorate.cli import run
+
+def hang_up(config, opened=run.open_node):
+    signal.raise_signal(signal.SIGHUP)
+    return opened(config)
+
+run.open_node = hang_up
+from quorate.cli.app import main
+main()
+"""
+
+
+def test_a_hangup_ends_no_member_that_is_opening(tmp_path: Path) -> None:
+    """A tool that renews certificates knows nothing of starts and full disks."""
+    config = secured(tmp_path, Security("own.crt", "own.key", "ca.crt"))[0]
+    issue(config)
+    command = [sys.executable, "-c", HANGUP, "run", str(config.directory / "node.toml")]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as member:
+        try:
+            end = time.monotonic() + PATIENCE_SECONDS
+            while not (config.directory / "pid").exists():
+                assert member.poll() is None, f"it ended with {member.returncode}"
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        finally:
+            member.kill()
 
 
 @pytest.mark.slow

@@ -112,8 +112,9 @@ def work_and_copy(cluster: RealCluster, to: Path, *options: str) -> None:
         cluster.wait_until_agreed()
     with redis.Redis(port=cluster.leader_port) as client:
         client.set("marker-2", MARKER)
-    port = f"127.0.0.1:{cluster.leader_port}"
-    subprocess.run([*QUORATE, "backup", "--to", str(to), "--connect", port, *options], check=True)
+    leader = f"127.0.0.1:{cluster.leader_port}"
+    command = [*QUORATE, "backup", "--to", str(to), "--connect", leader, *options]
+    subprocess.run(command, check=True)
 
 
 REPORTS = [

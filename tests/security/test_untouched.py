@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -195,7 +196,7 @@ def with_certificate(kind: str) -> Reach:
 
 CASES: Final[dict[str, tuple[bool, Callable[[], Reach], bytes | None]]] = {
     **{
-        kind: (False, lambda kind=kind: with_certificate(kind), None)
+        kind: (False, partial(with_certificate, kind), None)
         for kind in (*REFUSED_BY_NAME, *REFUSED_BY_TLS)
     },
     "no TLS": (False, lambda: plain, None),

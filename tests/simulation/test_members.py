@@ -137,9 +137,9 @@ async def test_a_snapshot_that_was_taken_in_a_change_is_installed_by_a_joiner(
 ) -> None:
     append, held = Changes.append, [True]
 
-    def late(self: Changes, after: Membership) -> None:
+    def late(self: Changes, after: Membership, principal: int = 0) -> None:
         if after.joint or not (held and self._state.membership.joint):  # pyright: ignore[reportPrivateUsage]
-            append(self, after)
+            append(self, after, principal)
 
     monkeypatch.setattr(Changes, "append", late)
     observer = Observer([0, 1, 2])

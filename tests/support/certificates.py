@@ -1,5 +1,6 @@
 """A small CA for tests, by the library `cryptography`; its keys are P-256, which are made fast."""
 
+import ssl
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from quorate.transport.identity import Identity, Purpose
-from quorate.transport.tls import Material, TlsFiles, load_material
+from quorate.transport.tls import (
+    ClientCertificates,
+    Material,
+    Minimum,
+    TlsFiles,
+    load_material,
+)
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -101,6 +108,37 @@ def _authority(name: str) -> Authority:
     made = builder(subject, name, key, NOW - DAY, NOW + 365 * DAY)
     made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     return Authority(name, key, made.sign(key, hashes.SHA256()))
+
+
+@cache
+def port_context(
+    name: object = 0,
+    clients: ClientCertificates = "none",
+    *,
+    cluster: str = "orders",
+    ca: str = "test CA",
+    minimum: Minimum = "1.3",
+) -> ssl.SSLContext:
+    """Return the context of a member's port for clients, made once for each run of the tests."""
+    with TemporaryDirectory() as folder:
+        files = authority(ca).write(Path(folder), uri(name, cluster=cluster))
+        files = attrs.evolve(files, minimum=minimum)
+        loaded = load_material(files, cluster=cluster, purposes=(Purpose.MEMBER,), clients=clients)
+    assert loaded.port is not None
+    return loaded.port
+
+
+@cache
+def client_context(*uris: str, ca: str = "test CA", trusts: str = "test CA") -> ssl.SSLContext:
+    """Return the context of a client that trusts our CA; without URIs it has no certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata=authority(trusts).pem.decode())
+    if uris:
+        with TemporaryDirectory() as folder:
+            files = authority(ca).write(Path(folder), *filter(None, uris))
+            context.load_cert_chain(files.certificate, files.key)
+    return context
 
 
 @cache

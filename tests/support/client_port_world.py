@@ -17,13 +17,14 @@ import trio
 
 from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.clients.port_access import PortAccess
-from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
+from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.requests.request import RequestKind, still_allowed
 from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
 from quorate.node.state_machine.service import Command
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
@@ -160,15 +161,19 @@ class OneMember:
 
 
 class RawClient:
-    """A client's plain socket."""
+    """A client's socket, plain or with TLS."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(
+        self, stream: trio.SocketStream, tls: trio.SSLStream[trio.SocketStream] | None = None
+    ) -> None:
         self.stream = stream
+        self.tls = tls
+        self._way: trio.abc.Stream = tls or stream
         self._received = b""
 
     async def send(self, data: bytes) -> None:
         """Send bytes as they are."""
-        await self.stream.send_all(data)
+        await self._way.send_all(data)
 
     def send_at_once(self, data: bytes) -> int:
         """Send what the socket takes, without a checkpoint; return the number of bytes."""
@@ -208,7 +213,7 @@ class RawClient:
         if not self._received:
             try:
                 with trio.fail_after(5):
-                    return await self.stream.receive_some(count)
+                    return bytes(await self._way.receive_some(count))
             except trio.BrokenResourceError:
                 return b""
         taken, self._received = self._received, b""
@@ -220,7 +225,7 @@ class RawClient:
 
     async def aclose(self) -> None:
         """Close both directions."""
-        await self.stream.aclose()
+        await self._way.aclose()
 
 
 @attrs.define(eq=False)
@@ -239,6 +244,18 @@ class World:
             assert self.port.state.redirect_port is not None
             port = self.port.state.redirect_port
         self.connected.append(RawClient(await trio.open_tcp_stream(host, port)))
+        return self.connected[-1]
+
+    async def connect_tls(self, context: ssl.SSLContext, *, redirected: bool = False) -> RawClient:
+        """Open a connection with TLS, after the handshake; it is closed with the world."""
+        state = self.port.state
+        port = state.redirect_port if redirected else state.tls_port
+        assert port
+        stream = await trio.open_tcp_stream(self.address[0], port)
+        tls = trio.SSLStream(stream, context, https_compatible=True)
+        self.connected.append(RawClient(stream, tls))
+        with trio.fail_after(5):
+            await tls.do_handshake()
         return self.connected[-1]
 
     async def has_read(self, count: int) -> None:
@@ -261,6 +278,9 @@ class World:
         redirect_port: int | None = None,
         redirect: Redirect = "auto",
         settled: bool = True,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        plain: bool = True,
+        protected: bool = False,
     ) -> AsyncGenerator[Self]:
         """Open a port over an empty store."""
         service = KeyValueService.open(directory, cluster="orders", member_id=0)
@@ -268,10 +288,12 @@ class World:
             member = OneMember(service)
             access = PortAccess(Directory(service.users, settled=settled), spread_s=0.0)
             port = ClientPort(
-                *(member, "127.0.0.1", 0, limits),
+                *(member, "127.0.0.1", 0 if plain else None, limits),
                 redirect_port=redirect_port,
                 redirect=redirect,
                 access=access,
+                tls=PortTls(0, tls, "orders") if tls else None,
+                protected=protected,
             )
             async with trio.open_nursery() as nursery:
                 world = cls(member, port, await nursery.start(port.run))

@@ -22,6 +22,18 @@ Minimum: TypeAlias = Literal["1.2", "1.3"]
 
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
+ClientCertificates: TypeAlias = Literal["none", "optional", "required"]
+"""Whether clients of the client port show a certificate."""
+
+VERIFY_MODES: Final[dict[ClientCertificates, ssl.VerifyMode]] = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2, where it is spoken: forward secrecy, and encryption that is authenticated."""
+
 Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 """Time of change, size and number of each file; None for a file that is not there."""
 
@@ -58,6 +70,7 @@ class Material:
         expires_ms: when it expires, milliseconds since the epoch.
         stamp: of the files.
         authorities: the CAs that are trusted, each as DER.
+        port: context of the client port; None if it was not asked for.
     """
 
     server: ssl.SSLContext
@@ -66,10 +79,16 @@ class Material:
     expires_ms: int
     stamp: Stamp
     authorities: frozenset[bytes] = frozenset()
+    port: ssl.SSLContext | None = None
 
 
 def load_material(
-    files: TlsFiles, *, cluster: str, purposes: tuple[Purpose, ...], name: str | None = None
+    files: TlsFiles,
+    *,
+    cluster: str,
+    purposes: tuple[Purpose, ...],
+    name: str | None = None,
+    clients: ClientCertificates | None = None,
 ) -> Material:
     """Load the files, and check that they fit each other, and us.
 
@@ -78,6 +97,7 @@ def load_material(
         cluster: that the certificate must be for.
         purposes: it must be for one of them.
         name: that it must have; None for any.
+        clients: whether clients show a certificate; None without a port for clients with TLS.
 
     Raises:
         ConfigurationError: a file can't be read, or something does not fit; with what to do.
@@ -104,8 +124,13 @@ def load_material(
         what = f"it is for {identity}: expected one for {wanted}"
         raise _wrong("certificate", files.certificate, what)
     expires = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
+    port = None
+    if clients is not None:
+        # What is between the two contexts above holds for this one, too: it has the same files.
+        port = _context(ssl.PROTOCOL_TLS_SERVER, files)
+        port.verify_mode = VERIFY_MODES[clients]
     authorities = frozenset(server.get_ca_certs(binary_form=True))
-    return Material(server, client, identity, int(expires * 1000), stamp, authorities)
+    return Material(server, client, identity, int(expires * 1000), stamp, authorities, port)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -141,6 +166,7 @@ def _context(kind: int, files: TlsFiles) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = VERSIONS[files.minimum]
     context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_ciphers(CIPHERS)
     if kind == ssl.PROTOCOL_TLS_SERVER:
         # A ticket would let a peer come back without its certificate, after its CA is gone.
         context.num_tickets = 0

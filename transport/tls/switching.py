@@ -5,8 +5,8 @@ A member that has some uses this network: it dials by TLS first, and plainly if 
 takes what comes, either way. Once all members have certificates, all links are TLS. Then they are
 restarted once more without this.
 
-It protects nothing: whoever can reach or change a connection can have it plain. It is a bridge for
-the minutes of a switch, on a network that was plain before.
+It protects nothing: anybody who can reach or change a connection can have it plain. It is a bridge
+for the minutes of a switch, on a network that was plain before.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ from ..streams import CONNECTION_ERRORS, describe
 from .network import HANDSHAKE_SECONDS, TlsNetwork
 
 _ENOUGH_BYTES: Final = 3
-"""How many bytes tell TLS from a hello."""
+"""Bytes that distinguish TLS from a hello. With fewer, some hellos look like TLS."""
 
 _PEEK_BYTES: Final = 4 << 10
 

@@ -47,6 +47,7 @@ def member_list(
             "member_port": seat.member_port,
             "client_port": seat.client_port,
             "redirect_port": seat.redirect_port,
+            "tls_port": seat.tls_port,
             "priority": seat.priority,
             "replaces": seat.replaces,
             "live": own or (follower is not None and _is_live(state, follower)),

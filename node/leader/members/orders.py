@@ -3,12 +3,15 @@
 ::
 
     member list
-    member add host=H member_port=N client_port=N [redirect_port=N] [priority=N]
+    member add host=H member_port=N client_port=N [redirect_port=N] [tls_port=N] [priority=N]
                [role=voter|standby|witness|spare] [replaces=ID] [even] [if_version=N]
     member promote ID [even] [if_version=N]
     member demote ID [if_version=N]
     member remove ID [if_version=N]
-    member move ID [host=H] [member_port=N] [client_port=N] [redirect_port=N] [if_version=N]
+    member move ID [host=H] [member_port=N] [client_port=N] [redirect_port=N] [tls_port=N]
+                [if_version=N]
+
+With a `tls_port`, `member add` may leave `client_port` out.
 
 An order says what is to be, not what is to be done: one that is fulfilled already changes nothing,
 so it may be repeated. With `if_version` it is refused if the configuration is another one.
@@ -32,7 +35,8 @@ ROLES: Final = (MemberRole.VOTER, MemberRole.STANDBY, MemberRole.WITNESS, Member
 """The roles that an operator may give."""
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
-_ADDRESS: Final[tuple[str, ...]] = ("host", "member_port", "client_port", "redirect_port")
+_PORTS: Final = ("member_port", "client_port", "redirect_port", "tls_port")
+_ADDRESS: Final[tuple[str, ...]] = ("host", *_PORTS)
 _ADD: Final = {*_ADDRESS, "priority", "role", "replaces", "even", "if_version"}
 
 
@@ -112,7 +116,7 @@ def parse_member_order_untrusted(words: list[str]) -> MemberOrder | ListMembers:
             options = _options(rest, {*_ADDRESS, "if_version"})
             moved = {key: options[key] for key in _ADDRESS if key in options}
             if not moved:
-                raise RefusedError("move: expected a new host, member_port or client_port")
+                raise RefusedError(f"move: expected a new {', '.join(_ADDRESS)}")
             address = {
                 key: value if key == "host" else _number(value) for key, value in moved.items()
             }
@@ -124,7 +128,8 @@ def parse_member_order_untrusted(words: list[str]) -> MemberOrder | ListMembers:
 
 
 def _add(options: dict[str, str]) -> Add:
-    missing = [key for key in ("host", "member_port", "client_port") if key not in options]
+    needed = ("host", "member_port", *["client_port"] * ("tls_port" not in options))
+    missing = [key for key in needed if key not in options]
     if missing:
         raise RefusedError(f"member add: {', '.join(missing)} is missing")
     role = options.get("role", MemberRole.VOTER.value)
@@ -136,12 +141,13 @@ def _add(options: dict[str, str]) -> Add:
         member_id=0,
         host=options["host"],
         member_port=_number(options["member_port"]),
-        client_port=_number(options["client_port"]),
+        client_port=_number(options.get("client_port", "0")),
         redirect_port=_number(options.get("redirect_port", "0")),
         priority=_number(options.get("priority", "0")),
         role=MemberRole(role),
         replaces=_number(options["replaces"]) if "replaces" in options else None,
         even="even" in options,
+        tls_port=_number(options.get("tls_port", "0")),
     )
     return Add(checked(seat), _if_version(options))
 
@@ -162,6 +168,7 @@ def checked(seat: Seat) -> Seat:
             standby=seat.role in {MemberRole.STANDBY, MemberRole.SPARE},
             redirect_port=seat.redirect_port,
             witness=seat.role is MemberRole.WITNESS,
+            tls_port=seat.tls_port,
         )
     except ConfigurationError as error:
         raise RefusedError(f"address: {error}") from error

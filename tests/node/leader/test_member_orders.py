@@ -36,6 +36,8 @@ ORDERS = {
     "remove 0": Remove(0),
     "remove 0 if_version=7": Remove(0, 7),
     "move 1 host=other": Move(1, {"host": "other"}),
+    "add host=h member_port=7000 tls_port=6443": Add(Seat(0, "h", 7000, 0, tls_port=6443)),
+    "move 1 client_port=0 tls_port=6443": Move(1, {"client_port": 0, "tls_port": 6443}),
     "move 1 member_port=1 client_port=2 redirect_port=0 if_version=9": Move(
         1, {"member_port": 1, "client_port": 2, "redirect_port": 0}, 9
     ),
@@ -54,6 +56,9 @@ REFUSED = {
     "promote": "expected list",
     "add": "host, member_port, client_port is missing",
     "add host=h member_port=1": "client_port is missing",
+    "add host=h tls_port=1": "member_port is missing",
+    "add host=h member_port=1 tls_port=70000": "address: .*tls_port",
+    "add host=h member_port=1 client_port=0": "address: .*client_port",
     f"add {PLACE} host=g": "once",
     f"add {PLACE} color=red": "'color=red'",
     f"add {PLACE} role=leaving": "role=leaving",

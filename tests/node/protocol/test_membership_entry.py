@@ -52,6 +52,36 @@ def test_the_longest_one_is_read() -> None:
     assert decode_membership_untrusted(encode_membership(longest)) == longest
 
 
+def test_an_entry_of_a_version_before_tls_for_clients_is_read_and_written_as_it_was() -> None:
+    """Such a version writes no `tls_port`; members of both versions are in one cluster for a while.
+
+    The text is what commit 17e1490d writes for `VALUE`.
+    """
+    seat = '{{"client_port":7000,"even":false,"host":"10.0.0.{n}","instance":"{i:016x}",'
+    seat += '"member_id":{n},"member_port":17000,"priority":{n},"redirect_port":7060,'
+    seat += '"replaces":null,"role":"{role}"}}'
+    roles = ("voter", "voter", "leaving")
+    seats = [seat.format(n=n, i=n + 10, role=role) for n, role in enumerate(roles)]
+    seats.append(
+        '{"client_port":7000,"even":true,"host":"db7","instance":"0000000000000000","member_id":7,'
+        '"member_port":17000,"priority":0,"redirect_port":0,"replaces":2,"role":"witness"}'
+    )
+    old = '{"floor":[3,4096],"founders":{"0":"000000000000000a","1":"000000000000000b"},'
+    old += '"next_id":8,"outgoing":[[0,"000000000000000a"],[1,"000000000000000b"],'
+    old += f'[2,"000000000000000c"]],"seats":[{",".join(seats)}],"version":5,'
+    old += '"voters":[[0,"000000000000000a"],[1,"000000000000000b"]]}'
+    assert decode_membership_untrusted(old.encode()) == VALUE
+    assert encode_membership(VALUE) == old.encode()
+
+
+def test_a_port_for_tls_is_written_where_there_is_one() -> None:
+    seats = (attrs.evolve(SEATS[0], tls_port=7443, client_port=0), *VALUE.seats[1:])
+    value = attrs.evolve(VALUE, seats=seats)
+    written = json.loads(encode_membership(value))["seats"]
+    assert [each.get("tls_port") for each in written] == [7443, None, None, None]
+    assert decode_membership_untrusted(encode_membership(value)) == value
+
+
 def test_an_admission_of_an_older_version_is_none() -> None:
     assert decode_membership_untrusted(b'{"member_id": 1, "instance": "0a"}') is None
 
@@ -86,6 +116,8 @@ WRONG: list[dict[str, object]] = [
     of_seat(host=5),
     of_seat(member_port=1 << 16),
     of_seat(priority=10**30),
+    of_seat(tls_port=1 << 16),
+    of_seat(tls_port="7443"),
     of_seat(priority=float("nan")),
 ]
 

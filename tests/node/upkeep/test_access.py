@@ -21,7 +21,11 @@ from quorate.errors import ConfigurationError, HandshakeError
 from quorate.local.cluster import lay_out, local_configs
 from quorate.node.config.config import NodeConfig, Security, load_config
 from quorate.node.upkeep.access import Access, CertificateWatch, open_access, open_reader_access
-from quorate.node.upkeep.exposure import check_exposure, is_loopback
+from quorate.node.upkeep.exposure import (
+    check_client_exposure,
+    check_exposure,
+    is_loopback,
+)
 from quorate.transport import (
     PROTOCOL_VERSION,
     Accept,
@@ -319,4 +323,81 @@ def test_the_command_ends_with_status_78_and_the_lines_to_add(
     assert run(["run", str(file)]) == 78
     told = capsys.readouterr().err
     assert "insecure_network = true" in told
+    assert not (alone.directory / "log").exists()
+
+
+PLAIN, SECURE, BOTH = (7000, 0), (0, 7443), (7000, 7443)
+ASKED = Security(*NAMES, client_certificates="required")
+
+
+@pytest.mark.parametrize(
+    ("ports", "security"),
+    [
+        (PLAIN, Security(require_users=True)),
+        (PLAIN, Security(insecure_network=True)),
+        (SECURE, ASKED),
+        (SECURE, Security(*NAMES, require_users=True)),
+        (BOTH, Security(*NAMES, require_users=True)),
+    ],
+)
+async def test_a_port_of_clients_on_the_network_with_a_word_in_the_file(
+    config: NodeConfig, ports: tuple[int, int], security: Security
+) -> None:
+    config = with_ports(config, *ports)
+    config = attrs.evolve(config, client_listen_host="0.0.0.0", security=security)
+    assert await check_client_exposure(config) is not security.insecure_network
+
+
+@pytest.mark.parametrize(
+    ("ports", "security"),
+    [
+        (PLAIN, Security()),
+        (PLAIN, Security(cluster_key_file="k")),
+        (PLAIN, Security(*NAMES)),
+        (SECURE, Security(*NAMES)),
+        (SECURE, Security(*NAMES, client_certificates="optional")),
+        (BOTH, ASKED),  # the plain port asks for nothing
+    ],
+)
+async def test_an_open_port_of_clients_on_the_network_is_refused(
+    config: NodeConfig, ports: tuple[int, int], security: Security
+) -> None:
+    config = with_ports(config, *ports)
+    assert not await check_client_exposure(attrs.evolve(config, security=security))
+    config = attrs.evolve(config, client_listen_host="0.0.0.0", security=security)
+    with pytest.raises(ConfigurationError, match=r"client_listen_host = '0\.0\.0\.0'") as caught:
+        await check_client_exposure(config)
+    for line in ("require_users = true", "client_certificates = ", "insecure_network = true"):
+        assert line in str(caught.value)
+
+
+def with_ports(config: NodeConfig, client_port: int, tls_port: int) -> NodeConfig:
+    own = attrs.evolve(config.own, client_port=client_port, tls_port=tls_port)
+    members = (own if each is config.own else each for each in config.members)
+    return attrs.evolve(config, members=tuple(members))
+
+
+@pytest.mark.parametrize("key", ["", 'cluster_key_file = "cluster.key"'])
+def test_the_command_asks_for_users_before_it_opens_a_port_of_clients(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # the command adds its own
+    (alone,) = lay_out(tmp_path, members=1, client_port=7000)
+    file = alone.directory / "node.toml"
+    file.write_text(f'client_listen_host = "0.0.0.0"\n{file.read_text()}\n[security]\n{key}\n')
+    assert run(["run", str(file)]) == 78
+    assert "require_users = true" in capsys.readouterr().err
+    assert not (alone.directory / "log").exists()
+
+
+def test_a_port_with_tls_needs_certificates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    (alone,) = lay_out(tmp_path, members=1, client_port=7000)
+    file = alone.directory / "node.toml"
+    last = "client_port = 7000\n"
+    file.write_text(file.read_text().replace(last, last + "tls_port = 7443\n"))
+    assert run(["run", str(file)]) == 78
+    assert "tls_port = 7443: expected certificate, key and ca" in capsys.readouterr().err
     assert not (alone.directory / "log").exists()

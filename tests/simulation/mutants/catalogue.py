@@ -163,6 +163,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(serving.stamp_by_ones_own_clock, 0, schedule=a_clock_is_years_ahead),
     Mutant(serving.reply_by_ones_own_clock, 5, cheap=True),
     Mutant(serving.refuse_what_was_sent, 5, cheap=True),
+    Mutant(serving.forget_who_sent_it, 5, cheap=True),
     Mutant(serving.answer_by_where_it_lies, 5, cheap=True),
     Mutant(serving.apply_a_retry, 5, cheap=True),
     Mutant(serving.forget_the_sessions_at_a_start, 5, cheap=True),

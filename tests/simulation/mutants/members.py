@@ -168,7 +168,7 @@ def save_the_latest_configuration(patch: pytest.MonkeyPatch) -> None:
 def send_the_final_one_to_the_dropped(patch: pytest.MonkeyPatch) -> None:
     """Send a member the configuration that takes its vote, before it is committed."""
 
-    def append(self: Changes, after: Membership) -> None:
+    def append(self: Changes, after: Membership, _principal: int = 0) -> None:
         self._replication.append(  # pyright: ignore[reportPrivateUsage]
             [Entry(EntryKind.MEMBERSHIP, encode_membership(after))]
         )

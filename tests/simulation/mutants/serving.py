@@ -19,6 +19,7 @@ from quorate.node.leader import lease
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.reads import Reads
 from quorate.node.leader.replication import Replication
+from quorate.node.requests.forwarding import ForwardedRequest
 from quorate.node.requests.request import Request, RequestKind
 from quorate.node.requests.router import Requests
 from quorate.node.state_machine.applier import Applier
@@ -271,6 +272,18 @@ def refuse_what_was_sent(patch: pytest.MonkeyPatch) -> None:
         return sent
 
     patch.setattr(Requests, "_forward", forward_and_park)
+
+
+def forget_who_sent_it(patch: pytest.MonkeyPatch) -> None:
+    """Record what a member forwards as that of no user."""
+
+    def submit(self: Requests, request: Request) -> None:
+        if isinstance(request, ForwardedRequest):
+            request.principal = 0
+        original(self, request)
+
+    original = Requests.submit
+    patch.setattr(Requests, "submit", submit)
 
 
 def answer_by_where_it_lies(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,151 @@
+"""TLS of the command line: its files are named by environment variables.
+
+`CA_VARIABLE` turns it on. Then every connection to a client port is a TLS connection: a command
+line that falls back to plain would send a password to whoever answers.
+
+A member is known by its certificate, whose URI names a member; no host name is looked at.
+"""
+
+import os
+import ssl
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, cast
+
+import trio
+
+from ..errors import ConfigurationError, WireError
+from ..node.requests.status import MemberAddress
+from ..transport import Purpose
+from ..transport.identity import Identity, identity_untrusted
+from ..transport.tls.connection import describe_tls
+
+__all__ = [
+    "CA_VARIABLE",
+    "CERTIFICATE_VARIABLE",
+    "KEY_VARIABLE",
+    "ClientTls",
+    "open_tls",
+    "port_of",
+    "tls_of_environment",
+]
+
+CA_VARIABLE: Final = "QUORATE_CA"
+CERTIFICATE_VARIABLE: Final = "QUORATE_CERTIFICATE"
+KEY_VARIABLE: Final = "QUORATE_KEY"
+
+
+class ClientTls:
+    """What a client needs for TLS.
+
+    Args:
+        ca: file of the CAs that are trusted.
+        certificate: file of our certificate; empty for none.
+        key: file of its key; empty if that is in the same file.
+
+    Attributes:
+        context: for our connections.
+
+    Raises:
+        ConfigurationError: a file can't be read, or does not fit.
+    """
+
+    def __init__(self, ca: str, certificate: str = "", key: str = "") -> None:
+        context = self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False  # see `_check`
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        for name, path in ((CA_VARIABLE, ca), (CERTIFICATE_VARIABLE, certificate)):
+            _check_readable(name, path)
+        _check_readable(KEY_VARIABLE, key)
+        try:
+            context.load_verify_locations(ca)
+        except ssl.SSLError:
+            what = "expected certificates of CAs in PEM form"
+            raise ConfigurationError(f'{CA_VARIABLE} = "{ca}": {what}') from None
+        if certificate:
+            try:
+                # A password would be asked for at the terminal, which may not be there.
+                context.load_cert_chain(certificate, key or None, password="")
+            except ssl.SSLError as error:
+                what = f"{describe_tls(error)}: expected a certificate and its key in PEM form"
+                raise ConfigurationError(
+                    f'{CERTIFICATE_VARIABLE} = "{certificate}", {KEY_VARIABLE} = "{key}": {what}'
+                ) from None
+
+
+@lru_cache(maxsize=8)
+def _made(ca: str, certificate: str, key: str) -> ClientTls:
+    return ClientTls(ca, certificate, key)
+
+
+def tls_of_environment() -> ClientTls | None:
+    """Return what the environment variables name; None if they turn TLS off.
+
+    Raises:
+        ConfigurationError: see `ClientTls`.
+    """
+    ca = os.environ.get(CA_VARIABLE, "")
+    return _made(ca, *(os.environ.get(name, "") for name in _OWN)) if ca else None
+
+
+_OWN: Final = (CERTIFICATE_VARIABLE, KEY_VARIABLE)
+
+
+def port_of(address: MemberAddress) -> int:
+    """Return the port of a member that the command line talks to.
+
+    Addresses that an operator has typed have one port, whatever it speaks.
+    """
+    if os.environ.get(CA_VARIABLE):
+        return address.tls_port or address.client_port
+    return address.client_port or address.tls_port
+
+
+async def open_tls(plain: trio.SocketStream, tls: ClientTls) -> "trio.SSLStream[trio.SocketStream]":
+    """Shake hands with a member, and check that it is one.
+
+    Raises:
+        OSError: it speaks no TLS, or is not certified.
+    """
+    stream = trio.SSLStream(plain, tls.context, https_compatible=True)
+    try:
+        await stream.do_handshake()
+    except trio.BrokenResourceError as error:
+        raise ConnectionAbortedError(_why(error)) from None
+    names = cast("dict[str, Any]", stream.getpeercert() or {}).get("subjectAltName", ())
+    _check([text for kind, text in cast("tuple[tuple[str, str], ...]", names) if kind == "URI"])
+    return stream
+
+
+def _why(error: trio.BrokenResourceError) -> str:
+    cause = error.__cause__
+    if isinstance(cause, ssl.SSLEOFError) or not isinstance(cause, ssl.SSLError):
+        return "the connection was closed during the TLS handshake (is it a TLS port?)"
+    return f"TLS: {describe_tls(cause)}"
+
+
+def _check(uris: list[str]) -> None:
+    """Check that a certificate is that of a member.
+
+    Raises:
+        ConnectionAbortedError: it is not.
+    """
+    try:
+        found: Identity | None = identity_untrusted(uris)
+    except WireError:
+        found = None
+    # Otherwise every client with a certificate of this CA could answer as a member.
+    if found is None or found.purpose is not Purpose.MEMBER:
+        raise ConnectionAbortedError(f"its certificate is for {found}: expected that of a member")
+
+
+def _check_readable(name: str, path: str) -> None:
+    if not path:
+        return
+    try:
+        # OpenSSL's own error does not name the file.
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        words = f'{name} = "{path}": it cannot be read: {error.strerror}'
+        raise ConfigurationError(words) from None
