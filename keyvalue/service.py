@@ -136,6 +136,11 @@ class KeyValueService:
         self._tables.close()
 
     @property
+    def rules(self) -> int:
+        """The version of the users; see `RuledService`."""
+        return self.users.version
+
+    @property
     def position(self) -> int:
         """Log position up to which everything is applied and durable."""
         return self._tables.position

@@ -207,8 +207,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         spares=0.5,
     ),
     "acl": Scenario(
-        "users are changed and deleted, among every fault there is",
-        USUAL | _STRIKES,
+        "users are changed and deleted, among every fault there is but wrong clocks",
+        {name: weight for name, weight in (USUAL | _STRIKES).items() if name != "set clock"},
         wipes=0.2,
         snapshots=0.3,
         users=True,

@@ -142,7 +142,7 @@ class Codec:
         type_id: its number in a frame.
         cls: the class; its fields have the annotations of `fields`.
         uncovered: its last field has its own checksum, so the frame's leaves it out.
-        without: its last field is left out, and has its default.
+        without: this field and all behind it are left out, and have their defaults.
     """
 
     def __init__(

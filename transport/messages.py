@@ -418,7 +418,8 @@ class ForwardRequest:
     """A client's request that a member passes on to the leader.
 
     A command may belong to a client's session, with a sequence number in it; 0 for none. The
-    principal is the number of the user that the sending member has let in; 0 for `default`.
+    principal is the number of the user that the sending member has let in; 0 for `default`. The
+    rules are the version of those by which that member has allowed it; 0 for none.
     """
 
     request_id: I64
@@ -428,6 +429,7 @@ class ForwardRequest:
     session: U64 = 0
     sequence: U64 = 0
     principal: U32 = 0
+    rules: U64 = 0
 
 
 @attrs.frozen

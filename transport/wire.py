@@ -43,8 +43,8 @@ BARE_HELLO: Final = 1
 version 3.0, so members of that version understand it, and are understood."""
 
 PLAIN_FORWARD: Final = 120
-"""The number of a forwarded request of the user `default`, whose frame ends before the principal.
-It is the one of version 3.0, so members of that version understand it while there are no users."""
+"""The number of a forwarded request in a cluster without users, whose frame ends before the
+principal. It is the one of version 3.0, so members of that version understand it."""
 
 MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
     {
@@ -100,7 +100,7 @@ def _encode_hello(message: m.Message) -> bytes:
 
 def _encode_forward(message: m.Message) -> bytes:
     assert isinstance(message, m.ForwardRequest)
-    return _CODECS[122 if message.principal else PLAIN_FORWARD].encode(message)
+    return _CODECS[122 if message.principal or message.rules else PLAIN_FORWARD].encode(message)
 
 
 _ENCODERS: Final[Mapping[type[m.Message], Callable[[m.Message], bytes]]] = {

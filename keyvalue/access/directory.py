@@ -70,9 +70,9 @@ class Directory:
 
     @property
     def version(self) -> int:
-        """The version of the users in use; -1 while they are unknown."""
+        """The version of the users in use; 0 while unknown, and before the first change."""
         if not self.known:
-            return -1
+            return 0
         return self._users.version if self._borrowed is None else self._borrowed_version
 
     def settle(self) -> None:
@@ -83,9 +83,10 @@ class Directory:
 
     def borrow(self, users: Mapping[bytes, User], version: int) -> None:
         """Use these users of the leader, which are newer than those of the state."""
-        self.settled, self._borrowed_version = False, version
-        if users != self._borrowed:
-            self._borrowed = dict(users)
+        self.settled = False
+        # A version alone is a change, too: leaders compare it with that of requests.
+        if (users, version) != (self._borrowed, self._borrowed_version):
+            self._borrowed, self._borrowed_version = dict(users), version
             self._changed()
 
     def unknown(self, name: bytes) -> Access:

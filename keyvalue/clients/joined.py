@@ -243,7 +243,7 @@ class JoinedRequest(Request):
         request = client.take_over(self.kind, self._payloads[place], self._flags_of(place), count)
         # It has waited as long as the joined request: its time to find a leader goes on.
         request.deadline, request.losses = self.deadline, self.losses
-        request.principal = self.principal
+        request.principal, request.rules = self.principal, self.rules
         return request
 
     def _flags_of(self, place: int) -> int:

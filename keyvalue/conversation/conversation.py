@@ -219,6 +219,7 @@ class Conversation:
         if request is None:
             return ()
         if (error := denied_now(self, request)) is None:
+            request.rules = users.version
             return (request,)
         if users.known:
             # In a later turn: its client may send more then, and our caller counts what it has.
@@ -432,7 +433,7 @@ class Conversation:
         self._expected = count
         self._request = request = Request(kind, payload, flags, self._on_result)
         request.session, request.sequence = stamp
-        request.principal = self.client.principal
+        request.principal, request.rules = self.client.principal, self.port.access.users.version
         self.port.submit(request)
 
     def _on_result(self, result: bytes | RequestError) -> None:

@@ -11,8 +11,8 @@ those that did not are logged, and stand in INFO. Such a member is down, cut off
 the leader has not confirmed its users since. So it counts them as unknown
 (:mod:`..port.leader_users`).
 
-What a member has sent to the leader before may be executed after the change. So much later at most:
-a link that is silent for a heartbeat timeout is given up.
+What such a member has sent before, or sends by old rules, reaches no log: each request carries the
+version of its rules, and the leader sends it back if it has applied newer ones.
 """
 
 import logging

@@ -111,7 +111,7 @@ async def _ask(state: PortState, version: int) -> _Answer | None:
         results.append(result)
         answered.set()
 
-    question = resp.bulk_array([b"QUORATE.USERS", b"%d" % version])
+    question = resp.bulk_array([b"QUORATE.USERS", *([b"%d" % version] if version else [])])
     request = Request(RequestKind.QUERY, question, 0, done)
     state.gateway.submit(request)
     try:

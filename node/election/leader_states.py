@@ -13,6 +13,7 @@ import trio
 
 from ...errors import SafetyViolationError
 from ..protocol.states import State
+from ..state_machine.service import RuledService
 from .adopt_voter_log import adopt_voter_log
 from .transition import Next
 
@@ -102,6 +103,10 @@ async def _begin_term(ctx: ElectionContext, role: Leadership) -> None:
     # The order matters: `lead` releases the parked requests at once, and the role takes them only
     # once it is open. The entry that opens the term is in the log already.
     role.open()
+    # Rules that an earlier leader has changed must hold for all that we take. Without rules nothing
+    # is waited for: requests may join the first batches of the term.
+    if isinstance(ctx.applier.service, RuledService) and ctx.applier.service.rules:
+        await ctx.applier.applied(role.base)
     # A witness has no tables to answer from: requests wait for the member that takes over from it.
     if not ctx.state.witness:
         ctx.requests.lead(role)

@@ -123,7 +123,7 @@ class ForwardedRequest(Request):
         super().__init__(kind, message.payload, message.flags, self._answer)
         self.session, self.sequence = message.session, message.sequence
         # As the other member says: it has authenticated the client, and is trusted as a member.
-        self.principal = message.principal
+        self.principal, self.rules = message.principal, message.rules
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
         """Answer a query, or ask for a retry while the link to its sender has no room."""

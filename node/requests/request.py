@@ -60,6 +60,8 @@ class Request:
         sequence: its number within the session. Both are recorded with it; the service uses them.
         principal: number of the user that sent it, recorded with it; 0 for the user `default`, or
             for a program that embeds the member.
+        rules: version of the service's rules by which its sender has allowed it; 0 for none. A
+            leader that has applied newer ones has it checked again.
         cancelled: nobody waits for it any more.
         recheck: called once in place of sending it, if it is not sent yet; returns what may be
             sent. Its sender sets it when the rules have changed by which it was allowed.
@@ -75,6 +77,7 @@ class Request:
         "payload",
         "principal",
         "recheck",
+        "rules",
         "sequence",
         "session",
     )
@@ -91,6 +94,7 @@ class Request:
         self.flags = flags
         self.done = done
         self.cancelled = False
+        self.rules = 0
         self.recheck: Callable[[], Sequence[Request]] | None = None
         self.deadline = 0.0
         self.losses = 0

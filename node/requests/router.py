@@ -89,6 +89,7 @@ class Requests:
         rng: draws the first request id.
         found: takes an operator's "found" while this member waits for a new cluster; returns
             whether it did.
+        rules: returns the version of the service's rules, as they are applied here; 0 for none.
     """
 
     def __init__(
@@ -97,10 +98,12 @@ class Requests:
         links: Links,
         rng: Random,
         found: Callable[[bytes, Callable[[bytes | RequestError], None]], bool],
+        rules: Callable[[], int],
     ) -> None:
         self._state = state
         self._links = links
         self._found = found
+        self._rules = rules
         self._now = trio.lowlevel.current_clock().current_time  # each request asks
         self._leadership: TakesRequests | None = None
         self._is_elected = False
@@ -138,7 +141,10 @@ class Requests:
         if not self._admitted([request]):
             return
         if self._leadership is not None:
-            self._leadership.submit(request)
+            if isinstance(request, ForwardedRequest) and request.rules:
+                self._take_if_allowed(request, self._leadership)
+            else:
+                self._leadership.submit(request)
         elif isinstance(request, ForwardedRequest):
             if self._is_elected:
                 # Followers are ready before we lead. If they had to try again, their clients would
@@ -149,6 +155,15 @@ class Requests:
                 request.done(NoLeaderError("not the leader"))
         elif self._leader is None or not self._forward(request, self._leader):
             self._park(request)
+
+    def _take_if_allowed(self, request: ForwardedRequest, leadership: TakesRequests) -> None:
+        """Take a request, unless rules have changed since the other member has allowed it."""
+        # The other member may be cut off from the log, and this request may have been on its way
+        # for long. It is told to try again, and checks first.
+        if request.rules < self._rules():
+            request.done(NoLeaderError("the rules have changed since it was allowed"))
+        else:
+            leadership.submit(request)
 
     def submit_all(self, requests: list[Request]) -> None:
         """Take all requests that clients have sent in one turn of the event loop."""
@@ -197,6 +212,7 @@ class Requests:
             request.session,
             request.sequence,
             request.principal,
+            request.rules,
         )
         links = self._links
         # Large requests go behind all other messages of the link: heartbeats must not wait for

@@ -145,6 +145,20 @@ class RemadeService(Service, Protocol):
 
 
 @runtime_checkable
+class RuledService(Service, Protocol):
+    """A service that has rules in its state, by which members allow requests or not.
+
+    Attributes:
+        rules: their version; it grows with each change, and 0 stands for none.
+    """
+
+    @property
+    def rules(self) -> int:
+        """See the class."""
+        ...
+
+
+@runtime_checkable
 class SnapshotService(Service, Protocol):
     """A service whose state can be saved and loaded."""
 

@@ -42,6 +42,7 @@ class _Numbered(Request):
         super().__init__(own.kind, payload, own.flags, self._finish)
         self.deadline = deadline
         self.session, self.sequence = own.session, own.sequence
+        self.principal, self.rules = own.principal, own.rules
 
     # These three belong to the port's request, which a client may cancel or have checked again. The
     # constructor of the base class sets them, which must change nothing.
@@ -74,6 +75,7 @@ class _Numbered(Request):
         def again() -> Sequence[Request]:
             own.recheck = None
             if allowed := recheck():
+                self.rules = own.rules
                 return [self for _ in allowed]
             # Denied now, or sent later under another number.
             self._gateway.tell(Refused(self._serial))
@@ -129,7 +131,8 @@ class NumberingGateway:
     def _numbered(self, request: Request) -> Request:
         serial = self._serials.next()
         if request.kind is not RequestKind.CONTROL:
-            self.tell(Asked(serial))
+            command = request.kind is RequestKind.COMMAND
+            self.tell(Asked(serial, request.principal if command else 0))
         return _Numbered(request, serial, self)
 
     def stale_query(self, payload: bytes, flags: int) -> bytes:

@@ -16,6 +16,7 @@ from ...keyvalue.access.rules import DEFAULT, User, words
 from ...keyvalue.access.users import DEFAULT_NAME
 from ...keyvalue.commands.table import resolve
 from ...keyvalue.protocol.payload import PayloadParser
+from ..machines.clock import EPOCH_MS
 from ..watching.facts import Point
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ class RuleBook:
             if b"SETUSER" in command.payload or b"DELUSER" in command.payload:
                 self._changed(point, store.users)
             elif b"token-" in command.payload:
-                self._written(point, command.payload)
+                # Its batch was made at this moment. It may be committed much later.
+                made = (command.timestamp_ms - EPOCH_MS) / 1000
+                self._written(point, made, command.payload)
             assert store.users.version >= version, "the version of the users went back"
             return reply
 
@@ -109,11 +112,11 @@ class RuleBook:
         ):
             self._chapters.append(Chapter(point, trio.current_time(), now))
 
-    def _written(self, point: Point, payload: bytes) -> None:
+    def _written(self, point: Point, made: float, payload: bytes) -> None:
         for arguments in PayloadParser().parse_untrusted(payload):
             if (token := arguments[-1]) in self._asked and token not in self._applied:
                 self._applied.add(token)
-                self._judge(self._asked[token], point)
+                self._judge(self._asked[token], made, point)
                 self._check_denied(token)
 
     # --- what clients do
@@ -129,15 +132,15 @@ class RuleBook:
 
     def answered(self, asking: Asking) -> None:
         """Note that a client was given what it asked for, now."""
-        self._judge(asking, None)
+        self._judge(asking, trio.current_time())
 
     def _check_denied(self, token: bytes) -> None:
         if token in self._denied and token in self._applied:
             self.trouble.append(f"{token!r} was denied, and was applied")
 
-    def _judge(self, asking: Asking, point: Point | None) -> None:
-        """Check that something was allowed lately, or at a place in the log."""
-        now, ends = trio.current_time(), float("inf")
+    def _judge(self, asking: Asking, now: float, point: Point | None = None) -> None:
+        """Check that something was allowed not long before a time, or at a place in the log."""
+        ends = float("inf")
         for chapter in reversed(self._chapters):
             behind = point is not None and chapter.point.position > point.position
             if not behind and _permits(chapter.users, asking):

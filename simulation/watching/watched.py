@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, runtime_checkable
 import trio
 
 from ...node import Command
-from ...node.state_machine.service import PatientService, SnapshotService
+from ...node.state_machine.service import PatientService, RuledService, SnapshotService
 from ..machines.host import Closing, S_co
 from ..machines.scheduler import Jumping
 from .facts import Applied, Holds, Point, Probed, Reached, Stamped
@@ -104,6 +104,11 @@ class Watched(Generic[S_co]):
     def position(self) -> int:
         """See `Service`."""
         return self.service.position
+
+    @property
+    def rules(self) -> int:
+        """See `RuledService`."""
+        return self.service.rules if isinstance(self.service, RuledService) else 0
 
     def apply(self, command: Command) -> bytes:
         """See `Service`."""

@@ -25,7 +25,7 @@ from quorate.transport.wire import (
     encode,
 )
 
-FORWARD_FIXED = struct.calcsize("<qBBIQQI")
+FORWARD_FIXED = struct.calcsize("<qBBIQQIQ")
 POSITIONS = st.integers(-1, f.MAX_POSITION)
 PLAIN_FIELDS: dict[object, st.SearchStrategy[object]] = {
     str: st.text(max_size=f.MAX_STRING_BYTES // 4),
@@ -205,9 +205,9 @@ def test_a_body_with_a_right_checksum_is_canonical_or_refused(number: int, body:
         message = decode_untrusted(frame)
     except WireError:
         return
-    if isinstance(message, m.ForwardRequest) and not message.principal:
+    if isinstance(message, m.ForwardRequest) and not (message.principal or message.rules):
         number = PLAIN_FORWARD  # the shorter one, which older members know
-        body = body[: FORWARD_FIXED - 4] + body[FORWARD_FIXED:]
+        body = body[: FORWARD_FIXED - 12] + body[FORWARD_FIXED:]
         frame = reframed(number, body)
     assert encode(message) == frame
 
@@ -218,8 +218,11 @@ def test_a_forwarded_request_of_the_default_user_has_the_form_of_version_3_0() -
     assert encode(plain) == reframed(120, fixed + b"payload")
     assert decode_untrusted(encode(plain)) == plain
     of_alice = attrs.evolve(plain, principal=5)
-    assert encode(of_alice) == reframed(122, fixed + struct.pack("<I", 5) + b"payload")
+    assert encode(of_alice) == reframed(122, fixed + struct.pack("<IQ", 5, 0) + b"payload")
     assert decode_untrusted(encode(of_alice)) == of_alice
+    ruled = attrs.evolve(plain, rules=7)
+    assert encode(ruled) == reframed(122, fixed + struct.pack("<IQ", 0, 7) + b"payload")
+    assert decode_untrusted(encode(ruled)) == ruled
 
 
 @settings(deadline=None)

@@ -124,7 +124,7 @@ def test_borrowed_users_hide_those_of_the_state_and_never_change_them() -> None:
     assert [*directory] == [b"default", b"new"]
     assert [*users] == [b"bob", b"default", b"old"]
     directory.forget()
-    assert (directory.known, directory.version) == (False, -1)
+    assert (directory.known, directory.version) == (False, 0)
     directory.settle()
     assert (directory.settled, directory.own_version) == (True, 2)
     assert [*directory] == [b"bob", b"default", b"old"]

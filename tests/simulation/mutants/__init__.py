@@ -1,9 +1,9 @@
 """Tests of the simulation itself: members with one rule removed, each of which it must find.
 
 README.md has a table of the mutants, with the invariant that finds each. ``catalogue`` lists them,
-``voting``, ``standing``, ``recording``, ``serving``, ``members`` and ``access`` define them, and
-``hunt`` looks for them in storms. ``schedules``, ``returning``, ``stores`` and ``member_schedules``
-play those that storms do not find in time.
+``voting``, ``standing``, ``recording``, ``serving`` and ``members`` define them, and ``hunt`` looks
+for them in storms. ``schedules``, ``returning``, ``stores`` and ``member_schedules`` play those
+that storms do not find in time.
 Read ``catalogue.py`` first.
 """
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from tests.simulation.hazards import mutations, schedules
-from tests.simulation.mutants import access, members, recording, serving, standing, voting
+from tests.simulation.mutants import members, recording, serving, standing, voting
 from tests.simulation.mutants.member_schedules import (
     a_change_is_undone,
     a_leader_changes_before_its_term_is_open,
@@ -71,7 +71,6 @@ class Mutant:
         cheap: whether the hunt takes only a second or two.
         schedule: plays the course of events in which it does harm.
         members: number of members for the schedule.
-        scenario: in which it is hunted.
     """
 
     change: Callable[[pytest.MonkeyPatch], None]
@@ -79,7 +78,6 @@ class Mutant:
     cheap: bool = False
     schedule: Schedule | None = None
     members: int = 3
-    scenario: str = "storm"
 
     @property
     def name(self) -> str:
@@ -197,9 +195,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(members.hold_the_lease_of_one_set, 0, schedule=a_leader_with_a_lease_changes_the_voters),
     Mutant(members.save_the_latest_configuration, 0, schedule=a_snapshot_is_taken_before_a_change),
     Mutant(members.send_the_final_one_to_the_dropped, 0, schedule=members_come_and_go),
-    Mutant(access.no_second_check, 40, scenario="acl"),
-    Mutant(access.users_of_one_version, 40, scenario="acl"),
-    Mutant(access.users_are_never_old, 40, scenario="acl"),
 )
 """There is no fix F5; F3 covers F6 alone (see `hazards`); F10 is the mutant
 `adopt_without_a_promise`."""

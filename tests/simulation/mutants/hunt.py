@@ -47,7 +47,7 @@ def hunt(mutant: Mutant, members: int = 3) -> Found | None:
             wrong = play(mutant.schedule, mutant.members)
             return Found(None, wrong[0]) if wrong else None
         for seed in range(mutant.seeds):
-            outcome = simulate(Plan(seed, members, HOURS, mutant.scenario))
+            outcome = simulate(Plan(seed, members, HOURS))
             if outcome.violation is not None:
                 kind = outcome.violation.partition(":")[0]
                 assert kind not in {"TypeError", "AttributeError"}, f"{mutant.name} is broken"

@@ -1,0 +1,235 @@
+"""Users that are revoked in a simulated cluster, and members with one rule taken out.
+
+Four schedules play what storms seldom do: a user is revoked while its member is cut off, while its
+member is behind, and while its request waits for a leader or is on its way. The rule book must find
+nothing wrong with members as they are, and something with each mutant.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+
+from quorate.keyvalue.access.directory import Directory
+from quorate.keyvalue.access.users import Users
+from quorate.keyvalue.clients.port_access import PortAccess
+from quorate.keyvalue.conversation.conversation import Conversation
+from quorate.node.requests.router import Requests
+from quorate.simulation import Plan, run, simulate
+from quorate.simulation.observer import Observer
+from quorate.simulation.plan import BOUND_TIMEOUTS
+from quorate.simulation.ports.machine import Ports
+from quorate.simulation.ports.rulebook import Asking, RuleBook
+from quorate.simulation.store import stores
+from quorate.simulation.watching.watched import watch
+from quorate.simulation.workloads.users import hash_of
+from quorate.simulation.world import TIMEOUTS, Setting, open_world
+from quorate.transport.testing import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from pathlib import Path
+
+    from quorate.node import Service
+    from quorate.simulation import World
+    from quorate.simulation.ports.session import Session
+
+TIMEOUT = TIMEOUTS.leader_heartbeat_timeout
+BOUND = BOUND_TIMEOUTS * TIMEOUT
+OK = b"+OK\r\n"
+PROOF = hash_of(b"secret")
+
+
+@attrs.define(eq=False)
+class Stage:
+    """A cluster with two users: `admin`, and `bob` who has a session with a follower."""
+
+    world: World[Service]
+    ports: Ports
+    rules: RuleBook
+    leader: int = -1
+    follower: int = -1
+
+    def connect(self, i: int) -> Session:
+        session = self.ports.connect(i)
+        assert session is not None
+        return session
+
+    async def begin(self) -> tuple[Session, Session]:
+        """Start the members; return a session of the administrator, and one of bob."""
+        await self.world.start()
+        self.leader = await self.world.settled()
+        self.follower = self.world.others(self.leader)[0]
+        root = self.connect(self.leader)
+        everything = (b"allkeys", b"+@all")
+        for name in (b"admin", b"bob"):
+            words = (b"ACL", b"SETUSER", name, b"on", PROOF, *everything)
+            assert await root.ask(words) == OK
+        assert await root.ask((b"AUTH", b"admin", b"secret")) == OK
+        assert await root.ask((b"ACL", b"SETUSER", b"default", b"resetpass")) == OK
+        return root, await self.log_in(self.follower)
+
+    async def log_in(self, i: int) -> Session:
+        session = self.connect(i)
+        assert await session.ask((b"AUTH", b"bob", b"secret")) == OK
+        return session
+
+    async def write(self, session: Session, token: bytes) -> None:
+        asking = Asking(b"bob", PROOF, (b"SET", b"a", token))
+        self.rules.asks(asking)
+        reply = await session.ask(asking.command)
+        if reply is not None and reply.startswith((b"-NOPERM ", b"-NOAUTH ")):
+            self.rules.denied(asking)
+
+    async def read(self, session: Session) -> None:
+        asking = Asking(b"bob", PROOF, (b"GET", b"a"))
+        reply = await session.ask(asking.command)
+        if reply is not None and not reply.startswith(b"-"):
+            self.rules.answered(asking)
+
+
+@asynccontextmanager
+async def stage(directory: Path) -> AsyncGenerator[Stage, None]:
+    rules, observer = RuleBook(BOUND), Observer([0, 1, 2])
+    service = watch(stores(random.Random(0)), observer.tell, observer)
+    ports = Ports(random.Random(1), observer.tell, rules)
+    async with open_world(directory, service, Setting(), observer=observer) as world:
+        world.accompany = ports.accompany
+        yield Stage(world, ports, rules)
+
+
+async def cut_off(stage: Stage) -> None:
+    """The user's member can't know that the user was revoked, and is asked all the same."""
+    root, bob = await stage.begin()
+    stale = await stage.log_in(stage.follower)
+    assert await stale.ask((b"READONLY",)) == OK
+    await stage.write(bob, b"token-0")
+    await stage.read(stale)
+    stage.world.isolate(stage.follower)
+    await stage.world.until(lambda: stage.world.hosts[stage.follower].state.name == "CANVASS")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.write, bob, b"token-1")  # waits for a leader
+        await trio.sleep(0.01)
+        assert await root.ask((b"ACL", b"SETUSER", b"bob", b"-@all")) == OK
+        await trio.sleep(BOUND)
+        nursery.start_soon(stage.read, stale)
+        await trio.sleep(0.1)
+        stage.world.mend()
+
+
+async def leaderless(stage: Stage) -> None:
+    """The user's write waits for a leader, and is still waiting when the user is revoked."""
+    _, bob = await stage.begin()
+    world, old, mine = stage.world, stage.leader, stage.follower
+    (third,) = world.others(old, mine)
+    root = stage.connect(third)
+    assert await root.ask((b"AUTH", b"admin", b"secret")) == OK
+    await world.kill(old)
+    await world.until(lambda: world.hosts[mine].state.name != "CLOSED")
+    world.isolate(mine)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.write, bob, b"token-1")
+        await trio.sleep(0.01)
+        await world.start(old)
+        assert await root.ask((b"ACL", b"SETUSER", b"bob", b"-@all")) == OK
+        await trio.sleep(BOUND)
+        assert world.hosts[mine].running.status().parked > 0
+        world.mend()
+
+
+async def behind(stage: Stage) -> None:
+    """The user's member hears its leader, and applies nothing."""
+    root, bob = await stage.begin()
+    stale = await stage.log_in(stage.follower)
+    assert await stale.ask((b"READONLY",)) == OK
+    member = stage.world.hosts[stage.follower].running
+    async with member.applier.halted():
+        assert await root.ask((b"ACL", b"SETUSER", b"bob", b"-@all")) == OK
+        await stage.write(bob, b"token-1")
+        await trio.sleep(BOUND)
+        await stage.read(stale)
+        await stage.write(bob, b"token-2")
+
+
+async def on_its_way(stage: Stage) -> None:
+    """The user's write takes long from its member to the leader."""
+    root, bob = await stage.begin()
+    name = stage.world.name
+    slow = Pace(latency=2 * BOUND)
+    stage.world.network.set_pace(name(stage.follower), name(stage.leader), slow, both=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.write, bob, b"token-1")
+        await trio.sleep(0.01)
+        assert await root.ask((b"ACL", b"DELUSER", b"bob")) == b":1\r\n"
+        await trio.sleep(3 * BOUND)
+
+
+def no_second_check(patch: pytest.MonkeyPatch) -> None:
+    """Send a request that has waited by the rules of the time when it came."""
+    patch.setattr(Conversation, "doubt", lambda _self: None)
+    believe_members(patch)
+
+
+def believe_members(patch: pytest.MonkeyPatch) -> None:
+    """Take what another member has allowed, whatever has changed since."""
+    patch.setattr(Requests, "_take_if_allowed", lambda _self, request, to: to.submit(request))
+
+
+def forget_to_raise_the_version(patch: pytest.MonkeyPatch) -> None:
+    """Leave the version of the users as it is when one changes."""
+    note = Users._note_version  # pyright: ignore[reportPrivateUsage]
+    patch.setattr(Users, "_note_version", lambda self, _revision: note(self, 1))
+
+
+def never_doubt_the_users(patch: pytest.MonkeyPatch) -> None:
+    """Go by the users of one's own state, however long the leader has not confirmed them."""
+    patch.setattr(PortAccess, "forget_if_old", lambda _self, _now: None)
+    patch.setattr(Directory, "borrow", lambda self, _users, _version: self.settle())
+
+
+async def _play(directory: Path, schedule: Callable[[Stage], Awaitable[None]]) -> list[str]:
+    async with stage(directory) as opened:
+        with trio.move_on_after(60):
+            await schedule(opened)
+            await trio.sleep(BOUND)
+        return opened.rules.trouble
+
+
+@pytest.mark.parametrize("schedule", [cut_off, leaderless, behind, on_its_way])
+def test_a_revoked_user_is_out(
+    tmp_path: Path, schedule: Callable[[Stage], Awaitable[None]]
+) -> None:
+    assert run(_play, tmp_path, schedule, seed=0) == []
+
+
+@pytest.mark.parametrize(
+    ("mutant", "schedule"),
+    [
+        (no_second_check, leaderless),
+        (believe_members, on_its_way),
+        (forget_to_raise_the_version, behind),
+        (never_doubt_the_users, cut_off),
+        (never_doubt_the_users, behind),
+    ],
+)
+def test_a_mutant_is_found(
+    tmp_path: Path,
+    mutant: Callable[[pytest.MonkeyPatch], None],
+    schedule: Callable[[Stage], Awaitable[None]],
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        assert run(_play, tmp_path, schedule, seed=0) != []
+
+
+@pytest.mark.parametrize("seed", [1, 2, pytest.param(9, marks=pytest.mark.slow)])
+def test_nobody_does_anything_after_the_bound_in_a_storm(seed: int) -> None:
+    outcome = simulate(Plan(seed, 3, 0.02, "acl"))
+    assert outcome.violation is None, outcome.story
+    assert outcome.judged > 0
+    assert outcome.latest_timeouts <= BOUND_TIMEOUTS
