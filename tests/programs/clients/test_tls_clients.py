@@ -220,7 +220,7 @@ def test_redis_cli(running: RealCluster, tmp_path: Path) -> None:
     assert said("--user", "alice", "--pass", SECRET, "--no-auth-warning", "SET", "k", "v") == "OK\n"
     assert said(*certified, "-c", "GET", "k") == "v\n"
     assert said(*certified, "KEYS", "*").startswith("NOPERM")
-    (line,) = re.findall("^redis-cli --tls .*$", SECURITY.read_text(), re.MULTILINE)
+    (line,) = re.findall("^redis-cli --tls .* SET greeting .*$", SECURITY.read_text(), re.MULTILINE)
     own = {"ca.crt": alice.ca, "alice.crt": alice.certificate, "alice.key": alice.key}
     own["7443"] = Path(str(tls_port(running)))
     words = [str(own.get(word, word)) for word in line.split()]
