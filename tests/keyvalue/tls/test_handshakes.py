@@ -116,6 +116,7 @@ async def test_a_storm_is_sliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         async with trio.open_nursery() as clients:
             for _ in range(40):
                 clients.start_soon(world.connect_tls, client_context())
+        await world.until(lambda: len(world.port.state.clients) == 40)  # clients are done first
         nursery.cancel_scope.cancel()
     assert len(steps) >= 50  # some clients have sent both their parts when they are looked at
     assert max(steps.count(turn) for turn in set(steps)) <= 4  # two slices: one around the turn
