@@ -74,7 +74,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     secure(directory, port, MEMBERS, security)
     with RealCluster.run(directory, port) as cluster:
         with redis.Redis(port=cluster.leader_port) as root:
-            rules = {"categories": ["+@all", "-@dangerous"], "commands": ["+info"], "keys": ["*"]}
+            rules: dict[str, Any] = {
+                "categories": ["+@all", "-@dangerous"],
+                "commands": ["+info"],
+                "keys": ["*"],
+            }
             root.acl_setuser("alice", enabled=True, passwords=[f"+{SECRET}"], **rules)
             root.acl_setuser("bob", enabled=True, keys=["b:*"], categories=["+@read"])
         yield cluster
