@@ -41,7 +41,7 @@ class Client:
         waits_until: when it tries again (monotonic clock).
     """
 
-    stream: ssl.SSLSocket | None = None
+    stream: socket.socket | None = None
     asked: bool = False
     done: bool = False
     waits_until: float = 0.0
@@ -97,27 +97,33 @@ class Crowd:
         plain = socket.socket()
         plain.setblocking(False)
         plain.connect_ex((HOST, self._port))
-        client.stream = self._context.wrap_socket(
-            plain, do_handshake_on_connect=False, suppress_ragged_eofs=False
-        )
-        self._open[client.stream.fileno()] = client
+        client.stream = plain
+        self._open[plain.fileno()] = client
         self._poller.register(client.stream.fileno(), select.EPOLLOUT)
 
     def _go_on(self, client: Client) -> None:
-        assert client.stream is not None, "only open clients are polled"
+        stream = client.stream
+        assert stream is not None, "only open clients are polled"
+        if not isinstance(stream, ssl.SSLSocket):
+            if error := stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(error, "not connected")
+            # Only now: an SSLSocket is made of one that is connected. Its descriptor is the same.
+            stream = client.stream = self._context.wrap_socket(
+                stream, do_handshake_on_connect=False, suppress_ragged_eofs=False
+            )
         try:
             if not client.asked:
-                client.stream.do_handshake()
-                client.stream.send(PING)
+                stream.do_handshake()
+                stream.send(PING)
                 client.asked = True
-            if client.stream.recv(len(PONG)) != PONG:
+            if stream.recv(len(PONG)) != PONG:
                 raise ConnectionResetError
             client.done = True
-            self._poller.modify(client.stream.fileno(), 0)
+            self._poller.modify(stream.fileno(), 0)
         except ssl.SSLWantReadError:
-            self._poller.modify(client.stream.fileno(), select.EPOLLIN)
+            self._poller.modify(stream.fileno(), select.EPOLLIN)
         except ssl.SSLWantWriteError:
-            self._poller.modify(client.stream.fileno(), select.EPOLLOUT)
+            self._poller.modify(stream.fileno(), select.EPOLLOUT)
 
     def _try_again(self, client: Client) -> None:
         self._close(client)

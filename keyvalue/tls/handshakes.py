@@ -10,7 +10,8 @@ the member would lose its term. So they are done in slices:
   accepted: they wait in the kernel's queue, and cost nothing.
 - Each has :data:`HANDSHAKE_SECONDS`. A stranger that connects and says nothing is closed sooner if
   its place is needed, first those of the host that has most of them. Clients that wait for *us* are
-  not: after an outage that would be most of them, and they would come back.
+  not: after an outage that would be most of them, and they would come back. Nor are those of a host
+  whose handshakes get done: it may be busy with as many as we are.
 
 One task does all this. An ``epoll`` of its own, level-triggered, remembers which clients have sent
 something: one that a slice has no time for is reported again.
@@ -98,6 +99,7 @@ class Handshakes:
         self._epoll = select.epoll()
         self._pending: dict[int, Arrival] = {}  # by descriptor, the oldest first
         self._log = OnceLog().warn
+        self._done_at: dict[str, float] = {}  # the last one that was done, of each host
         self._waiting = trio.CancelScope()
         self._freed = Signal()
 
@@ -166,7 +168,13 @@ class Handshakes:
         else:
             if done:
                 self._forget(arrival)
+                self._note_success(arrival.address[0])
                 self._admit(arrival)
+
+    def _note_success(self, host: str) -> None:
+        if len(self._done_at) >= MAX_PENDING:
+            self._done_at.clear()  # at worst, a client of a busy host has to come back
+        self._done_at[host] = trio.current_time()
 
     def _end_overdue(self) -> None:
         latest = trio.current_time() - HANDSHAKE_SECONDS
@@ -190,7 +198,9 @@ class Handshakes:
         silent = [
             one
             for fileno, one in self._pending.items()
-            if one.since <= latest and fileno not in heard
+            if one.since <= latest
+            and fileno not in heard
+            and self._done_at.get(one.address[0], -math.inf) <= latest
         ]
         if not silent:
             return False

@@ -172,7 +172,6 @@ def test_each_command_of_the_page_is_run_below() -> None:
     sections = re.findall(r"^##+ (.*)$", PAGE, re.MULTILINE)
     shown = {section for section in sections if [*lines(section)]}
     keys = {"A cluster key", "Archives"}
-    # That of "Clients" is run in tests/programs/clients/test_tls_clients.py.
     assert shown == keys | {
         *(
             "The first client",

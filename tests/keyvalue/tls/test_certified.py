@@ -122,12 +122,16 @@ def test_words_that_are_the_name_of_no_user(uris: list[str]) -> None:
 # --- strangers ------------------------------------------------------------------------------------
 
 
+def is_never_local(_host: str, _own: str) -> bool:
+    return False
+
+
 async def test_strangers_are_not_everybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While `default` is open, only this machine is served; everybody here is made a stranger."""
     async with World.opened(tmp_path / "tables", protected=True) as world:
         local = await world.connect()
         await local.ask(command("SET", "a", "1"), b"+OK\r\n")
-        monkeypatch.setattr("quorate.keyvalue.port.listener._is_local", lambda _host, _own: False)
+        monkeypatch.setattr("quorate.keyvalue.port.listener._is_local", is_never_local)
         strange = await world.connect()
         await strange.send(command("GET", "a"))
         assert (await strange.receive_until(b"\r\n")).startswith(b"-NOAUTH There are no users yet")

@@ -2,7 +2,7 @@
 
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from random import Random
 
@@ -37,7 +37,7 @@ class Pair:
 
 
 @contextmanager
-def pair() -> Iterator[Pair]:
+def pair() -> Generator[Pair]:
     made = Pair()
     try:
         yield made
