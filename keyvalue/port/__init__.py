@@ -6,7 +6,8 @@
 - `client_state.py`, `port_state.py`, `counters.py`: what is remembered of one client, and of all
 - `routes.py`, `joined.py`: which commands travel together, within one client and across clients
 - `transaction.py`, `watching.py`, `once_command.py`: MULTI, WATCH, QUORATE.ONCE
-- `port_access.py`, `login.py`, `acl_command.py`, `user_change.py`, `leader_users.py`: users
+- `port_access.py`, `login.py`, `acl_command.py`, `user_change.py`, `leader_users.py`,
+  `port_audit.py`: users, and what they do that is noted
 - `connection_commands.py`, `client_command.py`, `cluster_view.py`, `info.py`: commands answered
   without the log
 - `request_errors.py`, `unfinished_input.py`: error replies; the memory that input takes
