@@ -41,7 +41,7 @@ class Noted:
 class Server(Recorder):
     """Serves readers, with nothing."""
 
-    async def on_stream(self, hello: Hello, stream: FrameStream, /) -> None:
+    async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
         await trio.lowlevel.checkpoint()
 
 
