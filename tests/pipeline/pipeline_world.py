@@ -38,13 +38,16 @@ ELECTION_MS = 250
 
 @attrs.frozen
 class Batch:
-    """A batch to be written: the payloads of its entries, their stamps if any, and when."""
+    """A batch to be written: the payloads of its entries, their stamps if any, and when.
+
+    A stamp is session and sequence, and a principal if there is one.
+    """
 
     payloads: tuple[bytes, ...]
     timestamp_ms: int
     term: int = 0
     flags: int = 0
-    stamps: tuple[tuple[int, int], ...] = ()
+    stamps: tuple[tuple[int, ...], ...] = ()
     kind: EntryKind = EntryKind.COMMAND
 
 

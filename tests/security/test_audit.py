@@ -1,5 +1,6 @@
 """Who came in at the member port, or was refused, is in the audit log."""
 
+import json
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -8,7 +9,10 @@ import attrs
 import pytest
 import trio
 
+import quorate
 from quorate.errors import HandshakeError
+from quorate.keyvalue.protocol.resp import encode_command
+from quorate.node.config.security import Security
 from quorate.node.upkeep.access import CertificateWatch
 from quorate.transport import (
     Certificates,
@@ -37,7 +41,7 @@ class Noted:
 class Server(Recorder):
     """Serves readers, with nothing."""
 
-    async def on_stream(self, hello: Hello, stream: FrameStream, /) -> None:
+    async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
         await trio.lowlevel.checkpoint()
 
 
@@ -110,3 +114,49 @@ def issue(files: TlsFiles, name: str) -> None:
     certificate, key = authority().issue(name)
     files.key.write_bytes(key)
     files.certificate.write_bytes(certificate)
+
+
+SECRET = "hunter2-is-secret"
+
+
+async def asked(stream: trio.SocketStream, *words: str) -> bytes:
+    await stream.send_all(encode_command(words))
+    with trio.fail_after(30):
+        return bytes(await stream.receive_some(1 << 16))
+
+
+async def test_a_member_writes_its_audit_log_and_no_secret_anywhere(tmp_path: Path) -> None:
+    """A real member with a disk; what each event has is tested one by one elsewhere."""
+    (config,) = quorate.local_configs(1, tmp_path / "m")
+    security = Security(audit_log=str(tmp_path / "audit.jsonl"))
+    config = attrs.evolve(config, security=security)
+    async with quorate.open_node(config) as node:
+        await node.wait_for_leader()
+        assert node.client_address is not None
+        stream = await trio.open_tcp_stream(*node.client_address)
+        rules = ("on", f">{SECRET}", "~*", "+@all", "-quorate.control")
+        assert await asked(stream, "ACL", "SETUSER", "alice", *rules) == b"+OK\r\n"
+        await asked(stream, "QUORATE.CONTROL", "suspend")
+        await node.resume()
+        await asked(stream, "AUTH", "alice", "wrong")
+        await asked(stream, "AUTH", "alice", SECRET)
+        await asked(stream, "QUORATE.CONTROL", "suspend")
+        await stream.aclose()
+    path = tmp_path / "audit.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["event"], line.get("user")) for line in lines] == [
+        ("started", None),
+        ("users_change", "default"),
+        ("users_change_done", "default"),
+        ("operator", "default"),
+        ("operator_done", "default"),
+        ("operator", None),
+        ("operator_done", None),
+        ("login_failed", "alice"),
+        ("login", "alice"),
+        ("denied", "alice"),
+        ("stopped", None),
+    ]
+    assert {line["outcome"] for line in lines if "outcome" in line} == {"ok"}
+    for file in tmp_path.rglob("*"):  # noqa: ASYNC240 - a test
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes()

@@ -34,6 +34,7 @@ from tests.pipeline.pipeline_world import (
     one_each,
     pipeline,
     rewrite,
+    shorten_log,
     write_log,
 )
 
@@ -202,3 +203,45 @@ def test_the_first_divergence_is_shown_from_where_it_differs(
         ([0, 2], 1),
         ([1], 1),
     ]
+
+
+@pytest.mark.spark
+def test_who_wrote_how_much_also_where_the_log_is_pruned(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users = [pipeline("ACL SETUSER alice on"), pipeline("ACL SETUSER bob on")]
+    gone = [pipeline("ACL DELUSER bob"), pipeline("ACL SETUSER carol on")]
+    value = pipeline("SET k v")
+    log = [
+        Batch(tuple(users), BEGAN_MS),
+        Batch((value,) * 4, BEGAN_MS + 1, stamps=((0, 0, 1), (0, 0, 2), (0, 0, 2), (0, 0))),
+        Batch(tuple(gone), BEGAN_MS + 2, stamps=((0, 0, 1), (0, 0, 1))),
+        Batch((value,) * 2, BEGAN_MS + 3, stamps=((0, 0, 3), (0, 0, 17))),
+        Batch((value,), BEGAN_MS + 4),  # the last batch is not known to be committed
+    ]
+    write_log(tmp_path / "0", log)
+    write_log(tmp_path / "1", log, member_id=1)
+    size = len(value)
+    found = audit(spark, [tmp_path / "0", tmp_path / "1"])
+    assert found.findings == ()
+    bytes_of_alice = size + sum(map(len, gone))
+    assert {(one.principal, one.name, one.entries, one.bytes) for one in found.writers} == {
+        (0, "default", 3, sum(map(len, users)) + size),
+        (1, "alice", 3, bytes_of_alice),
+        (2, "bob", 2, 2 * size),
+        (3, "carol", 1, size),
+        (17, "#17", 1, size),
+    }
+    show_audit(make_console(), found)
+    assert f"written by alice: 3 entries, {bytes_of_alice} B" in capsys.readouterr().out
+    # the names of a pruned log come from its snapshot, and from the log behind that
+    shorten_log(tmp_path / "0", log, 3)
+    names = spark.read.format("quorate").option("table", "principals").load(str(tmp_path / "0"))
+    expected = {(0, "default", 0), (1, "alice", 0), (2, "bob", 0), (3, "carol", 0)}
+    assert {tuple(row) for row in names.collect()} == expected
+    commands = spark.read.format("quorate").load(str(tmp_path / "0"))
+    joined = commands.join(names, ["principal", "member"], "left").where("key = 'k'")
+    assert {(row["principal"], row["name"]) for row in joined.collect()} == {
+        (3, "carol"),
+        (17, None),
+    }
