@@ -230,8 +230,9 @@ async def record_users(directory: Path, kind: str, *, flushed: bool) -> None:
 @pytest.mark.parametrize("flushed", [False, True])
 def test_dump_tells_who_wrote_an_entry(
     tmp_path: Path,
-    flushed: bool,
     capsys: pytest.CaptureFixture[str],
+    *,
+    flushed: bool,
 ) -> None:
     trio.run(partial(record_users, tmp_path, KEY_VALUE, flushed=flushed))
     assert run(["log", "dump", str(tmp_path)]) == 0
