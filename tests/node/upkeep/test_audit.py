@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from quorate.node import audit
 from quorate.node.config.config import MemberConfig, NodeConfig, Security
+from quorate.node.upkeep import audit
 from quorate.node.upkeep.audit import AuditLog, open_audit, writing
 from quorate.transport import NoAudit
 
