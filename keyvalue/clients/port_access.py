@@ -23,7 +23,7 @@ from ..access.directory import Directory
 from ..access.judges import ClientAuthenticator
 from ..access.logins import CERTIFICATE, NO_PASSWORD, Logins
 from ..access.rules import DEFAULT
-from ..access.users import DEFAULT_NAME, MAX_NAME_BYTES
+from ..access.users import DEFAULT_NAME
 from ..access.verifier import Verifier
 from .client_state import ClientState
 from .penalties import Penalties
@@ -195,9 +195,13 @@ class PortAccess:
     ) -> None:
         """Note a failed login as a user; see `deny`."""
         self._note(client, Denial(Reason.AUTH, b"AUTH"), name, line=line, now_ms=now_ms)
-        self.audit.login_failed(client, name, known=self.users.get(name) is not None)
-        user, peer = name[:MAX_NAME_BYTES], client.peer
-        _log.warning("login_failed client=%d address=%s user=%r", client.client_id, peer, user)
+        known = self.users.get(name) is not None
+        self.audit.login_failed(client, name, known=known)
+        # People type their password where the name belongs.
+        user = repr(name) if known else "unknown"
+        _log.warning(
+            "login_failed client=%d address=%s user=%s", client.client_id, client.peer, user
+        )
 
     def _note(
         self,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from quorate.cli.app import run
 from quorate.node.config.config import NodeConfig, Security
 from tests.security.test_real_members import secured, tls_cluster
 from tests.support.real import QUORATE, RealCluster
@@ -174,6 +175,16 @@ def lines_of(config: NodeConfig) -> list[bytes]:
     """Return the lines of a member's private key."""
     lines = (config.directory / "own.key").read_bytes().splitlines()
     return [line for line in lines if not line.startswith(b"-----")]
+
+
+def test_a_trace_of_the_simulation_has_no_password(tmp_path: Path) -> None:
+    """Its users have `secret-0`, `secret-1` and so on, by which they log in all the time."""
+    trace = tmp_path / "trace"
+    outcome = run(["simulate", "--scenario", "acl", "--seed", "3", "--trace", str(trace)])
+    assert outcome == 0
+    assert trace.read_bytes().count(b"\n") > 1000
+    for number in range(1, 10):
+        assert holders(tmp_path, b"secret-%d" % number) == []
 
 
 def test_the_search_finds_every_form(tmp_path: Path) -> None:
