@@ -94,6 +94,7 @@ class _Seen:
     membership: Membership | None = None
     rows: object = None
     appending: bool = False
+    cutting: bool = False
     dismissed: bool = False
 
 
@@ -164,8 +165,11 @@ class Observer:
         async def watched(position: int, *, last_term: int | None = None) -> None:
             self.look(i)
             self.tell(Truncating(i, position))
+            # The table is shorter before we hear of it: a message may come in between.
+            self._seen[i].cutting = True
             await truncate(position, last_term=last_term)
             self.tell(Truncated(i, position))
+            self._seen[i].cutting = False
             self._seen[i].terms, self._seen[i].membership = (), None
             self.look(i)
 
@@ -311,7 +315,7 @@ class Observer:
     def _look_at_membership(self, i: int, seen: _Seen) -> None:
         """Look by which configuration a member decides, and what its store says of it."""
         state, membership = seen.state, seen.member.state.membership
-        if state.memberships is not seen.rows:
+        if state.memberships is not seen.rows and not seen.cutting:
             seen.rows = state.memberships
             rows = [(row.position, decode(row.payload)) for row in state.memberships]
             self.tell(Listed(i, tuple((at, value) for at, value in rows if value is not None)))
