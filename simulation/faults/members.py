@@ -133,7 +133,9 @@ async def _move(n: FaultContext) -> None:
         if (host := hosts.get(seat.member_id)) is not None
         and (host.config.join or {*now.ids} <= {each.member_id for each in host.config.members})
     ]
-    if not seats or moved(n) is not None:
+    # One that was not started anew still listens where it did, and nobody else knows that.
+    waits = any(h.member and h.member.config.own != h.config.own for h in hosts.values())
+    if not seats or waits or moved(n) is not None:
         return
     member = n.rng.choice(seats).member_id
     n.world.readdress(member, 7000 + n.counts["members"], now)
