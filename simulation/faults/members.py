@@ -227,12 +227,15 @@ def _awake(n: FaultContext) -> list[int]:
 
 async def _ask(n: FaultContext, at: int, words: str) -> None:
     verb = words.split()[1]
+    # This task may begin behind the death of the member, in the same moment.
+    if (asked := n.world.hosts[at].member) is None:
+        return
     n.orders += 1
     n.world.trace.tell("order", at, words)
     outcome = "unknown"
     try:
         with trio.move_on_after(n.unit * n.rng.choice(ORDER_TIMEOUTS)):
-            answer = json.loads(await n.world.hosts[at].running.control(words))
+            answer = json.loads(await asked.control(words))
             outcome = "done" if isinstance(answer, dict) else "?"
     except RefusedError as refusal:
         outcome = f"refused ({str(refusal).partition(':')[0]})"
