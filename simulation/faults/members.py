@@ -133,7 +133,9 @@ async def _move(n: FaultContext) -> None:
         if (host := hosts.get(seat.member_id)) is not None
         and (host.config.join or {*now.ids} <= {each.member_id for each in host.config.members})
     ]
-    if not seats or moved(n) is not None:
+    # One that was not started anew still listens where it did, and nobody else knows that.
+    waits = any(h.member and h.member.config.own != h.config.own for h in hosts.values())
+    if not seats or waits or moved(n) is not None:
         return
     member = n.rng.choice(seats).member_id
     n.world.readdress(member, 7000 + n.counts["members"], now)
@@ -225,12 +227,15 @@ def _awake(n: FaultContext) -> list[int]:
 
 async def _ask(n: FaultContext, at: int, words: str) -> None:
     verb = words.split()[1]
+    # This task may begin behind the death of the member, in the same moment.
+    if (asked := n.world.hosts[at].member) is None:
+        return
     n.orders += 1
     n.world.trace.tell("order", at, words)
     outcome = "unknown"
     try:
         with trio.move_on_after(n.unit * n.rng.choice(ORDER_TIMEOUTS)):
-            answer = json.loads(await n.world.hosts[at].running.control(words))
+            answer = json.loads(await asked.control(words))
             outcome = "done" if isinstance(answer, dict) else "?"
     except RefusedError as refusal:
         outcome = f"refused ({str(refusal).partition(':')[0]})"

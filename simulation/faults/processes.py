@@ -123,8 +123,11 @@ async def snapshot(n: FaultContext) -> None:
 
 async def ask(n: FaultContext, at: int, words: str) -> None:
     """Send an operator's request to a member, and ignore its outcome."""
+    # This task may begin behind the death of the member, in the same moment.
+    if (member := n.world.hosts[at].member) is None:
+        return
     with contextlib.suppress(RequestError), trio.move_on_after(n.unit):
-        await n.world.hosts[at].running.control(words)
+        await member.control(words)
 
 
 async def pause(n: FaultContext) -> None:
