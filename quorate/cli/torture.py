@@ -123,11 +123,11 @@ def _parse_faults(text: str, *, tls: bool) -> list[Fault]:
     Raises:
         UsageError: one is unknown, or needs TLS.
     """
-    if not text:
-        return [fault for fault in FAULTS if tls or fault not in TLS_FAULTS]
     known: dict[str, Fault] = {fault: fault for fault in FAULTS}
+    if not text:
+        return [fault for fault in known.values() if tls or fault not in TLS_FAULTS]
     try:
-        chosen = [known[name] for name in dict.fromkeys(text.split(","))]
+        chosen: list[Fault] = [known[name] for name in dict.fromkeys(text.split(","))]
     except KeyError as error:
         raise UsageError(f"--faults {text}: {error}: expected some of {','.join(FAULTS)}") from None
     for fault in chosen:

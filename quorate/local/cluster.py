@@ -102,10 +102,9 @@ def lay_out(
         raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
     everyone = _everyone(members, client_port, hosts, tls=tls)
     patience = profile or "lan"
-    secured = security if callable(security) else lambda _member: security or Security()
     folders = [directory / f"member-{i}" for i in range(members)]
     configs = [
-        _one(NodeConfig(cluster, i, folder, everyone, patience, security=secured(i)))
+        _one(NodeConfig(cluster, i, folder, everyone, patience, security=_security_of(i, security)))
         for i, folder in enumerate(folders)
     ]
     for config in configs:
@@ -115,6 +114,13 @@ def lay_out(
                 "change it there, or leave --profile out"
             )
     return configs
+
+
+def _security_of(member: int, given: Security | Callable[[int], Security] | None) -> Security:
+    """Return the table [security] of a new member."""
+    if callable(given):
+        return given(member)
+    return given or Security()
 
 
 def _everyone(

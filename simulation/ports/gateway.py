@@ -84,7 +84,9 @@ class _Numbered(Request):
         return again
 
     @recheck.setter
-    def recheck(self, value: object) -> None:
+    def recheck(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, value: Callable[[], Sequence[Request]] | None
+    ) -> None:
         """Ignore that: `again` does it."""
 
     def _finish(self, result: bytes | RequestError) -> None:

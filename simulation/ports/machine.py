@@ -69,9 +69,12 @@ class Ports:
         """Serve clients while a member runs, in its process: paused and killed with it."""
         i, timeouts = member.config.member_id, member.config.timeouts
         users = None
-        if isinstance(service, Watched) and isinstance(service.service, Store):
-            users = service.service.users
-            self._rules.attend(service.service)
+        watched = (
+            cast("Watched[Service]", service).service if isinstance(service, Watched) else None
+        )
+        if isinstance(watched, Store):
+            users = watched.users
+            self._rules.attend(watched)
         timeout = timeouts.leader_heartbeat_timeout
         access = PortAccess(
             Directory(users, settled=False),

@@ -83,7 +83,7 @@ class UsersAtPorts(Workload):
         self._world = world
         self._ports = ports
         self._logins: dict[int, _Login] = {}
-        self._secrets = dict.fromkeys(NAMES, b"secret-0")
+        self._secrets: dict[bytes, bytes] = dict.fromkeys(NAMES, b"secret-0")
         self._count = 0
         self._founded = False
 
@@ -122,7 +122,7 @@ class UsersAtPorts(Workload):
             return
         admin = door.client == 0
         user = ADMIN if admin else door.rng.choice(NAMES)
-        secret = b"admin" if admin else self._secrets[user]
+        secret = self._secrets.get(user, b"admin")
         login = _Login(i, session, user, secret)
         if admin and not self._founded:
             # Until this is done, everybody may do everything.

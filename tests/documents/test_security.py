@@ -132,7 +132,8 @@ class Machines:
 
     def survey(self) -> Survey:
         hosts = [MemberAddress(n, f"{NETWORK}{n + 1}", self.port) for n in range(3)]
-        secure._made.cache_clear()  # the files may be others now
+        # The files may be others now.
+        secure._made.cache_clear()  # pyright: ignore[reportPrivateUsage]
         return trio.run(survey, hosts)
 
     def until_agreed(self) -> Survey:

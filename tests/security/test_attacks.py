@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import attrs
 import pytest
@@ -223,7 +224,7 @@ def test_a_file_that_is_gone_for_an_instant_is_a_mistake_and_no_crash(
 ) -> None:
     """Tools replace a file by removing it first; OpenSSL opens it after we have looked at it."""
     files = authority().write(tmp_path, uri(2))
-    monkeypatch.setattr("quorate.transport.tls.files._check_readable", lambda _files: None)
+    monkeypatch.setattr("quorate.transport.tls.files._check_readable", Mock())
     Path(getattr(files, name)).unlink()
     with pytest.raises(ConfigurationError, match="No such file or directory, while it was read"):
         load_material(files, cluster="test", purposes=(Purpose.MEMBER,))

@@ -286,12 +286,26 @@ class Script(Nowhere):
 
 
 hellos = st.sampled_from([0, 1])
+
+
+def mutated_flight(end: int, seed: int) -> bytes:
+    return mutated(b"".join(flights()[end]), seed)
+
+
+def cut_flight(end: int, cut: int) -> bytes:
+    return b"".join(flights()[end])[:cut]
+
+
+def record(kind: int, size: int, body: bytes) -> bytes:
+    return bytes([kind, 3, 3]) + size.to_bytes(2, "big") + body
+
+
 records = (
-    st.builds(lambda end, seed: mutated(b"".join(flights()[end]), seed), hellos, st.integers(0))
-    | st.builds(lambda end, cut: b"".join(flights()[end])[:cut], hellos, st.integers(0, 3000))
+    st.builds(mutated_flight, hellos, st.integers(0))
+    | st.builds(cut_flight, hellos, st.integers(0, 3000))
     | st.binary(max_size=300)
     | st.builds(
-        lambda kind, size, body: bytes([kind, 3, 3]) + size.to_bytes(2, "big") + body,
+        record,
         st.sampled_from([20, 21, 22, 23, 24, 255]),
         st.integers(0, 65535),
         st.binary(max_size=500),

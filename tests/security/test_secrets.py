@@ -102,7 +102,9 @@ def say_secrets(client: redis.Redis, name: bytes, port: int) -> None:
         half = b"*3\r\n$4\r\nAUTH\r\n$5\r\nalice\r\n$90\r\n" + SECRETS[-1]
         connection = other.connection_pool.get_connection()
         connection.connect()
-        connection._sock.sendall(half)  # pyright: ignore[reportPrivateUsage]
+        sock = connection._sock  # pyright: ignore[reportPrivateUsage]
+        assert sock is not None
+        sock.sendall(half)
         connection.disconnect()
 
 
@@ -114,7 +116,7 @@ def work_and_copy(cluster: RealCluster, to: Path, *options: str) -> None:
     for port in cluster.ports:
         with redis.Redis(port=port) as client:
             client.execute_command("QUORATE.CONTROL", "snapshot")
-            said = [client.execute_command(*words.split()) for words in REPORTS]
+            said: list[object] = [client.execute_command(*words.split()) for words in REPORTS]
         (to.parent / f"said-{port}").write_bytes(repr(said).encode())
     for member in range(2):  # what is read back at a start is written again, too
         cluster.kill(member)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from quorate.node import Service
+    from quorate.node.requests.request import Request
     from quorate.simulation import World
     from quorate.simulation.ports.session import Session
 
@@ -171,25 +172,41 @@ async def on_its_way(stage: Stage) -> None:
 
 def no_second_check(patch: pytest.MonkeyPatch) -> None:
     """Send a request that has waited by the rules of the time when it came."""
-    patch.setattr(Conversation, "doubt", lambda _self: None)
+    patch.setattr(Conversation, "doubt", _do_nothing)
     believe_members(patch)
 
 
 def believe_members(patch: pytest.MonkeyPatch) -> None:
     """Take what another member has allowed, whatever has changed since."""
-    patch.setattr(Requests, "_take_if_allowed", lambda _self, request, to: to.submit(request))
+
+    def take(_self: Requests, request: Request, to: Any) -> None:
+        to.submit(request)
+
+    patch.setattr(Requests, "_take_if_allowed", take)
 
 
 def forget_to_raise_the_version(patch: pytest.MonkeyPatch) -> None:
     """Leave the version of the users as it is when one changes."""
     note = Users._note_version  # pyright: ignore[reportPrivateUsage]
-    patch.setattr(Users, "_note_version", lambda self, _revision: note(self, 1))
+
+    def stay(self: Users, _revision: int) -> None:
+        note(self, 1)
+
+    patch.setattr(Users, "_note_version", stay)
 
 
 def never_doubt_the_users(patch: pytest.MonkeyPatch) -> None:
     """Go by the users of one's own state, however long the leader has not confirmed them."""
-    patch.setattr(PortAccess, "forget_if_old", lambda _self, _now: None)
-    patch.setattr(Directory, "borrow", lambda self, _users, _version: self.settle())
+
+    def settle(self: Directory, _users: object, _version: int) -> None:
+        self.settle()
+
+    patch.setattr(PortAccess, "forget_if_old", _do_nothing)
+    patch.setattr(Directory, "borrow", settle)
+
+
+def _do_nothing(*_arguments: object) -> None:
+    pass
 
 
 async def _play(directory: Path, schedule: Callable[[Stage], Awaitable[None]]) -> list[str]:
