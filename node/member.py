@@ -73,7 +73,7 @@ from .requests.task_calls import Calls
 from .state import MemberState
 from .state_machine.actions import Actions
 from .state_machine.applier import Applier
-from .state_machine.service import RuledService, kind_of
+from .state_machine.service import kind_of, rules_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
 from .state_machine.witness import check_role
@@ -144,8 +144,7 @@ class Member:
         self.log_guard = LogGuard(state, store, self.applier)
         self.catchup_rate = CatchupRate(self.applier, config.limits.catchup_bytes_per_second)
         self.founders = Founders(state, store, links)
-        self._ruled = service if isinstance(service, RuledService) else None
-        self.requests = Requests(state, links, rng, self.founders.take, self._rules)
+        self.requests = Requests(state, links, rng, self.founders.take, rules_of(service))
         self._rng = rng
         self._terms = TermBound(config.member_id, lambda: state.known_term)
         self._tables = TablesWatch(state)
@@ -410,10 +409,6 @@ class Member:
                 self.state.role.on_message(sender, message)
             case _:
                 pass  # its term is too far above ours, see `TermBound`
-
-    def _rules(self) -> int:
-        """Return the version of the service's rules, as they are applied here."""
-        return self._ruled.rules if self._ruled is not None else 0
 
     def _may_ask(self, sender: int) -> bool:
         """Whether a member may ask for a sign of life."""

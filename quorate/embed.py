@@ -341,14 +341,24 @@ async def open_node(
         async with opening(service) as member:
             yield Node(member, member.state.terminated)
         return
+    async with _open_key_value(config, opening, clients) as node:
+        yield node
+
+
+@asynccontextmanager
+async def _open_key_value(
+    config: NodeConfig,
+    opening: Callable[[Service], AbstractAsyncContextManager[Member]],
+    clients: ClientSecurity | None,
+) -> AsyncGenerator[Node, None]:
+    """Run a member with the key-value store, and a port for its clients."""
     # A program that judges the clients by itself says who may use the port.
     protected = clients is None and await check_client_exposure(config)
+    clients = clients or ClientSecurity()
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
-            port = _client_port(
-                member, config, store, clients or ClientSecurity(), protected=protected
-            )
+            port = _client_port(member, config, store, clients, protected=protected)
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)

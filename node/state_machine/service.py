@@ -19,7 +19,7 @@ from ...errors import ConfigurationError
 from ...storage import NO_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import trio
 
@@ -156,6 +156,13 @@ class RuledService(Service, Protocol):
     def rules(self) -> int:
         """See the class."""
         ...
+
+
+def rules_of(service: Service) -> Callable[[], int]:
+    """Return a function that gives the version of a service's rules; 0 if it has none."""
+    if isinstance(service, RuledService):
+        return lambda: service.rules
+    return lambda: 0
 
 
 @runtime_checkable

@@ -88,8 +88,7 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     Args:
         seconds: Least time for which faults go on.
         kills: Least number of members to kill, if kills are among the faults.
-        tls: Members prove by certificates who they are; these, and the CA, are replaced while all
-            runs.
+        tls: Members have certificates. These, and the CA, are replaced while all runs.
         history: Keep every request and reply in this file, as JSON lines.
         seed: Seed of the faults, and of the clients' choices.
         as_json: Print the outcome for programs; progress goes to standard error.

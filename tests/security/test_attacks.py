@@ -5,7 +5,7 @@
 import os
 import ssl
 from contextlib import closing, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -231,7 +231,8 @@ def test_a_file_that_is_gone_for_an_instant_is_a_mistake_and_no_crash(
 
 
 def test_a_stream_does_not_outlive_the_certificate_at_its_other_end(tmp_path: Path) -> None:
-    files = authority().write(tmp_path, uri("r", Purpose.READER), ends=NOW + timedelta(hours=1))
+    ends = datetime.now(UTC) + timedelta(hours=1)
+    files = authority().write(tmp_path, uri("r", Purpose.READER), ends=ends)
     reader = load_material(files, cluster="test", purposes=(Purpose.READER,))
     ended = list[float]()
 

@@ -106,7 +106,10 @@ def impostor(kind: str) -> Material:
 
 
 def state_of(world: World[Ledger], members: list[int]) -> list[object]:
-    """Return everything that members keep: their files, byte by byte, and what they report."""
+    """Return everything that members keep: their files, byte by byte, and what they report.
+
+    Their audit logs are left out, which take note of impostors.
+    """
     found: list[object] = []
     for member in members:
         host = world.hosts[member]
@@ -115,7 +118,7 @@ def state_of(world: World[Ledger], members: list[int]) -> list[object]:
         found += sorted(
             (str(path), hashlib.sha256(path.read_bytes()).hexdigest())
             for path in host.config.directory.rglob("*")
-            if path.is_file() and path.name != "lock.mdb"
+            if path.is_file() and path.name not in {"lock.mdb", "audit.jsonl"}
         )
     return found
 
