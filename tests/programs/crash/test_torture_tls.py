@@ -28,7 +28,8 @@ def test_certificates_a_ca_and_users_are_replaced_while_all_runs() -> None:
     assert told["faults"]["ca"] >= 1
     # Of three members each has two links, which were dialled again in each of the four steps.
     assert told["links_measured"] >= 4 * 6
-    assert 0 < told["longest_outage"] <= 1
+    # 0.4 s on a quiet machine. Other tests run at the same time, and may take both processors.
+    assert 0 < told["longest_outage"] <= 3
     assert sum(told["revoked"].values()) >= 1
     assert told["refused_users"] > 0
 
