@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 IDLE_SECONDS: Final = 1.0
 """Time without jobs after which the thread asks for a rest. With less, a store with little to do
 carries its journal over all the time; with more, its newest batches stay in the journal for
-longer."""
+longer.
+
+It must be far longer than a pause of the thread by the system. `SimpleQueue.get` of CPython 3.11
+computes what is left of the timeout after its first look at the lock, and takes a negative rest for
+no timeout. Then the thread asks for no rest until it has the next job.
+"""
 
 
 class _Signal(enum.Enum):

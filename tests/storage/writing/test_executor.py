@@ -125,7 +125,7 @@ async def test_cancellation_writes_and_reports_what_was_submitted(
 
 
 async def test_a_writer_that_has_nothing_to_write_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.storage.writing.writer_thread.IDLE_SECONDS", 0.001)
+    monkeypatch.setattr("quorate.storage.writing.writer_thread.IDLE_SECONDS", 0.02)
     disk, rested = Disk(), threading.Event()
     executor = ThreadExecutor(disk.write, idle=rested.set)
     async with trio.open_nursery() as nursery:

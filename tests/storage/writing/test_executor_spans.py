@@ -233,7 +233,8 @@ async def test_a_failed_span_is_not_lost_at_the_end(tmp_path: Path) -> None:
 async def test_it_rests_only_while_nobody_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate.storage.writing.writer_thread.IDLE_SECONDS", 0.0001)
+    # With 0.1 ms a busy machine makes the thread wait for ever: see `IDLE_SECONDS`.
+    monkeypatch.setattr("quorate.storage.writing.writer_thread.IDLE_SECONDS", 0.02)
     disk = Disk(tmp_path / "file")
     async with trio.open_nursery() as nursery:
         await nursery.start(disk.executor.run)
