@@ -244,9 +244,8 @@ def test_a_mutant_is_found(
         assert run(_play, tmp_path, schedule, seed=0) != []
 
 
-@pytest.mark.parametrize("seed", [9, pytest.param(1, marks=pytest.mark.slow)])
-def test_nobody_does_anything_after_the_bound_in_a_storm(seed: int) -> None:
-    outcome = simulate(Plan(seed, 3, 0.02, "acl"))
+def test_nobody_does_anything_after_the_bound_in_a_storm() -> None:
+    outcome = simulate(Plan(9, 3, 0.02, "acl"))
     assert outcome.violation is None, outcome.story
     assert outcome.judged > 0
     assert outcome.latest_timeouts <= BOUND_TIMEOUTS
