@@ -2,8 +2,8 @@
 
 The leader stops taking requests, waits until everything in flight is committed, and sends its
 followers the position at which the log ends. A follower that has applied everything up to there
-acknowledges, stands in no election any more, and stops. The leader stops when all reachable
-followers have acknowledged, or after a while.
+acknowledges, stands in no election any more, and stops. The leader stops when all followers that
+it has heard lately have acknowledged, or after a while.
 
 A follower that knows the position needs no leader to get there if it has the log. A follower
 without the log goes into an election as always, with the members that remain.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ...transport import Links, TerminationAck
     from ..state import MemberState
-    from .follower_progress import Followers
+    from .follower_progress import Follower, Followers
     from .replication import Replication
 
 TERMINATION_SECONDS: Final = 10.0
@@ -104,10 +104,19 @@ class Termination:
         return f"members {stopped} stop at position {self._position}{rest}"
 
     def _missing(self) -> list[int]:
-        """Return the followers that can be reached and have not acknowledged."""
+        """Return the followers that have not acknowledged, and may yet do so."""
         return [
             peer
             for peer, follower in self._followers.items()
-            # Only those that can answer; a member that is down must not hold up the stop.
-            if peer not in self._stopped and self._links.connected(peer) and follower.ready
+            if peer not in self._stopped and self._may_answer(peer, follower)
         ]
+
+    def _may_answer(self, peer: int, follower: Follower) -> bool:
+        """Whether a follower can be reached, or is likely to be again at once."""
+        if follower.ready and self._links.connected(peer):
+            return True
+        # A member that is down must not hold up the stop. But a link that is made anew, as after
+        # a change of certificates, is down for some milliseconds, and its end sends the follower
+        # through an election.
+        quiet = trio.current_time() - follower.heard_at
+        return quiet < self._state.timeouts.leader_heartbeat_timeout

@@ -112,6 +112,23 @@ async def test_who_is_down_is_named_and_the_others_stop(
             assert world.hosts[i].running.state.terminated.is_set()
 
 
+@pytest.mark.parametrize("after", [0.0, 0.001, 0.002, 0.005, 0.01])
+async def test_who_has_just_lost_its_link_stops_with_the_others(
+    tmp_path: Path, autojump_clock: MockClock, after: float
+) -> None:
+    """As in a rotation of certificates, in which links are made anew."""
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        for other in world.others(leader):
+            world.network.break_links(f"h{leader}", f"h{other}")
+            world.network.break_links(f"h{other}", f"h{leader}")
+        await trio.sleep(after)
+        words = await world.hosts[leader].running.control("abort")
+        assert "members 0, 1, 2 stop at position" in words
+        assert terminated(world) == [0, 1, 2]
+
+
 async def test_followers_that_know_the_position_stop_without_their_leader(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
