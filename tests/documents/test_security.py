@@ -163,6 +163,18 @@ class Machines:
             assert time.monotonic() < end, seen.problems
             time.sleep(0.2)
 
+    def dials(self) -> list[int]:
+        """How many links each member has closed, to dial them again."""
+        logs = [(self.root / f"{number}.log").read_text() for number in range(3)]
+        return [log.count("closed by this member") for log in logs]
+
+    def until_dialled_again(self, before: list[int]) -> None:
+        """Wait until each member has dialled both its links again; then none of that is left."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while any(now < then + 2 for now, then in zip(self.dials(), before, strict=True)):
+            assert time.monotonic() < end, (before, self.dials())
+            time.sleep(0.2)
+
     def end(self) -> None:
         for process in self.processes:
             process.kill()
@@ -227,7 +239,9 @@ def test_the_set_up_and_both_rotations_do_what_the_page_says(
             machines.until_renewed(second, {*range(number + 1)})
         machines.do(finish)
         machines.copy_ca()
+        before = machines.dials()
         machines.reload()
+        machines.until_dialled_again(before)
         machines.until_agreed()
         for line in lines("Clients"):
             machines.do(line)
