@@ -23,7 +23,18 @@ from quorate import errors
 from quorate.cli.app import run
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("storage", "transport", "node", "keyvalue", "histories", "simulation", "pipeline")
+ROOMS = (
+    "storage",
+    "transport",
+    "node",
+    "keyvalue",
+    "histories",
+    "metrics",
+    "recordings",
+    "web",
+    "simulation",
+    "pipeline",
+)
 FOLDERS = (*ROOMS, "quorate", "tests", "bench", "examples")
 MAX_FUNCTION_LINES = 50
 

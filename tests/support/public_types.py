@@ -18,7 +18,18 @@ from typing import Any, Final
 import quorate
 
 PACKAGE: Final = Path(quorate.__file__).parent
-LEFT_OUT: Final = ("cli", "demo", "torture", "pipeline", "simulation", "histories", "*.so", "__py*")
+LEFT_OUT: Final = (
+    "cli",
+    "demo",
+    "torture",
+    "pipeline",
+    "simulation",
+    "histories",
+    "recordings",
+    "web",
+    "*.so",
+    "__py*",
+)
 """Folders that no public name needs; with them pyright takes twice as long."""
 
 

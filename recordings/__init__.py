@@ -1,0 +1,13 @@
+"""Recordings: what members did, in one form for live members, simulation and torture.
+
+A recording is a file of JSON lines: a head that says what was recorded, then events in the order of
+time. The page, `quorate top` and the converters read nothing else. A live member sends the same
+events to those who watch it, so what was seen live can be seen again.
+
+This room knows no members: it has names of kinds and fields, files, and times. Read first:
+``events.py`` (the kinds, and what each has).
+"""
+
+from .events import FORMAT_VERSION, KINDS, NOBODY, Event, Fields, Source
+
+__all__ = ["FORMAT_VERSION", "KINDS", "NOBODY", "Event", "Fields", "Source"]
