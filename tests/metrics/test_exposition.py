@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as parse_openmetrics,
+    text_string_to_metric_families as parse_openmetrics,  # pyright: ignore[reportUnknownVariableType]
 )
 from prometheus_client.parser import text_string_to_metric_families as parse
 
@@ -17,10 +17,10 @@ from quorate.metrics import (
     counter,
     exposition,
     gauge,
-    histogram,
     labelled,
     wants_openmetrics,
 )
+from quorate.metrics.family import histogram
 
 
 def families() -> list[Family]:
@@ -41,7 +41,7 @@ def families() -> list[Family]:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_the_parser_reads_what_was_written(openmetrics: bool) -> None:
+def test_the_parser_reads_what_was_written(*, openmetrics: bool) -> None:
     text = exposition(families(), openmetrics=openmetrics)
     assert text.endswith("# EOF\n") == openmetrics
     read = {each.name: each for each in (parse_openmetrics if openmetrics else parse)(text)}
