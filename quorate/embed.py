@@ -336,7 +336,9 @@ async def open_node(
     """
     check_arguments(config, service)
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-    opening = partial(open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security)
+    opening = partial(
+        open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, timed=True
+    )
     if service is not None:
         async with opening(service) as member:
             yield Node(member, member.state.terminated)
