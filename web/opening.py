@@ -9,7 +9,6 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError
-from ..node.live.relay import Relay
 from ..node.upkeep.access import read_secret
 from ..node.upkeep.exposure import is_loopback
 from ..transport import Address, TcpNetwork
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from ..metrics import Family
     from ..node import Member, NodeConfig
+    from ..node.live.relay import Relay
     from ..transport import Network
 
 SHORTEST_TOKEN: Final = 32
@@ -106,7 +106,7 @@ async def make_web_port(
         token: that requests have to show; empty for none.
         network: TCP unless given.
     """
-    relay = Relay(member.reporter)
+    relay = member.make_relay()
     routes = Routes(
         Guard(token, local=await is_loopback(config.web.host)),
         status=member.reporter.status_now,
