@@ -54,6 +54,9 @@ from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .live.relay import Relay
+from .live.reporter import Reporter
+from .live.reports import send_events
 from .member_status import Status
 from .membership.admission import become_voter
 from .membership.founding import Founders
@@ -154,6 +157,7 @@ class Member:
         self._server = self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
+        self.reporter = Reporter(state, self.election, self.status, clock_ms)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
@@ -195,6 +199,7 @@ class Member:
             self.repair,
             pace,
             self.access.security.authoriser,
+            self._send_events,
         )
 
     def _snapshot_install(self) -> SnapshotInstall:
@@ -294,6 +299,7 @@ class Member:
                 if self.access.watch is not None:
                     consensus.start_soon(self.access.watch.run, self.links)
                 self._tables.watch(consensus)
+                self.reporter.run_in(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
                 task_status.started()
@@ -334,6 +340,13 @@ class Member:
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Call `observer` with every transition of the election."""
         self.election.observers.append(observer)
+
+    def make_relay(self) -> Relay:
+        """Make what watches all members for those who watch this one."""
+        return Relay(self.reporter, self.state, self.links, self._rng)
+
+    async def _send_events(self, stream: FrameStream) -> None:
+        await send_events(self.reporter, stream)
 
     def reload_certificates(self) -> None:
         """Look at the files of our certificate now; without one nothing happens."""
