@@ -29,7 +29,7 @@ def is_back(before: State, after: State) -> bool:
 
 def placed(direction: str) -> dict[str, Any]:
     """Have `dot` place everything; `direction` is LR or TB."""
-    gap = {"LR": "nodesep=.17; ranksep=.2", "TB": "nodesep=.12; ranksep=.34"}[direction]
+    gap = {"LR": "nodesep=.14; ranksep=.2", "TB": "nodesep=.12; ranksep=.34"}[direction]
     size = f"width={WIDTH / 72}, height={HEIGHT / 72}"
     lines = [f"digraph g {{ rankdir={direction}; {gap};", f"node [shape=box, fixedsize=true, {size}]"]
     lines += [f'{state.name} [label=""];' for state in State]
