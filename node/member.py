@@ -54,6 +54,7 @@ from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .live.reporter import Reporter
 from .member_status import Status
 from .membership.admission import become_voter
 from .membership.founding import Founders
@@ -154,6 +155,7 @@ class Member:
         self._server = self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
+        self.reporter = Reporter(state, self.election, self.status, clock_ms)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
@@ -294,6 +296,7 @@ class Member:
                 if self.access.watch is not None:
                     consensus.start_soon(self.access.watch.run, self.links)
                 self._tables.watch(consensus)
+                self.reporter.run_in(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
                 task_status.started()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, NoLeaderError
 from .keyvalue.access.directory import Directory
 from .keyvalue.access.judges import ClientSecurity
 from .keyvalue.clients.port_access import PortAccess
@@ -30,6 +30,7 @@ from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
+from .keyvalue.protocol.resp import bulk_array
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -37,8 +38,9 @@ from .node.one_error import one_error
 from .node.requests.request import UNSTAMPED
 from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
-from .node.upkeep.exposure import check_client_exposure
+from .node.upkeep.exposure import check_client_exposure, check_web_exposure
 from .storage.log.batch import MAX_PRINCIPAL
+from .web.opening import make_web_port, read_token
 
 if TYPE_CHECKING:
     import ssl
@@ -335,10 +337,12 @@ async def open_node(
         RemovedError: it was removed from its cluster.
     """
     check_arguments(config, service)
+    await check_web_exposure(config)
+    read_token(config.web.token_file)  # a mistake in it is found before anything is opened
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     opening = partial(open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security)
     if service is not None:
-        async with opening(service) as member:
+        async with opening(service) as member, _showing(member, config, partial(_hear, member)):
             yield Node(member, member.state.terminated)
         return
     async with _open_key_value(config, opening, clients) as node:
@@ -362,14 +366,60 @@ async def _open_key_value(
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
-            yield Node(member, member.state.terminated, KeyValue(member, gathering), address)
-            await port.drain()  # first: it needs a member that still answers
-            await member.close()
-            await port.close()
+            _count_clients(member, port)
+            read = partial(member.query, bulk_array([b"GET", b""]))
+            # Outermost: whoever watches sees the stop, too.
+            async with _showing(member, config, read):
+                yield Node(member, member.state.terminated, KeyValue(member, gathering), address)
+                await port.drain()  # first: it needs a member that still answers
+                await member.close()
+                await port.close()
             nursery.cancel_scope.cancel()
     finally:
         if isinstance(store, KeyValueService):
             store.close()
+
+
+@asynccontextmanager
+async def _showing(
+    member: Member, config: NodeConfig, read: Callable[[], Awaitable[object]]
+) -> AsyncGenerator[None, None]:
+    """Show a member to browsers and monitors for the length of a block, if its file says so.
+
+    Args:
+        member: to be shown.
+        config: of the member.
+        read: makes a linearizable read.
+    """
+    if not config.web.port:
+        yield
+        return
+    token = read_token(config.web.token_file)
+    web = await make_web_port(member, config, families=list, read=read, token=token)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(web.run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def _hear(member: Member) -> None:
+    """Find out whether a read would succeed with a state machine that we can't ask.
+
+    Raises:
+        NoLeaderError: no leader is known, or it is silent.
+    """
+    said = member.status()
+    await trio.lowlevel.checkpoint()
+    if said.state != State.CLOSED.name or said.leader_id is None:
+        raise NoLeaderError("no leader is known")
+
+
+def _count_clients(member: Member, port: ClientPort) -> None:
+    """Have live events show what clients of a port do."""
+    counters, counts = port.state.counters, member.reporter.counts
+    counts["commands"] = lambda: counters.commands
+    counts["input_bytes"] = lambda: counters.input_bytes
+    counts["output_bytes"] = lambda: counters.output_bytes
 
 
 def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:

@@ -229,7 +229,12 @@ def open_access(
 
         def load() -> Material:
             return load_material(
-                files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name, clients=clients
+                files,
+                cluster=cluster,
+                purposes=(Purpose.MEMBER,),
+                name=name,
+                clients=clients,
+                web=config.web.tls,
             )
 
         encrypted = TlsNetwork(network, load(), audit=audit)
