@@ -340,7 +340,9 @@ async def open_node(
     await check_web_exposure(config)
     read_token(config.web.token_file)  # a mistake in it is found before anything is opened
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-    opening = partial(open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security)
+    opening = partial(
+        open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, flight=True
+    )
     if service is not None:
         async with opening(service) as member, _showing(member, config, partial(_hear, member)):
             yield Node(member, member.state.terminated)

@@ -67,7 +67,7 @@ def read_recording_untrusted(file: IO[bytes], name: str) -> Recording:
     if not line.endswith(b"\n"):
         raise RecordingError(f"{name}: line 1: it is cut off, expected the head of a recording")
     with _naming(name, 1):
-        head = _head_untrusted(_object_untrusted(line))
+        head = decode_head_untrusted(line)
     return Recording(name, head, _events_untrusted(file, name))
 
 
@@ -143,6 +143,15 @@ def decode_event_untrusted(line: bytes) -> Event:
     return Event(float(at), _member_untrusted("member", member), kind, fields)
 
 
+def decode_head_untrusted(line: bytes) -> Head:
+    """Decode the first line.
+
+    Raises:
+        RecordingError: it is not the head of a recording that this version reads.
+    """
+    return _head_untrusted(_object_untrusted(line))
+
+
 def _object_untrusted(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE_BYTES:
         raise RecordingError(f"it is longer than {MAX_LINE_BYTES} bytes")
@@ -171,9 +180,10 @@ def _head_untrusted(fields: dict[str, Any]) -> Head:
             "wrote it, and reads it"
         )
     sources = {each.value: each for each in Source}
-    if (source := fields.get("source")) not in sources:
+    source, clock = _text_untrusted(fields, "source"), _text_untrusted(fields, "clock")
+    if source not in sources:
         _unexpected("source", source, f"one of {', '.join(sources)}")
-    if (clock := fields.get("clock")) not in {VIRTUAL, WALL, MERGED}:
+    if clock not in {VIRTUAL, WALL, MERGED}:
         _unexpected("clock", clock, f"{VIRTUAL}, {WALL} or {MERGED}")
     seed = fields.get("seed")
     return Head(
