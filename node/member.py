@@ -55,7 +55,9 @@ from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
 from .live.flight import recording_flight
+from .live.relay import Relay
 from .live.reporter import Reporter
+from .live.reports import send_events
 from .member_status import Status
 from .membership.admission import become_voter
 from .membership.founding import Founders
@@ -198,6 +200,7 @@ class Member:
             self.repair,
             pace,
             self.access.security.authoriser,
+            self._send_events,
         )
 
     def _snapshot_install(self) -> SnapshotInstall:
@@ -338,6 +341,13 @@ class Member:
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Call `observer` with every transition of the election."""
         self.election.observers.append(observer)
+
+    def make_relay(self) -> Relay:
+        """Make what watches all members for those who watch this one."""
+        return Relay(self.reporter, self.state, self.links, self._rng)
+
+    async def _send_events(self, stream: FrameStream) -> None:
+        await send_events(self.reporter, stream)
 
     def reload_certificates(self) -> None:
         """Look at the files of our certificate now; without one nothing happens."""
