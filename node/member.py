@@ -21,7 +21,7 @@ connection or a silent peer does not.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Never
 
 import attrs
@@ -54,6 +54,7 @@ from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .live.flight import recording_flight
 from .live.relay import Relay
 from .live.reporter import Reporter
 from .live.reports import send_events
@@ -695,6 +696,7 @@ async def open_member(
     security: PeerSecurity | None = None,
     executor: ExecutorFactory[Write] = ThreadExecutor,
     free: Callable[[Path], int] = free_bytes,
+    flight: bool = False,
 ) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 
@@ -707,6 +709,7 @@ async def open_member(
         security: judges others, and proves who we are; by default as `config` says.
         executor: writes to disk on a thread unless given.
         free: returns the bytes that are free on a disk; the system's by default.
+        flight: whether the flight recorder is on; see :mod:`.live.flight`.
 
     Raises:
         ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
@@ -729,5 +732,10 @@ async def open_member(
             executor=executor,
             free=free,
         )
-        async with writing(access.audit), _running(member):
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(writing(access.audit))
+            if flight:
+                recording = recording_flight(member.reporter, config.directory)
+                await stack.enter_async_context(recording)
+            await stack.enter_async_context(_running(member))
             yield member

@@ -38,9 +38,9 @@ from .node.one_error import one_error
 from .node.requests.request import UNSTAMPED
 from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
-from .node.upkeep.exposure import check_client_exposure, check_web_exposure
+from .node.upkeep.exposure import check_client_exposure
 from .storage.log.batch import MAX_PRINCIPAL
-from .web.opening import make_web_port, read_token
+from .web.opening import make_web_port, open_guard
 
 if TYPE_CHECKING:
     import ssl
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .node import NodeConfig, Service, Transition
     from .node.requests.request import Stamp
     from .transport import PeerSecurity
+    from .web.guard import Guard
 
 
 _MAX_FLAGS: Final = 255
@@ -337,15 +338,17 @@ async def open_node(
         RemovedError: it was removed from its cluster.
     """
     check_arguments(config, service)
-    await check_web_exposure(config)
-    read_token(config.web.token_file)  # a mistake in it is found before anything is opened
+    # First: a mistake in it is found before anything is opened.
+    guard = await open_guard(config) if config.web.port else None
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-    opening = partial(open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security)
+    opening = partial(
+        open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, flight=True
+    )
     if service is not None:
-        async with opening(service) as member, _showing(member, config, partial(_hear, member)):
+        async with opening(service) as member, _showing(member, config, guard, _hear):
             yield Node(member, member.state.terminated)
         return
-    async with _open_key_value(config, opening, clients) as node:
+    async with _open_key_value(config, opening, clients, guard) as node:
         yield node
 
 
@@ -354,6 +357,7 @@ async def _open_key_value(
     config: NodeConfig,
     opening: Callable[[Service], AbstractAsyncContextManager[Member]],
     clients: ClientSecurity | None,
+    guard: Guard | None,
 ) -> AsyncGenerator[Node, None]:
     """Run a member with the key-value store, and a port for its clients."""
     # A program that judges the clients by itself says who may use the port.
@@ -367,9 +371,8 @@ async def _open_key_value(
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
             _count_clients(member, port)
-            read = partial(member.query, bulk_array([b"GET", b""]))
             # Outermost: whoever watches sees the stop, too.
-            async with _showing(member, config, read):
+            async with _showing(member, config, guard, _read):
                 yield Node(member, member.state.terminated, KeyValue(member, gathering), address)
                 await port.drain()  # first: it needs a member that still answers
                 await member.close()
@@ -382,24 +385,32 @@ async def _open_key_value(
 
 @asynccontextmanager
 async def _showing(
-    member: Member, config: NodeConfig, read: Callable[[], Awaitable[object]]
+    member: Member,
+    config: NodeConfig,
+    guard: Guard | None,
+    read: Callable[[Member], Awaitable[object]],
 ) -> AsyncGenerator[None, None]:
     """Show a member to browsers and monitors for the length of a block, if its file says so.
 
     Args:
         member: to be shown.
         config: of the member.
+        guard: judges who may look; None to show nothing.
         read: makes a linearizable read.
     """
-    if not config.web.port:
+    if guard is None:
         yield
         return
-    token = read_token(config.web.token_file)
-    web = await make_web_port(member, config, families=list, read=read, token=token)
+    web = make_web_port(member, config, families=list, read=partial(read, member), guard=guard)
     async with trio.open_nursery() as nursery:
         await nursery.start(web.run)
         yield
         nursery.cancel_scope.cancel()
+
+
+async def _read(member: Member) -> bytes:
+    """Read a key, linearizably."""
+    return await member.query(bulk_array([b"GET", b""]))
 
 
 async def _hear(member: Member) -> None:

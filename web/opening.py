@@ -10,7 +10,7 @@ import trio
 
 from ..errors import ConfigurationError
 from ..node.upkeep.access import read_secret
-from ..node.upkeep.exposure import is_loopback
+from ..node.upkeep.exposure import check_web_exposure, is_loopback
 from ..transport import Address, TcpNetwork
 from .files import PageFiles
 from .guard import Guard
@@ -69,7 +69,18 @@ class WebPort:
         raise AssertionError("only cancellation ends it")  # pragma: no cover - never reached
 
 
-def read_token(path: str) -> bytes:
+async def open_guard(config: NodeConfig) -> Guard:
+    """Return who may look at a member.
+
+    Raises:
+        ConfigurationError: it would be shown to everybody, or there is no good token in its file.
+    """
+    await check_web_exposure(config)
+    token = _read_token(config.web.token_file)
+    return Guard(token, local=await is_loopback(config.web.host))
+
+
+def _read_token(path: str) -> bytes:
     """Read the token of a file; empty without one.
 
     Raises:
@@ -78,22 +89,23 @@ def read_token(path: str) -> bytes:
     if not path:
         return b""
     name = f'web.token_file = "{path}"'
-    token = read_secret(Path(path), name).strip()
+    make = "openssl rand -hex 32"
+    token = read_secret(Path(path), name, make).strip()
     if len(token) < SHORTEST_TOKEN or not token.isascii() or b" " in token:
         raise ConfigurationError(
             f"{name}: expected {SHORTEST_TOKEN} characters or more, without spaces; "
-            f"type: umask 077; openssl rand -hex 32 > {path}"
+            f"type: {make} > {path}"
         )
     return token
 
 
-async def make_web_port(
+def make_web_port(
     member: Member,
     config: NodeConfig,
     *,
     families: Callable[[], Iterable[Family]],
     read: Callable[[], Awaitable[object]],
-    token: bytes = b"",
+    guard: Guard,
     network: Network | None = None,
 ) -> WebPort:
     """Make the web port of a member.
@@ -103,12 +115,12 @@ async def make_web_port(
         config: of the member.
         families: returns its figures.
         read: makes a linearizable read.
-        token: that requests have to show; empty for none.
+        guard: judges who may look.
         network: TCP unless given.
     """
     relay = member.make_relay()
     routes = Routes(
-        Guard(token, local=await is_loopback(config.web.host)),
+        guard,
         status=member.reporter.status_now,
         health=member.status,
         families=families,

@@ -116,10 +116,14 @@ class Reporter:
 
     def subscribe(self) -> Subscription:
         """Return the events from now on; the first is a keyframe."""
-        if self._nursery is not None and not self._running:
+        subscription = self.feed.subscribe()
+        self._watch_if_watched()
+        return subscription
+
+    def _watch_if_watched(self) -> None:
+        if self._nursery is not None and self.feed.watched and not self._running:
             self._running = True
             self._nursery.start_soon(self._watch)
-        return self.feed.subscribe()
 
     def report(self, kind: str, **fields: object) -> None:
         """Report an event that happens now; costs nothing if nobody watches."""
@@ -133,6 +137,7 @@ class Reporter:
     def run_in(self, nursery: trio.Nursery) -> None:
         """Report statuses from now on, by a task that is started when somebody watches."""
         self._nursery = nursery
+        self._watch_if_watched()
 
     async def _watch(self) -> None:
         """Report the status until nobody watches."""

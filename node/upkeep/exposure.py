@@ -105,7 +105,7 @@ async def check_web_exposure(config: NodeConfig) -> None:
 
 WEB_LINES = """\
   [web]
-  token_file = "web.token"            # type: umask 077; openssl rand -hex 32 > web.token
+  token_file = "web.token"            # type: (umask 077; openssl rand -hex 32 > web.token)
   tls = true                          # needs certificate, key and ca in [security]
 or
   [security]
