@@ -204,7 +204,7 @@ export class Model {
     if (!status?.state) return;
     const last = lane.steps.at(-1);
     const work = workOf(status.state, status.role === "leader");
-    if (last?.state === status.state && (last.work === work || work !== "lead") && !last.dead) return;
+    if (last?.state === status.state && last.work === work && !last.dead) return;
     // A member that was there before we looked, or whose transitions were lost on their way.
     const at = Math.max(last?.at ?? -Infinity, this.log.at[i] - (status.state_age_s ?? 0));
     this.#step(lane, i, { state: status.state, before: last?.state ?? "", term: status.term ?? null, work }, at);

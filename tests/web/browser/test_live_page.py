@@ -1,4 +1,4 @@
-"""A real cluster under load, seen by a real browser: a follower stands still, the leader is killed."""
+"""A real browser shows a cluster under load: a follower stands still, the leader is killed."""
 
 # redis-py has only partial types
 # mypy: disable-error-code="no-untyped-call"
@@ -61,7 +61,7 @@ def stand_still(cluster: RealCluster, page: Page, member: int) -> None:
     try:
         expect(row.locator(".state")).to_have_text("not heard", timeout=5000)
         expect(row).to_have_class(re.compile("stale"))
-        expect(row.locator(".for")).to_have_text("–")
+        expect(row.locator(".for")).to_have_text("\N{EN DASH}")
         expect(page.locator("#margin")).to_have_text("▲ none may fail")
         expect(page.locator("#facts")).to_contain_text("2\u202f/\u202f3")
     finally:
