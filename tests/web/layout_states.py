@@ -1,9 +1,9 @@
 """Draw the states of an election for the page: `python -m tests.web.layout_states`.
 
 graphviz places the states and the edges of `EDGES`. This module draws them, so that the style
-sheet of the page decides about colours and type. There are two drawings: a wide one, and a tall one for
-telephones. Nearly every state has an edge back to INIT. The drawing has these, too, but the page
-shows one only when a member takes it.
+sheet of the page decides about colours and type. There are two drawings: a wide one, and a tall
+one for telephones. Nearly every state has an edge back to INIT. The drawing has these, too, but
+the page shows one only when a member takes it.
 """
 
 from __future__ import annotations
