@@ -66,6 +66,7 @@ export class Model {
   constructor(head, live, log = new EventLog()) {
     this.head = head;
     this.live = live;
+    /** The newest moment of which something may be known. */ this.latest = -Infinity;
     this.reset(log);
     for (let i = 0; i < log.count; i++) this.index(i);
   }
@@ -281,6 +282,12 @@ export class Model {
     return gap ? gap.from : t < lane.first ? -Infinity : t;
   }
 
+  /** Whether nothing was heard of a member at `t` and for long after: who looks back knows that.
+   * @param {Lane} lane @param {number} t */
+  #wasSilent(lane, t) {
+    return (t > lane.seen && this.latest - lane.seen > STALE) || lane.gaps.some((each) => each.from < t && t < each.to);
+  }
+
   /** @param {number} id @param {number} t @returns {Member} */
   member(id, t) {
     const lane = this.lane(id);
@@ -289,7 +296,7 @@ export class Model {
     const known = seen > -Infinity && (step !== null || reported !== null);
     return {
       id, known, seen, by: lane.by, step,
-      stale: known && this.live && t - seen > STALE,
+      stale: known && this.live && (t - seen > STALE || this.#wasSilent(lane, t)),
       cut: "",
       dead: step?.dead ?? "",
       paused: lane.pauses.some((each) => each.from <= t && t < each.to),
