@@ -342,7 +342,7 @@ def _check_ports(config: NodeConfig) -> None:
     Raises:
         OSError: a port is taken; the error names the member and the port.
     """
-    for port in (*_ports_of(config.own), *[config.web.port] * bool(config.web.port)):
+    for port in _ports_of(config):
         try:
             _bind(port)
         except OSError as error:
@@ -365,12 +365,13 @@ def _bind(port: int) -> None:
 
 def risky_ports(configs: Sequence[NodeConfig]) -> list[int]:
     """Return ports of the members that an outgoing connection may take while a member is down."""
-    ports = [port for config in configs for port in _ports_of(config.own)]
+    ports = [port for config in configs for port in _ports_of(config)]
     return [port for port in ports if port >= _FIRST_OUTGOING_PORT]
 
 
-def _ports_of(member: MemberConfig) -> list[int]:
-    ports = (member.client_port, member.member_port, member.redirect_port, member.tls_port)
+def _ports_of(config: NodeConfig) -> list[int]:
+    own = config.own
+    ports = (own.client_port, own.member_port, own.redirect_port, own.tls_port, config.web.port)
     return [port for port in ports if port]
 
 
