@@ -164,6 +164,8 @@ export class Diagram {
         busy = true;
       } else [marker.x, marker.y] = [rest.x, rest.y];
       if (Number.isNaN(marker.x)) [marker.x, marker.y] = [rest.x, rest.y];
+      // Of a member that was never heard no state is known.
+      marker.g.setAttribute("visibility", marker.state ? "visible" : "hidden");
       marker.g.setAttribute("transform", `translate(${marker.x.toFixed(1)} ${marker.y.toFixed(1)})`);
       busy ||= marker.hops.length > 0;
     }

@@ -69,8 +69,8 @@ export class Model {
     this.log = log;
     /** @type {Map<number, Lane>} */ this.lanes = new Map();
     /** @type {Term[]} */ this.terms = [];
-    /** @type {Record<"transition" | "message" | "violation" | "mark", number[]>} */
-    this.order = { transition: [], message: [], violation: [], mark: [] };
+    /** @type {Record<"transition" | "message" | "violation" | "batch" | "mark", number[]>} */
+    this.order = { transition: [], message: [], violation: [], batch: [], mark: [] };
     /** The newest moment of which something may be known. */ this.latest = -Infinity;
     this.reset(log);
     for (let i = 0; i < log.count; i++) this.index(i);
@@ -81,7 +81,7 @@ export class Model {
     this.log = log;
     this.lanes = new Map();
     this.terms = [];
-    this.order = { transition: [], message: [], violation: [], mark: [] };
+    this.order = { transition: [], message: [], violation: [], batch: [], mark: [] };
     for (const each of this.head.members ?? []) this.lane(each.id, each.role);
   }
 
@@ -148,7 +148,9 @@ export class Model {
       case K.resumes: if (lane.pauses.length) lane.pauses[lane.pauses.length - 1].to = at; break;
       case K.starts: case K.created: this.#step(lane, i, { state: "INIT", reason: "starts" }); break;
       case K.violation: append(log, order.violation, i); break;
-      case K.disk: case K.client: return;
+      // There may be hundreds a second: they have a list of their own.
+      case K.batch: append(log, order.batch, i); return;
+      case K.client: return;
     }
     if (DEATHS[KINDS[kind]]) this.#step(lane, i, { dead: DEATHS[KINDS[kind]] });
     append(log, order.mark, i);
