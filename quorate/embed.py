@@ -427,4 +427,4 @@ def _tls_of(member: Member, config: NodeConfig) -> PortTls | None:
         assert found is not None, "the files are loaded with it if there is a tls_port"
         return found
 
-    return PortTls(config.own.tls_port, context, config.cluster)
+    return PortTls(config.own.tls_port, context, config.cluster, lambda: watch.material.authorities)

@@ -61,6 +61,7 @@ class Backup:
     Attributes:
         store: its log.
         directory: of the store and the snapshots.
+        trouble: why nothing more is recorded now, in words; empty if something is.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Backup:
         self._folder = SnapshotFolder(directory / "snapshots")
         self._client = client
         self._report = report
+        self.trouble = ""
         self._last_said = ""
         self._source: int | None = None
         self._caught_up = False
@@ -91,6 +93,7 @@ class Backup:
             before = self.store.append_position
             try:
                 answers = await self._client.ask()
+                self.trouble = ""
                 if not follow and stop == END_OF_TIME:
                     stop = max(said.commit_position for said in answers)
                 await self._check_service(answers)
@@ -102,7 +105,8 @@ class Backup:
                 failures = 1 if self.store.append_position > before else failures + 1
                 if not follow and failures > len(self._client.addresses):
                     raise
-                self._say(f"{describe(trouble)}; retrying")
+                self.trouble = describe(trouble)
+                self._say(f"{self.trouble}; retrying")
                 self._source = None
                 await trio.sleep(RETRY_SECONDS)
             else:

@@ -109,10 +109,15 @@ def load_material(
         _check_mode(files.key)
         server = _context(ssl.PROTOCOL_TLS_SERVER, files)
         client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+        port = None if clients is None else _context(ssl.PROTOCOL_TLS_SERVER, files)
     except OSError as error:
         # Somebody replaces them in this moment, and one was gone for an instant.
         path = error.filename or files.certificate
         raise ConfigurationError(f"{path}: {error.strerror}, while it was read") from None
+    # All contexts have the same files then, and what is checked of two holds for the third.
+    if files.stamp() != stamp:
+        what = "certificate, key or ca was replaced while it was read: try again"
+        raise ConfigurationError(f"{files.certificate}: {what}")
     certificate = _shake_hands(server, client, files)
     try:
         identity = identity_untrusted(uris_of(certificate))
@@ -124,10 +129,7 @@ def load_material(
         what = f"it is for {identity}: expected one for {wanted}"
         raise _wrong("certificate", files.certificate, what)
     expires = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
-    port = None
-    if clients is not None:
-        # What is between the two contexts above holds for this one, too: it has the same files.
-        port = _context(ssl.PROTOCOL_TLS_SERVER, files)
+    if port is not None and clients is not None:
         port.verify_mode = VERIFY_MODES[clients]
     authorities = frozenset(server.get_ca_certs(binary_form=True))
     return Material(server, client, identity, int(expires * 1000), stamp, authorities, port)
