@@ -15,6 +15,7 @@ and one of them is written first.
 import logging
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -249,12 +250,15 @@ def open_access(
     audit = audit or NoAudit()
     clients = security.client_certificates if config.own.tls_port else None
     if (files := security.tls) is not None:
-
-        def load() -> Material:
-            return load_material(
-                files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name, clients=clients
-            )
-
+        load = partial(
+            load_material,
+            files,
+            cluster=cluster,
+            purposes=(Purpose.MEMBER,),
+            name=name,
+            clients=clients,
+            web=config.web.tls,
+        )
         encrypted = TlsNetwork(network, load(), audit=audit)
         watch = CertificateWatch(files, load, encrypted, clock_ms, rng, audit=audit)
         proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))
@@ -321,12 +325,16 @@ def read_cluster_keys(security: Security) -> list[bytes]:
     ]
 
 
-def read_secret(path: Path, name: str) -> bytes:
+MAKE_KEY: Final = "head -c 32 /dev/urandom"
+
+
+def read_secret(path: Path, name: str, make: str = MAKE_KEY) -> bytes:
     """Read a key of random bytes.
 
     Args:
         path: of its file.
         name: of the setting or option, for an error.
+        make: the command whose output is a good one.
 
     Raises:
         ConfigurationError: it can't be read, is too short or too long, or others may read it.
@@ -346,6 +354,6 @@ def read_secret(path: Path, name: str) -> bytes:
     if len(key) < SHORTEST_KEY_BYTES:
         raise ConfigurationError(
             f"{name}: {len(key)} bytes: expected {SHORTEST_KEY_BYTES} or more, type: "
-            f"head -c 32 /dev/urandom > {path}"
+            f"{make} > {path}"
         )
     return key
