@@ -124,8 +124,8 @@ async def test_members_that_answer_are_judged(tmp_path: Path) -> None:
             assert (member.level, words in member.found) == (level, True), member
             (client, *_) = by_check(found, "client ports")
             assert client.level is level
-        (skew, *_) = by_check(found, "clocks")
-        assert skew.level is Level.OK
+            (skew, *_) = by_check(found, "clocks")
+            assert skew.level is Level.OK
 
 
 def _file(folder: Path, config: NodeConfig, change: str) -> Path:

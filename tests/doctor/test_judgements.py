@@ -1,13 +1,12 @@
 """Each check of the doctor judges what it measures, and says what to do."""
 
-import errno
 import socket
 from pathlib import Path
 
 import attrs
 import pytest
 
-from quorate.doctor import clock, ports, sync_speed
+from quorate.doctor import clock, directory, ports, sync_speed
 from quorate.doctor.directory import check_directory, file_system
 from quorate.doctor.finding import Level, Verdict, ok, problem, unknown, verdict, warning
 from quorate.doctor.limits import memory_bytes
@@ -100,7 +99,10 @@ def test_the_nearest_mount_says_which_file_system_it_is(tmp_path: Path) -> None:
 def test_a_file_system_that_is_no_disk_is_warned_of(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate.doctor.directory.file_system", lambda _place: kind)
+    def found(_place: Path) -> str:
+        return kind
+
+    monkeypatch.setattr(directory, "file_system", found)
     levels = {one.check: one.level for one in check_directory(config(tmp_path))}
     assert levels["file system"] is Level.WARNING
 
@@ -169,8 +171,3 @@ def test_a_pid_file_that_was_left_is_warned_of(tmp_path: Path) -> None:
     assert check_process(tmp_path).level is Level.OK
     (tmp_path / "pid").write_text("4711\n")
     assert check_process(tmp_path).level is Level.WARNING
-
-
-def test_what_the_system_refuses_has_its_words() -> None:
-    refused = OSError(errno.EIO, "x")
-    assert ports._refused("member_port h:1", "h", refused, None).level is Level.UNKNOWN
