@@ -92,6 +92,7 @@ def test_text_and_what_is_drawn_have_enough_contrast(paper: str) -> None:
     assert contrast(found["on-ink"], found["ink"]) > 4.5
     assert contrast(found["on-bad"], found["bad"]) > 4.5
     assert contrast(found["text"], found["faint"]) > 4.5
+    assert contrast(found["bad"], found["position-append"]) > 3  # lines upon an area
     for name in found:
         if name.startswith("phase-"):
             text = f"on-{name.removeprefix('phase-')}"
