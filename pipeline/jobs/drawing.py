@@ -55,33 +55,33 @@ def _colours(css: str) -> dict[str, str]:
 
 
 _light, _dark = _colours(_LIGHT_CSS), _colours(_DARK_CSS)
-INK: Final = _light["ink"]
-AREA: Final = _light["position-append"]
+INK: Final = _light["lead"]
+AREA: Final = _light["rise-fill"]
 """Fills what a line in ink bounds, so that a line in WARN upon it is seen."""
 WARN: Final = _light["bad"]
 ON_WARN: Final = _light["on-bad"]
-FAINT: Final = _light["faint"]
-GRID: Final = _light["grid"]
-LINE: Final = _light["line"]
-TEXT: Final = _light["text"]
-PAPER: Final = _light["paper"]
-MEMBERS: Final = tuple(_light[name] for name in _light if name.startswith("member-"))
+FAINT: Final = _light["follow-fill"]
+GRID: Final = _light["line"]
+LINE: Final = _light["ink3"]
+TEXT: Final = _light["ink"]
+PAPER: Final = _light["panel"]
+MEMBERS: Final = tuple(_light[name] for name in _light if name.startswith("line-"))
 """Member N has colour N, modulo their number."""
 
 _DRAWN: Final = (
-    "ink",
-    "position-append",
+    "lead",
+    "rise-fill",
     "bad",
     "on-bad",
-    "faint",
-    "grid",
+    "follow-fill",
     "line",
-    "text",
-    "paper",
+    "ink3",
+    "ink",
+    "panel",
 )
 DARK: Final = {
     _light[name]: _dark[name]
-    for name in (*_DRAWN, *(name for name in _light if name.startswith("member-")))
+    for name in (*_DRAWN, *(name for name in _light if name.startswith("line-")))
 }
 """The replacement of each colour on dark paper, with about the same contrast."""
 

@@ -110,25 +110,36 @@ _PAGE: Final = """\
 
 _CSS: Final = f"""\
 {STYLE}
-body {{ margin: 1.5rem auto; max-width: 76rem; padding: 0 1rem; overflow-wrap: anywhere; }}
-p {{ max-width: 48rem; }}
-table {{ overflow-wrap: normal; }}
-.wide {{ margin: 0.5rem 0 1rem; }}
-.facts {{ display: grid; gap: 0.5rem; margin: 0 0 1rem;
+body {{ font-size: 14px; line-height: 1.5; margin: 0 auto; max-width: 78rem; padding: 1rem;
+  overflow-wrap: anywhere; }}
+h1 {{ font-size: 20px; font-weight: 650; line-height: 1.2; margin: 0 0 0.75rem; }}
+h2 {{ font-size: 15px; font-weight: 650; margin: 0 0 0.25rem; }}
+p {{ color: var(--ink2); margin: 0.25rem 0 0.5rem; max-width: 52rem; }}
+section, .facts div {{ background: var(--panel); border: 1px solid var(--line);
+  border-radius: 8px; padding: 0.5rem 0.75rem; }}
+section {{ margin: 0.75rem 0; }}
+.facts {{ display: grid; gap: 0.5rem; margin: 0 0 0.75rem;
   grid-template-columns: repeat(auto-fit, minmax(min(16rem, 45%), 1fr)); }}
-.facts div {{ background: var(--panel); border-radius: var(--corner); padding: 0.5rem 0.75rem; }}
-.facts dt {{ color: var(--muted); font-size: var(--small); }}
-.facts dd {{ margin: 0; font-size: 17px; font-variant-numeric: tabular-nums; }}
-.facts small {{ display: block; }}
-.rows tr > :first-child {{ position: sticky; left: 0; background: var(--paper); }}
-.rows tbody tr:hover > * {{ background: var(--panel); }}
-th.number {{ min-width: 4rem; }}
-td.name {{ overflow-wrap: anywhere; min-width: 10rem; max-width: 40rem; }}
-figure {{ margin: 0.5rem 0 1.5rem; }}
-svg {{ display: block; width: 100%; height: auto; }}
+dt, small, figcaption {{ color: var(--ink2); font-size: 12px; }}
+dd {{ font-size: 16px; font-weight: 600; margin: 0; }}
+dd small {{ display: block; font-weight: 400; }}
+.wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; overflow-wrap: normal; }}
+th, td {{ padding: 0.2rem 1rem 0.2rem 0; text-align: left; vertical-align: top; }}
+th {{ border-bottom: 1px solid var(--ink3); color: var(--ink2); font-weight: 600;
+  vertical-align: bottom; }}
+tr > :first-child {{ background: var(--panel); left: 0; position: sticky; }}
+tr > * + .number {{ min-width: 4rem; text-align: right; }}
+tbody tr:hover > * {{ background: var(--lead-soft); }}
+.time {{ white-space: nowrap; }}
+.name {{ max-width: 40rem; min-width: 10rem; overflow-wrap: anywhere; }}
+figure {{ margin: 0; }}
+svg {{ display: block; height: auto; width: 100%; }}
 .on-narrow {{ display: none; max-width: 34rem; }}
-@media (max-width: 44rem) {{ .on-narrow {{ display: block; }} .on-wide {{ display: none; }} }}
-@media print {{ .facts div {{ border: 1px solid var(--grid); }} }}
+@media (max-width: 44rem) {{
+  .on-narrow {{ display: block; }} .on-wide {{ display: none; }}
+  th, td {{ padding-right: 0.6rem; }} .name {{ min-width: 8rem; }}
+}}
 {dark_css()}"""
 
 
@@ -151,15 +162,10 @@ def render(report: Report) -> str:
         _facts(summary),
         f"<p>{_EXACT}</p>",
         *_plots(written, load, report.bucket_s, terms),
-        "<h2>Terms</h2>",
-        f"<p>{html.escape(_CLOCKS)}</p>",
-        _rows(_TERMS, terms),
-        "<h2>Commands</h2>",
-        _rows(_OPERATIONS, report.operations.collect()),
-        "<h2>Keys that are written most</h2>",
-        _rows(_KEYS, report.keys.collect()),
-        "<h2>Prefixes that are written most</h2>",
-        _rows(_PREFIXES, report.prefixes.collect()),
+        _section("Terms", f"<p>{html.escape(_CLOCKS)}</p>", _rows(_TERMS, terms)),
+        _section("Commands", _rows(_OPERATIONS, report.operations.collect())),
+        _section("Keys that are written most", _rows(_KEYS, report.keys.collect())),
+        _section("Prefixes that are written most", _rows(_PREFIXES, report.prefixes.collect())),
     ]
     title = html.escape(f"Cluster {facts.cluster}: the log of {facts.whose}")
     return _PAGE.format(title=title, css=_CSS, body="\n".join(body))
@@ -212,11 +218,15 @@ def _facts(facts: Iterable[Sequence[str]]) -> str:
     return f'<dl class="facts">{"".join(boxes)}</dl>'
 
 
+def _section(title: str, *parts: str) -> str:
+    return f"<section><h2>{title}</h2>{''.join(parts)}</section>"
+
+
 def _table(heads: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
     lines = ["".join(map(_cell, row)) for row in rows]
     text = "".join(f"<tr>{line}</tr>" for line in lines)
     head = f"<thead><tr>{''.join(heads)}</tr></thead>"
-    return f'<div class="wide"><table class="rows">{head}<tbody>{text}</tbody></table></div>'
+    return f'<div class="wide"><table>{head}<tbody>{text}</tbody></table></div>'
 
 
 def _cell(value: object) -> str:
@@ -363,15 +373,18 @@ def _plots(
         lengths = [_length_plot(buckets, load) for buckets in both]
     span = "a second" if bucket_s == 1 else f"{bucket_s:,} seconds"
     return [
-        "<h2>Load</h2>",
-        _figure(loads, f"Each step is an average over {span}; the counts are exact."),
-        "<h2>Length of the log</h2>",
-        _figure(lengths, f"Where the log ended after each {span.removeprefix('a ')}."),
+        _figure("Load", loads, f"Each step is an average over {span}; the counts are exact."),
+        _figure(
+            "Length of the log",
+            lengths,
+            f"Where the log ended after each {span.removeprefix('a ')}.",
+        ),
     ]
 
 
-def _figure(plots: Sequence[str], caption: str) -> str:
-    return f"<figure>{''.join(plots)}<figcaption>{caption}</figcaption></figure>"
+def _figure(title: str, plots: Sequence[str], caption: str) -> str:
+    drawn = f"<figure>{''.join(plots)}<figcaption>{caption}</figcaption></figure>"
+    return _section(title, drawn)
 
 
 def _load_plot(buckets: _Buckets, written: Sequence[Row], bucket_s: int) -> str:

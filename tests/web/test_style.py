@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from quorate import web
-from quorate.node.protocol.states import State
 
 STYLE = (Path(web.__file__).parent / "page" / "style.css").read_text(encoding="utf-8")
 PAPERS = ("light", "dark")
@@ -82,42 +81,22 @@ def test_each_colour_stands_for_both_papers() -> None:
 @pytest.mark.parametrize("paper", PAPERS)
 def test_text_and_what_is_drawn_have_enough_contrast(paper: str) -> None:
     found = colours(paper)
-    for ground in ("paper", "panel"):
-        for name in ("text", "muted", "link", "good", "warn", "bad", "ink", "ink-2", "ink-3"):
+    for ground in ("bg", "panel"):
+        for name in ("ink", "ink2", "lead", "seek", "ballot", "rise", "join", "bad", "good"):
             assert contrast(found[name], found[ground]) > 4.5, (name, ground)
         for name, colour in found.items():
-            if name.startswith(("member-", "phase-")):
+            if name.startswith("line-") or name in {"ink3", "follow"}:
                 assert contrast(colour, found[ground]) > 3, (name, ground)
-    assert contrast(found["line"], found["paper"]) > 3
-    assert contrast(found["on-ink"], found["ink"]) > 4.5
-    assert contrast(found["on-bad"], found["bad"]) > 4.5
-    assert contrast(found["text"], found["faint"]) > 4.5
-    assert contrast(found["bad"], found["position-append"]) > 3  # lines upon an area
+    for text, ground in (("on-lead", "lead-fill"), ("on-bad", "bad"), ("ink", "follow-fill")):
+        assert contrast(found[text], found[ground]) > 4.5, (text, ground)
     for name in found:
-        if name.startswith("phase-"):
-            text = f"on-{name.removeprefix('phase-')}"
-            assert contrast(found[text], found[name]) > 4.5, name
+        if name.endswith("-soft"):
+            assert contrast(found["ink"], found[name]) > 4.5, name
+    assert contrast(found["bad"], found["rise-fill"]) > 3  # lines upon an area
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-@pytest.mark.parametrize("family", ["member-", "phase-"])
-def test_colours_of_a_family_can_be_told_apart(family: str, paper: str) -> None:
-    # What is not known is hatched, so its grey needs no hue of its own.
-    names = [name for name in colours(paper) if name.startswith(family) and name != "phase-unknown"]
-    assert len(names) >= 6
+def test_lines_can_be_told_apart(paper: str) -> None:
+    names = [name for name in colours(paper) if name.startswith("line-")]
+    assert len(names) == 6
     assert [what for what, apart in pairs(names, paper) if apart < APART] == []
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_positions_are_ordered_by_how_light_they_are(paper: str) -> None:
-    found = colours(paper)
-    names = ("position-applied", "position-commit", "position-append")
-    steps = [contrast(found[name], found["paper"]) for name in names]
-    assert all(inner > 1.5 * outer for inner, outer in pairwise(steps))
-
-
-def test_every_state_has_a_phase() -> None:
-    comment = STYLE.split("Phases of a member's life")[1].split("*/")[0]
-    for state in State:
-        group = f"{state.name.partition('_')[0]}_*"
-        assert state.name in comment or group in comment, state.name

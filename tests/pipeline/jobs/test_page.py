@@ -33,8 +33,8 @@ def plots(width: str = "on-wide") -> list[ET.Element]:
         Row(began=times[3], ended=times[4], leader=None),
     ]
     parts = _plots(written, load, 60, terms)
-    found = [ET.fromstring(part) for part in parts if part.startswith("<figure")]
-    return [one[0] for whole in found for one in whole if one.get("class") == width]
+    found = [ET.fromstring(part) for part in parts if part.startswith("<section")]
+    return [one[0] for whole in found for one in whole.iter("div") if one.get("class") == width]
 
 
 def texts(svg: ET.Element) -> dict[str, str]:
