@@ -19,6 +19,7 @@ from .config.config import (
     Security,
     SnapshotPolicy,
     Timeouts,
+    Web,
     load_config,
 )
 from .election.transition import Transition
@@ -53,6 +54,7 @@ __all__ = [
     "Timers",
     "Topology",
     "Transition",
+    "Web",
     "diagram",
     "load_config",
     "open_member",

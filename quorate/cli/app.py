@@ -23,6 +23,7 @@ from ..errors import check_interpreter, leaves
 __all__ = ["app", "main", "run"]
 
 EX_USAGE: Final = 64
+EX_DATAERR: Final = 65
 EX_NOINPUT: Final = 66
 EX_SOFTWARE: Final = 70
 EX_OSERR: Final = 71
@@ -43,6 +44,7 @@ STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.RemovedError, EX_NOPERM),
     (errors.StoreAccessError, EX_OSERR),
     (errors.StorageError, EX_IOERR),
+    (errors.RecordingError, EX_DATAERR),
     (errors.SafetyViolationError, EX_PROTOCOL),
     (OSError, EX_OSERR),
 )
@@ -68,6 +70,7 @@ Exit status:
 - 1 - failed, see the message: refused, or a check found something wrong
 - 2 - no member answers, or the outcome is unknown
 - 64 - usage error
+- 65 - a file is no recording, or is damaged
 - 66 - the member's store is new, but the cluster has a history
 - 70 - a bug in quorate
 - 71 - the system refused something: a port, a directory, a permission
