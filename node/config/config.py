@@ -26,6 +26,7 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     [limits]                        # each may be set alone
     [snapshot]                      # each may be set alone
     [security]                      # [open, on loopback only] see Security
+    [log]                           # each may be set alone, see LogLines
 
 A file is how a member begins. With ``join = true`` it is added to a cluster that runs: its list has
 members of that time, which it dials first, and the member itself. Once the log has a configuration
@@ -50,6 +51,7 @@ from ...errors import ConfigurationError
 from ..protocol.membership import MAX_HOST_CHARACTERS
 from ..protocol.promise import MAX_LEASE_MS
 from .limits import Limits, SnapshotPolicy
+from .log_lines import LogFormat, LogLevel, LogLines
 from .security import Security
 from .settings import (
     SECONDS,
@@ -68,6 +70,9 @@ __all__ = [
     "MAX_MEMBERS",
     "PROFILES",
     "Limits",
+    "LogFormat",
+    "LogLevel",
+    "LogLines",
     "MemberConfig",
     "NodeConfig",
     "Profile",
@@ -308,7 +313,7 @@ def _members(value: Iterable[MemberConfig]) -> tuple[MemberConfig, ...]:
 
 def _is_settings(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     kinds = {"timeouts": Timeouts, "limits": Limits, "snapshot": SnapshotPolicy}
-    kind = (kinds | {"security": Security})[attribute.name]
+    kind = (kinds | {"security": Security, "log": LogLines})[attribute.name]
     if not isinstance(value, kind):
         raise ConfigurationError(unexpected(attribute.name, value, f"a {kind.__name__}"))
 
@@ -338,6 +343,7 @@ class NodeConfig:
             without a vote, and `members` has members of that time and itself. It makes no
             difference once the member has joined. A store that founds a cluster is refused with it.
         security: how it proves who it is, and what it asks of others; see :class:`Security`.
+        log: what `quorate run` logs, and how; see :class:`LogLines`.
 
     Raises:
         ConfigurationError: with the key, the value and what was expected.
@@ -380,6 +386,7 @@ class NodeConfig:
     )
     join: bool = attrs.field(default=False, validator=_FLAG)
     security: Security = attrs.field(factory=Security, validator=_is_settings)
+    log: LogLines = attrs.field(factory=LogLines, validator=_is_settings)
 
     def __attrs_post_init__(self) -> None:
         ids = [member.member_id for member in self.members]
@@ -460,6 +467,7 @@ class NodeConfig:
         lines += _changes("limits", self.limits, Limits())
         lines += _changes("snapshot", self.snapshot, SnapshotPolicy())
         lines += _changes("security", self.security, Security())
+        lines += _changes("log", self.log, LogLines())
         return "\n".join(lines) + "\n"
 
 

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Final, Never, Protocol, TypeVar
 import attrs
 import trio
 
+from ...log_events import log_event
 from ...storage.writing.lane import Lane
 from ...transport import Audit, NoAudit
 
@@ -201,7 +202,10 @@ class AuditLog:
         except OSError as error:
             self._close()
             if not self._failing:
-                log.warning("audit_log_failed path=%s error=%s", self._path, error.strerror)
+                words, path = "%(path)s can't be written: %(why)s", str(self._path)
+                log_event(
+                    log, logging.WARNING, "audit_log_failed", words, path=path, why=error.strerror
+                )
             self._failing = True
             return batch.events
         self._failing = False

@@ -47,6 +47,7 @@ import attrs
 import trio
 
 from ...errors import StorageError
+from ...log_events import log_event
 from ..lmdb.environment import INITIAL_MAP_BYTES, Environment
 from ..rows.databases import MAX_DBS, Databases
 from ..rows.identity import Identity, check_identity
@@ -220,11 +221,15 @@ class Store(StateView):
             self.recorded = after
             self._grown = True
             if regained:
-                log.error(
-                    "member %d: the end of the log is mended: it goes to %d in term %d again",
-                    self.identity.member_id,
-                    after.append_position,
-                    after.terms[-1].term,
+                log_event(
+                    log,
+                    logging.WARNING,
+                    "log_mended",
+                    "member %(member)d: the end of the log is mended: it goes to %(position)d in "
+                    "term %(term)d again",
+                    member=self.identity.member_id,
+                    position=after.append_position,
+                    term=after.terms[-1].term,
                 )
             if done is not None:
                 done()
