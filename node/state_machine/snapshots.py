@@ -307,33 +307,14 @@ class Snapshots:
             await self._store.add_snapshot(head.row)
             # Not when it began: until one succeeds, a monitor has to see that the last one failed.
             self.failure = ""
-            log_event(
-                log,
-                logging.DEBUG,
-                "snapshot",
-                "member %(member)d: snapshot at %(position)d: %(bytes)d bytes in %(took).1f s",
-                member=self._config.member_id,
-                what="taken",
-                position=header.end,
-                bytes=size,
-                took=trio.current_time() - began,
-            )
+            self._log_taken(header.end, size, trio.current_time() - began)
         except DamagedTablesError:
             raise  # the next snapshot would fail too: the member must begin anew
         # A snapshot that fails, as on a full disk, is no reason to stop serving: the log is still
         # whole.
         except StorageError as error:
             self.failure = str(error)
-            log_event(
-                log,
-                logging.ERROR,
-                "snapshot",
-                "member %(member)d: no snapshot at %(position)d",
-                exc_info=True,
-                member=self._config.member_id,
-                what="failed",
-                position=header.end,
-            )
+            self._log_failed(header.end)
         finally:
             self.writing = None
             self.changed.notify()
@@ -346,6 +327,31 @@ class Snapshots:
         except StorageError:
             own, words = self._config.member_id, "member %(member)d: old snapshots were not removed"
             log_event(log, logging.ERROR, "snapshots_not_removed", words, exc_info=True, member=own)
+
+    def _log_taken(self, position: int, size: int, took: float) -> None:
+        log_event(
+            log,
+            logging.DEBUG,
+            "snapshot",
+            "member %(member)d: snapshot at %(position)d: %(bytes)d bytes in %(took).1f s",
+            member=self._config.member_id,
+            what="taken",
+            position=position,
+            bytes=size,
+            took=took,
+        )
+
+    def _log_failed(self, position: int) -> None:
+        log_event(
+            log,
+            logging.ERROR,
+            "snapshot",
+            "member %(member)d: no snapshot at %(position)d",
+            exc_info=True,
+            member=self._config.member_id,
+            what="failed",
+            position=position,
+        )
 
     async def _write(self, head: SnapshotHead, pieces: Iterator[bytes]) -> int:
         """Write the file of a snapshot; return its size in bytes."""

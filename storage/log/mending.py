@@ -122,33 +122,41 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
     if rows:
         environment.write(lambda txn: _put_rows(txn, dbs, rows))
         for row in rows:
-            log_event(
-                log,
-                logging.ERROR,
-                "term_mended",
-                "member %(member)d: term table: the row of term %(term)d was damaged or missing; "
-                "it is mended: by its neighbours and the log it covers %(base)d to %(end)s",
-                member=member_id,
-                term=row.term,
-                base=row.base,
-                end="the end" if row.end is None else row.end,
-            )
+            _log_mended(row, member_id)
     tail = environment.read(lambda txn: _damaged_tail(txn, dbs, member_id)) if peers else []
     if tail:
         environment.write(lambda txn: _cut(txn, dbs, member_id, tail))
         for record in tail:
-            log_event(
-                log,
-                logging.ERROR,
-                "record_cut",
-                "member %(member)d: damaged record at term %(term)d, position %(position)d, at the "
-                "end of the log: it is cut off. It may have been acknowledged: until another "
-                "member has sent it again, this member votes only for candidates that have it",
-                member=member_id,
-                term=record.term,
-                position=record.position,
-            )
+            _log_cut(record, member_id)
     _mend_configurations(environment, dbs, member_id)
+
+
+def _log_mended(row: TermRow, member_id: int) -> None:
+    log_event(
+        log,
+        logging.ERROR,
+        "term_mended",
+        "member %(member)d: term table: the row of term %(term)d was damaged or missing; it is "
+        "mended: by its neighbours and the log it covers %(base)d to %(end)s",
+        member=member_id,
+        term=row.term,
+        base=row.base,
+        end="the end" if row.end is None else row.end,
+    )
+
+
+def _log_cut(record: Record, member_id: int) -> None:
+    log_event(
+        log,
+        logging.ERROR,
+        "record_cut",
+        "member %(member)d: damaged record at term %(term)d, position %(position)d, at the end of "
+        "the log: it is cut off. It may have been acknowledged: until another member has sent it "
+        "again, this member votes only for candidates that have it",
+        member=member_id,
+        term=record.term,
+        position=record.position,
+    )
 
 
 def _start(txn: Transaction, dbs: Databases, member_id: int) -> int:

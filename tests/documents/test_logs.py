@@ -89,8 +89,11 @@ def test_no_line_is_logged_without_an_event() -> None:
 
 @pytest.mark.parametrize("name", [name for name in events_of_code() if name in KINDS])
 def test_an_event_of_recordings_has_the_same_fields_here(name: str) -> None:
-    more = MORE | ({"cluster", "version", "pid"} if name == "starts" else set())
-    more |= {"why"} if name == "stops" else set()
+    more = MORE.copy()
+    if name == "starts":
+        more |= {"cluster", "version", "pid"}
+    if name == "stops":
+        more |= {"why"}
     assert events_of_code()[name][1] <= {*KINDS[name], *more}
 
 
