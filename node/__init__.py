@@ -20,6 +20,7 @@ from .config.config import (
     Security,
     SnapshotPolicy,
     Timeouts,
+    Web,
     load_config,
 )
 from .election.transition import Transition
@@ -55,6 +56,7 @@ __all__ = [
     "Timers",
     "Topology",
     "Transition",
+    "Web",
     "diagram",
     "load_config",
     "open_member",

@@ -21,7 +21,7 @@ connection or a silent peer does not.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Never
 
 import attrs
@@ -54,6 +54,10 @@ from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .live.flight import recording_flight
+from .live.relay import Relay
+from .live.reporter import Reporter
+from .live.reports import send_events
 from .member_status import Status
 from .membership.admission import become_voter
 from .membership.founding import Founders
@@ -154,6 +158,7 @@ class Member:
         self._server = self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
+        self.reporter = Reporter(state, self.election, self.status, clock_ms)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
@@ -195,6 +200,7 @@ class Member:
             self.repair,
             pace,
             self.access.security.authoriser,
+            self._send_events,
         )
 
     def _snapshot_install(self) -> SnapshotInstall:
@@ -294,6 +300,7 @@ class Member:
                 if self.access.watch is not None:
                     consensus.start_soon(self.access.watch.run, self.links)
                 self._tables.watch(consensus)
+                self.reporter.run_in(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
                 task_status.started()
@@ -334,6 +341,13 @@ class Member:
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Call `observer` with every transition of the election."""
         self.election.observers.append(observer)
+
+    def make_relay(self) -> Relay:
+        """Make what watches all members for those who watch this one."""
+        return Relay(self.reporter, self.state, self.links, self._rng)
+
+    async def _send_events(self, stream: FrameStream) -> None:
+        await send_events(self.reporter, stream)
 
     def reload_certificates(self) -> None:
         """Look at the files of our certificate now; without one nothing happens."""
@@ -682,6 +696,7 @@ async def open_member(
     security: PeerSecurity | None = None,
     executor: ExecutorFactory[Write] = ThreadExecutor,
     free: Callable[[Path], int] = free_bytes,
+    flight: bool = False,
 ) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 
@@ -694,6 +709,7 @@ async def open_member(
         security: judges others, and proves who we are; by default as `config` says.
         executor: writes to disk on a thread unless given.
         free: returns the bytes that are free on a disk; the system's by default.
+        flight: whether the flight recorder is on; see :mod:`.live.flight`.
 
     Raises:
         ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
@@ -716,5 +732,10 @@ async def open_member(
             executor=executor,
             free=free,
         )
-        async with writing(access.audit), _running(member):
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(writing(access.audit))
+            if flight:
+                recording = recording_flight(member.reporter, config.directory)
+                await stack.enter_async_context(recording)
+            await stack.enter_async_context(_running(member))
             yield member

@@ -23,6 +23,7 @@ from ...transport import (
     BackupQuery,
     BackupResponse,
     CommitPosition,
+    EventsQuery,
     HeartbeatRequest,
     HeartbeatResponse,
     LogBatch,
@@ -36,6 +37,8 @@ from ..follower.following import Following
 from ..leader.leadership import Leadership
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ...storage import Store
     from ...transport import Authoriser, FrameStream, Hello, Message
     from ..state import MemberState
@@ -72,7 +75,8 @@ class Server:
         snapshots: of the service.
         repair: reads the log.
         pace: of all readers from outside together.
-        authoriser: decides who may ask for a backup, or for a sign of life.
+        authoriser: decides who may ask for a backup, for a sign of life, or for events.
+        events: sends this member's events on a stream until that ends.
     """
 
     state: MemberState
@@ -82,6 +86,7 @@ class Server:
     repair: Repair
     pace: SharedRate
     authoriser: Authoriser
+    events: Callable[[FrameStream], Awaitable[None]]
 
     async def serve(self, hello: Hello, stream: FrameStream) -> bool:
         """Serve a stream that asks for our data, and close it; False if it is another kind."""
@@ -104,7 +109,10 @@ class Server:
                 await self._serve_backup(stream)
             case StreamPurpose.HEARTBEAT if self._allows(stream, HeartbeatRequest):
                 await self._serve_heartbeats(stream)
-            case StreamPurpose.BACKUP | StreamPurpose.HEARTBEAT:
+            case StreamPurpose.EVENTS if self._allows(stream, EventsQuery):
+                if isinstance(await _received(stream), EventsQuery):
+                    await self.events(stream)
+            case StreamPurpose.BACKUP | StreamPurpose.HEARTBEAT | StreamPurpose.EVENTS:
                 pass  # not allowed
             case _:
                 return False

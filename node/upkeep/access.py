@@ -240,7 +240,12 @@ def open_access(
 
         def load() -> Material:
             return load_material(
-                files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name, clients=clients
+                files,
+                cluster=cluster,
+                purposes=(Purpose.MEMBER,),
+                name=name,
+                clients=clients,
+                web=config.web.tls,
             )
 
         encrypted = TlsNetwork(network, load(), audit=audit)
@@ -304,12 +309,16 @@ def read_cluster_keys(security: Security) -> list[bytes]:
     ]
 
 
-def read_secret(path: Path, name: str) -> bytes:
+MAKE_KEY: Final = "head -c 32 /dev/urandom"
+
+
+def read_secret(path: Path, name: str, make: str = MAKE_KEY) -> bytes:
     """Read a key of random bytes.
 
     Args:
         path: of its file.
         name: of the setting or option, for an error.
+        make: the command whose output is a good one.
 
     Raises:
         ConfigurationError: it can't be read, is too short or too long, or others may read it.
@@ -329,6 +338,6 @@ def read_secret(path: Path, name: str) -> bytes:
     if len(key) < SHORTEST_KEY_BYTES:
         raise ConfigurationError(
             f"{name}: {len(key)} bytes: expected {SHORTEST_KEY_BYTES} or more, type: "
-            f"head -c 32 /dev/urandom > {path}"
+            f"{make} > {path}"
         )
     return key

@@ -8,6 +8,8 @@ A client port where nobody has to log in is open likewise. Users are in the stat
 and a new member does not know them yet. So the file says that they are required, and the port holds
 to that: until there are users, it serves clients of this machine alone
 (:mod:`quorate.keyvalue.port.port_access`).
+
+A web port changes nothing, but shows much. So it has a token, and TLS so that the token stays one.
 """
 
 from ipaddress import ip_address
@@ -78,6 +80,33 @@ CLIENT_LINES = """\
 or, with tls_port, and with client_port = 0
   [security]
   client_certificates = "required"    # needs certificate, key and ca
+or
+  [security]
+  insecure_network = true"""
+
+
+async def check_web_exposure(config: NodeConfig) -> None:
+    """Refuse to show a member to everybody.
+
+    Raises:
+        ConfigurationError: its web port would be open to more than this machine; with the lines to
+            add.
+    """
+    web = config.web
+    if not web.port or config.security.insecure_network or (web.token_file and web.tls):
+        return
+    if not await is_loopback(web.host):
+        raise ConfigurationError(
+            f"web.host = {web.host!r}: everybody who reaches this address could see names of "
+            "members, their load, and what happens to them: expected a token and TLS, or a word "
+            f"that the network is closed; add one of these two to the member's file:\n{WEB_LINES}"
+        )
+
+
+WEB_LINES = """\
+  [web]
+  token_file = "web.token"            # type: (umask 077; openssl rand -hex 32 > web.token)
+  tls = true                          # needs certificate, key and ca in [security]
 or
   [security]
   insecure_network = true"""

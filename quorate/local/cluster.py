@@ -20,7 +20,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 import trio
@@ -32,6 +32,7 @@ from ..node.config.config import (
     NodeConfig,
     Profile,
     Security,
+    Web,
     load_config,
 )
 from ..node.requests.status import MemberAddress
@@ -57,6 +58,7 @@ crashes of orderly stops; longer, and one that hangs holds up the command."""
 _MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
 _REDIRECT_PORT_OFFSET: Final = 60
 _TLS_PORT_OFFSET: Final = 120
+_WEB_PORT_OFFSET: Final = 1001
 _LAST_PORT: Final = 65_535
 _FIRST_OUTGOING_PORT: Final = 32_768
 """Linux usually takes ports from here on for outgoing connections. Such a connection may take the
@@ -77,6 +79,7 @@ def lay_out(
     hosts: Sequence[str] = (HOST,) * MAX_MEMBERS,
     security: Security | Callable[[int], Security] | None = None,
     tls: bool = False,
+    web_port: int | Literal["auto"] | None = None,
 ) -> list[NodeConfig]:
     """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
 
@@ -90,6 +93,8 @@ def lay_out(
         hosts: of member 0, 1 and so on.
         security: of new files, or what returns that of a member.
         tls: listen for clients with TLS, too, on 120 above the port of others.
+        web_port: of member 0, for browsers, member *i* has it + *i*; 0 for none. If left out: what
+            existing files say, or none; "auto" likewise, or 1001 above the port of clients.
 
     Raises:
         UsageError: a number is out of range.
@@ -103,17 +108,54 @@ def lay_out(
     everyone = _everyone(members, client_port, hosts, tls=tls)
     patience = profile or "lan"
     folders = [directory / f"member-{i}" for i in range(members)]
+    webs = _web_ports(members, client_port, web_port)
     configs = [
-        _one(NodeConfig(cluster, i, folder, everyone, patience, security=_security_of(i, security)))
+        _one(
+            NodeConfig(
+                cluster,
+                i,
+                folder,
+                everyone,
+                patience,
+                security=_security_of(i, security),
+                web=Web(webs[i]),
+            )
+        )
         for i, folder in enumerate(folders)
     ]
     for config in configs:
-        if profile not in (None, config.profile):
-            raise ConfigurationError(
-                f'{config.directory / "node.toml"}: profile = "{config.profile}", not "{profile}": '
-                "change it there, or leave --profile out"
-            )
+        _check_found(config, profile, webs[config.member_id] if isinstance(web_port, int) else None)
     return configs
+
+
+def _check_found(config: NodeConfig, profile: Profile | None, web_port: int | None) -> None:
+    """Check that an existing file says what was asked for, if anything was.
+
+    Raises:
+        ConfigurationError: it says something else.
+    """
+    file = config.directory / "node.toml"
+    if profile not in (None, config.profile):
+        raise ConfigurationError(
+            f'{file}: profile = "{config.profile}", not "{profile}": '
+            "change it there, or leave --profile out"
+        )
+    if web_port not in (None, config.web.port):
+        raise ConfigurationError(
+            f"{file}: [web] port = {config.web.port}, not {web_port}: "
+            "change it there, or leave --web-port out"
+        )
+
+
+def _web_ports(members: int, client_port: int, wanted: int | Literal["auto"] | None) -> list[int]:
+    """Return the web port of each member; 0 for none."""
+    if wanted == "auto":
+        first = client_port + _offset(members, client_port, _WEB_PORT_OFFSET)
+    else:
+        first = wanted or 0
+    if not 0 <= first <= _LAST_PORT + 1 - members:
+        raise UsageError(f"--web-port {first}: expected 0 to {_LAST_PORT + 1 - members}")
+    return [first + i if first else 0 for i in range(members)]
 
 
 def _security_of(member: int, given: Security | Callable[[int], Security] | None) -> Security:
@@ -312,11 +354,13 @@ def _check_ports(config: NodeConfig) -> None:
     Raises:
         OSError: a port is taken; the error names the member and the port.
     """
-    for port in _ports_of(config.own):
+    for port in (*_ports_of(config.own), *[config.web.port] * bool(config.web.port)):
         try:
             _bind(port)
         except OSError as error:
             error.filename = f"member {config.member_id} cannot listen on {HOST}:{port}"
+            if port == config.web.port:
+                error.filename += " for its web page; choose another --web-port, or 0 for none"
             raise
 
 
@@ -348,7 +392,8 @@ def free_client_port(members: int) -> int:
         first = secrets.choice(_FREE_PORTS)
         try:
             usual = itertools.chain.from_iterable(ports_for(members, first))
-            for port in (*usual, *tls_ports_for(members, first)):
+            web = _web_ports(members, first, "auto")
+            for port in (*usual, *tls_ports_for(members, first), *web):
                 _bind(port)
         except OSError:
             continue

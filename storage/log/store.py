@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Never, Self
 
+    from ...metrics import Histogram
     from ..rows.vote import NodeState
     from ..rows.voting_status import VotingStatus
     from ..writing.executor import ExecutorFactory
@@ -183,6 +184,11 @@ class Store(StateView):
     def submitted_position(self) -> int:
         """End of the log, counting what is submitted and not durable."""
         return self.submitted.append_position
+
+    @property
+    def syncs(self) -> Histogram:
+        """How many seconds it took to make each group durable."""
+        return self.executor.syncs
 
     @property
     def unsynced(self) -> int:

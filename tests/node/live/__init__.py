@@ -1,0 +1,1 @@
+"""A member's live events, and those of the other members."""
