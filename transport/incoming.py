@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from ..errors import WireError
+from ..log_events import log_event
 from .authentication import Accept, Authenticator, ChallengeWith, Reject
 from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, HelloStatus, StreamPurpose
 from .identity import Identity
@@ -393,7 +394,16 @@ class Reception:
     ) -> None:
         if self._links.get(member) is not connection:
             return  # replaced by a newer one while it was answered
-        log.info("link from member %d at %s is up", member, connection.peer)
+        log_event(
+            log,
+            logging.DEBUG,
+            "link",
+            "link from member %(peer)d at %(address)s is up",
+            peer=member,
+            direction="in",
+            up=True,
+            address=connection.peer,
+        )
         try:
             while True:
                 # First what came together with the hello, then what is received.
@@ -405,7 +415,16 @@ class Reception:
                 except CONNECTION_ERRORS as error:
                     newer = self._links.get(member) not in {None, connection}
                     why = "a newer one took its place" if newer else describe(error)
-                    log.info("link from member %d ended: %s", member, why)
+                    log_event(
+                        log,
+                        logging.DEBUG,
+                        "link",
+                        "link from member %(peer)d ended: %(why)s",
+                        peer=member,
+                        direction="in",
+                        up=False,
+                        why=why,
+                    )
                     break
         except BaseException:
             # Cancelled, or a bug in the handler: report nothing more.
@@ -441,8 +460,15 @@ class Reception:
                 trio.ClosedResourceError,
                 trio.TooSlowError,
             ) as group:
-                name = hello.purpose.name
-                log.info("%s from %s ended: %r", name, stream.peer, group.exceptions)
+                log_event(
+                    log,
+                    logging.DEBUG,
+                    "stream_ended",
+                    "%(purpose)s from %(address)s ended: %(why)s",
+                    purpose=hello.purpose.name,
+                    address=stream.peer,
+                    why=repr(group.exceptions),
+                )
 
 
 def _asker(greeting: Greeting) -> tuple[int, str]:

@@ -45,6 +45,7 @@ from typing import Final, Never
 import attrs
 import trio
 
+from ...log_events import log_event
 from ...node.config.config import Redirect
 from ...node.protocol.signal import Signal
 from ...node.requests.gateway import Gateway
@@ -306,11 +307,15 @@ class ClientPort:
         room = max(self._end_of_descriptors - sum(1 for _ in _OPEN_FILES.iterdir()), 0)
         if room < wanted:
             self._state.limits = attrs.evolve(self._state.limits, max_clients=room)
-            _log.warning(
-                "max_clients is %d, but the limit of open files, %d, leaves room for %d clients",
-                wanted,
-                limit,
-                room,
+            log_event(
+                _log,
+                logging.WARNING,
+                "few_descriptors",
+                "max_clients is %(wanted)d, but the limit of open files, %(limit)d, leaves room "
+                "for %(room)d clients",
+                wanted=wanted,
+                limit=limit,
+                room=room,
             )
 
     # Coming and going ------------------------------------------------------------------------
@@ -346,7 +351,8 @@ class ClientPort:
                 # The client stays in the kernel's queue, so the listener stays readable. Without
                 # the pause this loop would spin.
                 if error.errno in _OUT_OF_DESCRIPTORS:
-                    _log.warning("no client can be accepted: %s", error.strerror)
+                    words = "no client can be accepted: %(why)s"
+                    log_event(_log, logging.WARNING, "accept_failed", words, why=error.strerror)
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _close_overdue(self) -> Never:

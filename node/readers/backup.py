@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import StorageError, StoreMismatchError, TransportError, WireError
+from ...log_events import log_event
 from ...storage import SnapshotFolder, Store, ThreadExecutor, decode_header_untrusted
 from ...storage.rows.term_table import term_at
 from ...transport import CONNECTION_ERRORS, NULL_VALUE
@@ -291,6 +292,10 @@ class Backup:
             await self.store.save_committed(self.store.append_position)
 
 
+def _log_step(what: str) -> None:
+    log_event(log, logging.INFO, "backup", "%(what)s", what=what)
+
+
 @one_error
 @asynccontextmanager
 async def open_backup(
@@ -299,7 +304,7 @@ async def open_backup(
     *,
     rng: Random,
     executor: ExecutorFactory[Write] = ThreadExecutor,
-    report: Callable[[str], None] = log.info,
+    report: Callable[[str], None] = _log_step,
 ) -> AsyncGenerator[Backup, None]:
     """Open a backup for the duration of the block; begin one if there is none.
 

@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from ...errors import ConfigurationError
+from ...log_events import log_event
 from ...transport import (
     NULL_VALUE,
     Audit,
@@ -111,13 +112,15 @@ class CertificateFiles:
             material = self._load()
         except ConfigurationError as error:
             self.trouble = str(error)
-            log.warning("the new certificate is not used, the old one stays: %s", error)
+            words = "the new certificate is not used, the old one stays: %(why)s"
+            log_event(log, logging.WARNING, "certificate_refused", words, why=self.trouble)
             self._audit.note("certificate_refused", reason=self.trouble)
             return False
         self.trouble = ""
         # Connections that are open keep theirs.
         self._network.material = material
-        log.info("a new certificate is in use: %s", material.identity)
+        words, identity = "a new certificate is in use: %(identity)s", str(material.identity)
+        log_event(log, logging.INFO, "certificate_used", words, identity=identity)
         self._audit.note("certificate_used", identity=str(material.identity))
         return True
 
@@ -191,7 +194,14 @@ class CertificateWatch(CertificateFiles):
         if left_ms < WARN_BEFORE_MS and now >= self._warned_at + REDIAL_AFTER_SECONDS:
             self._warned_at = now
             what = f"ends in {left_ms // 3_600_000} hours" if left_ms > 0 else "has ended"
-            log.warning("the certificate %s %s", self._files.certificate, what)
+            log_event(
+                log,
+                logging.WARNING,
+                "certificate_ends",
+                f"the certificate %(path)s {what}",
+                path=str(self._files.certificate),
+                seconds=left_ms // 1000,
+            )
 
     async def _redial(self, links: Links) -> None:
         """Close our links one after the other; each is dialled again at once."""
@@ -205,7 +215,8 @@ class CertificateWatch(CertificateFiles):
     async def _close_doubtful(self) -> None:
         """Close connections that may rest on a CA that is trusted no more, one after the other."""
         for connection in self._network.doubtful():
-            log.info("closing the connection of %s, which may be of a former CA", connection.peer)
+            words = "closing the connection of %(address)s, which may be of a former CA"
+            log_event(log, logging.DEBUG, "connection_closed", words, address=connection.peer)
             connection.close()
             await trio.sleep(REDIAL_PAUSE_SECONDS)
 
@@ -264,9 +275,12 @@ def open_access(
         proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))
         proof = attrs.evolve(proof, audit=audit)
         if security.accept_plain:
-            log.warning(
+            log_event(
+                log,
+                logging.WARNING,
+                "accept_plain",
                 "accept_plain=true: members without TLS are let in; once all members have "
-                "certificates, remove the line and restart them one after the other"
+                "certificates, remove the line and restart them one after the other",
             )
             return Access(SwitchingNetwork(network, encrypted), proof, watch, audit)
         return Access(encrypted, proof, watch, audit)

@@ -164,7 +164,7 @@ def test_a_dialler_with_a_wrong_certificate_is_refused(
 def test_a_listener_that_is_an_impostor_is_refused_and_gets_no_hello(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "quorate.transport")
+    caplog.set_level("DEBUG", "quorate.transport")
     got = list[bytes]()
 
     async def accept_anything(connection: Connection) -> None:
