@@ -130,14 +130,19 @@ def test_a_log_that_was_shortened_goes_on_from_its_snapshot(
 
 
 def of_sessions(count: int, seed: int = 4) -> list[Batch]:
-    """Batches of commands of four sessions, many sent again, some too late or out of order."""
+    """Batches of commands of four sessions, many sent again, some too late or out of order.
+
+    The sessions belong to two users, and some commands are sent by the wrong one.
+    """
     rng = Random(seed)
     opened = tuple(pipeline(f"QUORATE.SESSION OPEN {life}") for life in (2000, 9000, 9000, 90_000))
-    batches = [Batch(opened, BEGAN_MS)]
+    owners = {1: 0, 2: 7, 3: 7, 4: 0}
+    whose = tuple((0, 0, owner) for owner in owners.values())
+    batches = [Batch(opened, BEGAN_MS, stamps=whose)]
     sequences = dict.fromkeys((1, 2, 3, 4), 0)
     for at in range(1, count):
         payloads: list[bytes] = []
-        stamps: list[tuple[int, int]] = []
+        stamps: list[tuple[int, ...]] = []
         for _ in range(rng.randint(1, 5)):
             session = rng.choice(list(sequences))
             if rng.random() < 0.5:
@@ -152,7 +157,8 @@ def of_sessions(count: int, seed: int = 4) -> list[Batch]:
             usual = f"APPEND {key} {number}", (session, number)
             line, stamp = usual if rng.random() < 0.8 else rng.choices(others, (8, 8, 1))[0]
             payloads.append(pipeline(line))
-            stamps.append(stamp)
+            user = owners[session] if rng.random() < 0.9 else 9
+            stamps.append((*stamp, user))
         batches.append(Batch(tuple(payloads), BEGAN_MS + 500 * at, 0, 0, tuple(stamps)))
     return batches
 
