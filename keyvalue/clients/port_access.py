@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import attrs
 
 from ...errors import NoLeaderError, RequestError
+from ...log_events import log_event
 from ..access.compiled import Access, Denial, Reason
 from ..access.denials import Denials
 from ..access.directory import Directory
@@ -199,8 +200,14 @@ class PortAccess:
         self.audit.login_failed(client, name, known=known)
         # People type their password where the name belongs.
         user = repr(name) if known else "unknown"
-        _log.warning(
-            "login_failed client=%d address=%s user=%s", client.client_id, client.peer, user
+        log_event(
+            _log,
+            logging.WARNING,
+            "login_failed",
+            "client %(client)d at %(address)s could not log in; user: %(user)s",
+            client=client.client_id,
+            address=client.peer,
+            user=user,
         )
 
     def _note(

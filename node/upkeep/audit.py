@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from ...log_events import log_event
 from ...recordings.gathering import Gatherer
 from ...recordings.ring import Ring
 from ...transport import Audit, NoAudit
@@ -108,7 +109,8 @@ class AuditLog:
         self.run = self._lines.run
 
     def _on_failure(self, error: OSError) -> None:
-        log.warning("audit_log_failed path=%s error=%s", self._path, error.strerror)
+        words, path = "%(path)s can't be written: %(why)s", str(self._path)
+        log_event(log, logging.WARNING, "audit_log_failed", words, path=path, why=error.strerror)
 
     def note(self, event: str, /, *, of: str = "", **facts: object) -> None:
         """Note an event; returns at once, and never raises.

@@ -17,6 +17,7 @@ from quorate.node.config.config import MemberConfig, NodeConfig, Security
 from quorate.node.upkeep import audit
 from quorate.node.upkeep.audit import AuditLog, open_audit, writing
 from quorate.transport import NoAudit
+from tests.support.logged import events
 
 T = TypeVar("T")
 NOW_MS = 1_700_000_000_123
@@ -122,8 +123,8 @@ async def test_a_disk_that_fails_is_warned_of_once_and_the_losses_are_counted(
             await trio.testing.wait_all_tasks_blocked()
         broken = False
         made.note("login", number=9)
-    assert caplog.text.count("audit_log_failed") == 1
-    assert f"path={path} error=Input/output error" in caplog.text
+    failed = {"path": str(path), "why": "Input/output error"}
+    assert events(caplog, "audit_log_failed") == [failed]
     assert [
         (line["event"], line.get("count"), line.get("number")) for line in lines_of(path)[-2:]
     ] == [("events_lost", 3, None), ("login", None, 9)]
