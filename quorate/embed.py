@@ -341,7 +341,9 @@ async def open_node(
     # First: a mistake in it is found before anything is opened.
     guard = await open_guard(config) if config.web.port else None
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-    opening = partial(open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security)
+    opening = partial(
+        open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, timed=True
+    )
     if service is not None:
         async with opening(service) as member, _showing(member, config, guard, _hear):
             yield Node(member, member.state.terminated)
