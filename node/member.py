@@ -21,7 +21,7 @@ connection or a silent peer does not.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Never
 
 import attrs
@@ -54,6 +54,7 @@ from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .live.flight import recording_flight
 from .live.loop_delay import watch_loop
 from .live.relay import Relay
 from .live.reporter import Reporter
@@ -698,6 +699,7 @@ async def open_member(
     executor: ExecutorFactory[Write] = ThreadExecutor,
     free: Callable[[Path], int] = free_bytes,
     timed: bool = False,
+    flight: bool = False,
 ) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 
@@ -711,6 +713,7 @@ async def open_member(
         executor: writes to disk on a thread unless given.
         free: returns the bytes that are free on a disk; the system's by default.
         timed: watch how late the event loop is; in virtual time it never is.
+        flight: whether the flight recorder is on; see :mod:`.live.flight`.
 
     Raises:
         ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
@@ -733,5 +736,10 @@ async def open_member(
             executor=executor,
             free=free,
         )
-        async with writing(access.audit), _running(member, timed=timed):
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(writing(access.audit))
+            if flight:
+                recording = recording_flight(member.reporter, config.directory)
+                await stack.enter_async_context(recording)
+            await stack.enter_async_context(_running(member, timed=timed))
             yield member

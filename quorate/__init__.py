@@ -20,7 +20,8 @@ The names, by what they are for:
   and a `ClientAuthoriser`.
 - Look at it: `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`.
 - Errors: `QuorateError` is the base of all. `ConfigurationError`, `UsageError`,
-  `UnsupportedError`, `RemovedError`, `HistoryError`, `SafetyViolationError`.
+  `UnsupportedError`, `RemovedError`, `HistoryError`, `RecordingError`,
+  `SafetyViolationError`.
 - Errors of a request: `RequestError`, and below it `NoLeaderError`, `UnknownOutcomeError`,
   `RefusedError`, `OversizedRequestError`, `KeyValueError`.
 - Errors of the disk: `StorageError`, and below it `StoreMismatchError`, `StoreBusyError`,
@@ -57,6 +58,7 @@ _HOMES: Final = {
         "OversizedRequestError",
         "PrunedError",
         "QuorateError",
+        "RecordingError",
         "RefusedError",
         "RequestError",
         "SafetyViolationError",
@@ -127,6 +129,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .errors import OversizedRequestError as OversizedRequestError
     from .errors import PrunedError as PrunedError
     from .errors import QuorateError as QuorateError
+    from .errors import RecordingError as RecordingError
     from .errors import RefusedError as RefusedError
     from .errors import RemovedError as RemovedError
     from .errors import RequestError as RequestError

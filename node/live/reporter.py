@@ -17,7 +17,8 @@ import trio
 
 from quorate._version import __version__  # not of a room, so it has no other path
 
-from ...recordings import FORMAT_VERSION, Event, Source
+from ...recordings import Event, Source
+from ...recordings.head import WALL, Head, RecordedMember
 from ..leader.leadership import Leadership
 from ..protocol.states import LEADER_STATES, State
 from .subscription import Feed
@@ -103,21 +104,19 @@ class Reporter:
         """Return the head of a recording that begins now."""
         state = self._state
         members = [
-            {"id": seat.member_id, "role": seat.role.name.lower()}
+            RecordedMember(seat.member_id, seat.role.name.lower())
             for seat in state.membership.seats
         ]
-        return {
-            "quorate_trace": FORMAT_VERSION,
-            "source": Source.LIVE.value,
-            "version": __version__,
-            "cluster": state.config.cluster,
-            "clock": "wall",
-            "started_ms": self.started_ms,
-            "seed": None,
-            "command": "",
-            "members": members,
-            "reporter": self.member_id,
-        }
+        head = Head(
+            Source.LIVE,
+            __version__,
+            state.config.cluster,
+            WALL,
+            self.started_ms,
+            tuple(members),
+            reporter=self.member_id,
+        )
+        return dict(head.as_fields())
 
     def now(self) -> float:
         """Return the time of an event that happens now."""
@@ -125,10 +124,14 @@ class Reporter:
 
     def subscribe(self) -> Subscription:
         """Return the events from now on; the first is a keyframe."""
-        if self._nursery is not None and not self._running:
+        subscription = self.feed.subscribe()
+        self._watch_if_watched()
+        return subscription
+
+    def _watch_if_watched(self) -> None:
+        if self._nursery is not None and self.feed.watched and not self._running:
             self._running = True
             self._nursery.start_soon(self._watch)
-        return self.feed.subscribe()
 
     def report(self, kind: str, **fields: object) -> None:
         """Report an event that happens now; costs nothing if nobody watches."""
@@ -142,6 +145,7 @@ class Reporter:
     def run_in(self, nursery: trio.Nursery) -> None:
         """Report statuses from now on, by a task that is started when somebody watches."""
         self._nursery = nursery
+        self._watch_if_watched()
 
     async def _watch(self) -> None:
         """Report the status until nobody watches."""

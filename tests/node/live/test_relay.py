@@ -206,6 +206,7 @@ def test_what_another_member_reports_is_checked() -> None:
         b'{"at":1,"member":1,"kind":"note"}',
         b'{"at":1,"member":2,"kind":"note","by":1}',
         b'{"at":1,"member":2,"kind":"status","status":7}',
+        b'{"at":1,"member":2,"kind":"status","status":{"lease_s":1e999}}',
         b'{"at":1,"member":2,"kind":"keyframe","members":[2]}',
         b'{"at":1,"member":2,"kind":"keyframe","members":{"2":7}}',
         fine + b" " * LINE_BYTES,
