@@ -157,7 +157,7 @@ class Member:
         self._install, self._server = self._snapshot_install(), self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
-        self.reporter = Reporter(state, self.election, self.status, clock_ms)
+        self.reporter = Reporter(self, clock_ms)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
