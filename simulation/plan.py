@@ -155,7 +155,7 @@ async def _run(
     standbys = range(len(setting.voters), setting.members)
     observer = Observer(list(range(setting.members)), standbys=standbys)
     trace = Trace(trace_file, _head(plan, setting))
-    observer.on_violation = lambda words: trace.end(*_parted(words))
+    observer.on_violation = lambda violation: trace.end(*_parted(violation))
     probes = [probe for workload in workloads for probe in workload.probes]
     service = watch(make, observer.tell, observer, probes=probes, seconds=slow)
     violation, where = None, ""
@@ -165,11 +165,16 @@ async def _run(
             if scenario.users:
                 workloads = [_users(world, observer, plan.seed)]
             storms.append(Storm(world, observer, workloads, scenario, plan.seed))
-            await storms[0].run(plan.hours * SECONDS_PER_HOUR)
+            try:
+                await storms[0].run(plan.hours * SECONDS_PER_HOUR)
+            except Exception as failure:
+                trace.end(*_parted(_first_leaf(failure)))  # before all members end
+                raise
+            trace.close()
     except Exception as failure:  # noqa: BLE001 - any error is a finding
         leaf = _first_leaf(failure)
+        trace.end(*_parted(leaf))
         violation = f"{type(leaf).__name__}: {leaf}"
-        trace.end(*_parted(str(leaf) if isinstance(leaf, ViolationError) else violation))
         where = "".join(traceback.format_exception(leaf))
     return _outcome(plan, storms[0], trace, violation, where)
 
@@ -191,9 +196,11 @@ def _head(plan: Plan, setting: Setting) -> Head:
     )
 
 
-def _parted(words: str) -> tuple[str, str]:
+def _parted(failure: BaseException) -> tuple[str, str]:
     """Return the name of what did not hold, and the rest of the words."""
-    name, _, text = words.partition(": ")
+    if not isinstance(failure, ViolationError):
+        return type(failure).__name__, str(failure)
+    name, _, text = str(failure).partition(": ")
     return name, text
 
 

@@ -12,6 +12,7 @@ import trio
 from ..errors import NoLeaderError, RemovedError, UnknownOutcomeError, leaves
 from ..node import MemberConfig, NodeConfig, State
 from ..node.config.config import MAX_MEMBERS, Limits
+from ..node.leader.leadership import Leadership
 from ..node.one_error import one_error
 from ..node.protocol.membership import MemberRole
 from ..storage.testing import found_cluster
@@ -287,7 +288,25 @@ class World(Generic[S_co]):
             log_end=[transition.log_end.term, transition.log_end.position],
             commit=transition.commit_position,
         )
+        if self.trace.has_file:
+            self._show_leader(transition)
         self.happened(transition.member_id)
+
+    def _show_leader(self, transition: Transition) -> None:
+        """Write that a member leads, if that is the end of its election."""
+        member = self.hosts[transition.member_id].member
+        if member is None or transition.before is not State.LEADER_READY:
+            return
+        role, election = member.state.role, member.election
+        if transition.after is State.CLOSED and isinstance(role, Leadership):
+            self.trace.show(
+                "leads",
+                transition.member_id,
+                term=role.term,
+                cause=election.cause,
+                base=role.base,
+                took=transition.at - election.began,
+            )
 
     def happened(self, i: int) -> None:
         """Handle an event of a member."""

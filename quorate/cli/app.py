@@ -96,7 +96,9 @@ app = App(
 )
 log = App(name="log", help="Look into the recording of a member, running or not.", help_epilogue="")
 pipeline = App(name="pipeline", help="The recorded log on Spark (an extra).", help_epilogue="")
+trace = App(name="trace", help="Merge, convert and check recordings of members.", help_epilogue="")
 app.command(log)
+app.command(trace)
 app.command(pipeline)
 
 # A module is named, not imported: `quorate run` must not wait for the imports of other verbs.
@@ -116,11 +118,14 @@ for _verb, _name in (
     ("demo.story:demo", "demo"),
     ("cli.simulate:simulate_seeds", "simulate"),
     ("cli.torture:torture_members", "torture"),
+    ("cli.recordings.view:view", "view"),
 ):
     app.command(f"quorate.{_verb}", name=_name, help_epilogue="")
 for _verb in ("describe", "verify", "dump"):
     log.command(f"quorate.cli.log:{_verb}")
 log.command("quorate.cli.log:recovery_plan", name="recovery-plan")
+for _verb in ("merge", "convert", "check"):
+    trace.command(f"quorate.cli.recordings.trace:{_verb}")
 for _verb in ("export", "state", "audit", "report", "check"):
     pipeline.command(f"quorate.cli.pipeline:{_verb}")
 

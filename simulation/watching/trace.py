@@ -90,6 +90,10 @@ class Trace:
     def end(self, invariant: str, text: str) -> None:
         """Write that something did not hold; nothing is written after that."""
         self.show("violation", invariant=invariant, text=text)
+        self.close()
+
+    def close(self) -> None:
+        """Write nothing more; the digest goes on."""
         self._writer = None
 
     @property

@@ -51,6 +51,7 @@ async def leader_dies(directory: Path, file: IO[str], *, after: float = 1.0) -> 
                 door = Door(i, world, random.Random(f"{SEED}/{i}"), observer.tell, serials)
                 nursery.start_soon(_work, door, strings)
             await _kill_leader(world, trace, after)
+            trace.close()
             nursery.cancel_scope.cancel()
 
 

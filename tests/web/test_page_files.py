@@ -9,14 +9,18 @@ from quorate.node.protocol.states import EDGES, State
 from quorate.recordings import KINDS
 
 PAGE = Path(__file__).parents[2] / "web" / "page"
-TEXTS = {file.name: file.read_text() for file in PAGE.iterdir() if not file.name.startswith("uPlot")}
+TEXTS = {
+    file.name: file.read_text() for file in PAGE.iterdir() if not file.name.startswith("uPlot")
+}
 
 
 @pytest.mark.parametrize("drawing", ["states.svg", "states-tall.svg"])
 def test_the_drawing_has_the_states_and_edges_of_the_table(drawing: str) -> None:
     """After a change of the table: `python -m tests.web.layout_states`."""
     drawn = re.findall(r'data-from="(\w+)" data-to="(\w+)"', TEXTS[drawing])
-    table = {(before.name, after.name) for before, following in EDGES.items() for after in following}
+    table = {
+        (before.name, after.name) for before, following in EDGES.items() for after in following
+    }
     assert set(drawn) == table
     assert len(drawn) == len(table)
     assert re.findall(r'data-state="(\w+)"', TEXTS[drawing]) == [state.name for state in State]
@@ -33,7 +37,9 @@ def test_the_page_knows_every_kind_of_event_and_says_what_each_state_is() -> Non
 
 def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
     addresses = {
-        (name, found) for name, text in TEXTS.items() for found in re.findall(r"https?://[^\s\"']+", text)
+        (name, found)
+        for name, text in TEXTS.items()
+        for found in re.findall(r"https?://[^\s\"']+", text)
     }
     assert {found for _, found in addresses} <= {"http://www.w3.org/2000/svg"}
     page = TEXTS["index.html"]
@@ -46,4 +52,4 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
 
 def test_uplot_comes_with_its_licence() -> None:
     assert "MIT License" in (PAGE / "uPlot.LICENSE.txt").read_text()
-    assert "uPlot.js (v1.6" in (PAGE / "uPlot.iife.min.js").read_text()[:200]
+    assert "(v1.6" in (PAGE / "uPlot.iife.min.js").read_text()[:200]

@@ -66,6 +66,7 @@ export class Model {
   constructor(head, live, log = new EventLog()) {
     this.head = head;
     this.live = live;
+    /** The newest moment of which something may be known. */ this.latest = -Infinity;
     this.reset(log);
     for (let i = 0; i < log.count; i++) this.index(i);
   }
@@ -204,7 +205,7 @@ export class Model {
     if (!status?.state) return;
     const last = lane.steps.at(-1);
     const work = workOf(status.state, status.role === "leader");
-    if (last?.state === status.state && (last.work === work || work !== "lead") && !last.dead) return;
+    if (last?.state === status.state && last.work === work && !last.dead) return;
     // A member that was there before we looked, or whose transitions were lost on their way.
     const at = Math.max(last?.at ?? -Infinity, this.log.at[i] - (status.state_age_s ?? 0));
     this.#step(lane, i, { state: status.state, before: last?.state ?? "", term: status.term ?? null, work }, at);
@@ -281,6 +282,12 @@ export class Model {
     return gap ? gap.from : t < lane.first ? -Infinity : t;
   }
 
+  /** Whether nothing was heard of a member at `t` and for long after: who looks back knows that.
+   * @param {Lane} lane @param {number} t */
+  #wasSilent(lane, t) {
+    return (t > lane.seen && this.latest - lane.seen > STALE) || lane.gaps.some((each) => each.from < t && t < each.to);
+  }
+
   /** @param {number} id @param {number} t @returns {Member} */
   member(id, t) {
     const lane = this.lane(id);
@@ -289,7 +296,7 @@ export class Model {
     const known = seen > -Infinity && (step !== null || reported !== null);
     return {
       id, known, seen, by: lane.by, step,
-      stale: known && this.live && t - seen > STALE,
+      stale: known && this.live && (t - seen > STALE || this.#wasSilent(lane, t)),
       cut: "",
       dead: step?.dead ?? "",
       paused: lane.pauses.some((each) => each.from <= t && t < each.to),

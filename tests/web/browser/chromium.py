@@ -25,7 +25,7 @@ POLICY: Final = "default-src 'self'; frame-ancestors 'none'"
 def chromium() -> Generator[Browser]:
     """Run Chromium for the duration of a block."""
     with sync_playwright() as playwright:
-        # In a container there is no user namespace in which it could shut itself up.
+        # A container has no user namespace, which Chromium's sandbox needs.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
             yield browser

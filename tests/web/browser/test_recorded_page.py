@@ -17,7 +17,6 @@ RECORDING = Path(__file__).parents[1] / "data" / "leader-dies.qtrace"
 def press(page: Page, key: str) -> str:
     """Press a key, and return what the page says of the event to which that led."""
     page.keyboard.press(key)
-    page.wait_for_timeout(40)
     return page.locator("#player .what").text_content() or ""
 
 
@@ -34,11 +33,17 @@ def test_a_recording_is_stepped_through_to_its_violation() -> None:
         expect(page.locator("#notice")).to_contain_text("members 1 and 2 lead term 1")
         # Every transition of the file, in its order.
         shown = [press(page, "t") for event in events if event["kind"] == "enters" and event["at"]]
-        for event, text in zip((e for e in events if e["kind"] == "enters" and e["at"]), shown, strict=True):
+        for event, text in zip(
+            (e for e in events if e["kind"] == "enters" and e["at"]), shown, strict=True
+        ):
             assert f"member {event['member']} {event['before']} → {event['after']}" in text
         page.keyboard.press("Home")
         first = next(event for event in events if event["kind"] == "sends")
-        assert f"member {first['member']} sends {first['type']} to {first['to']}" in press(page, "m")
-        assert re.search("violation: one leader per term: members 1 and 2 lead term 1", press(page, "v"))
+        assert f"member {first['member']} sends {first['type']} to {first['to']}" in press(
+            page, "m"
+        )
+        assert re.search(
+            "violation: one leader per term: members 1 and 2 lead term 1", press(page, "v")
+        )
         expect(page.locator("#list li.here")).to_have_attribute("data-kind", "violation")
         assert wrong == []
