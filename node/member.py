@@ -154,8 +154,7 @@ class Member:
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
         self._disk_space = DiskSpaceWatch(state, store, free)
-        self._install = self._snapshot_install()
-        self._server = self._make_server()
+        self._install, self._server = self._snapshot_install(), self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
         self.reporter = Reporter(state, self.election, self.status, clock_ms)

@@ -15,6 +15,7 @@ and one of them is written first.
 import logging
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -226,17 +227,15 @@ def open_access(
     audit = audit or NoAudit()
     clients = security.client_certificates if config.own.tls_port else None
     if (files := security.tls) is not None:
-
-        def load() -> Material:
-            return load_material(
-                files,
-                cluster=cluster,
-                purposes=(Purpose.MEMBER,),
-                name=name,
-                clients=clients,
-                web=config.web.tls,
-            )
-
+        load = partial(
+            load_material,
+            files,
+            cluster=cluster,
+            purposes=(Purpose.MEMBER,),
+            name=name,
+            clients=clients,
+            web=config.web.tls,
+        )
         encrypted = TlsNetwork(network, load(), audit=audit)
         watch = CertificateWatch(files, load, encrypted, clock_ms, rng, audit=audit)
         proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))

@@ -20,7 +20,10 @@ export class Events {
     this.list = list;
     this.note = note;
     this.go = go;
-    this.key = "";
+    this.key = this.ids = "";
+    this.at = -1;
+    /** @type {import("./model.js").Model | null} */ this.model = null;
+    /** @type {any} */ this.picture = null;
     this.member = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "Member" }, el("option", { value: "" }, "all members")));
     this.group = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "Kind" }, ...Object.keys(GROUPS).map((name) => el("option", {}, name))));
     this.words = /** @type {HTMLInputElement} */ (el("input", { type: "search", placeholder: "words", "aria-label": "Words in the event" }));

@@ -69,7 +69,8 @@ class Page {
     if (this.timeline.follow && this.timeline.width < 10) this.timeline.zoom(this.now, 60, 0.97);
     if (index >= 0) this.#closer(index);
     this.events.mark(index);
-    put(/** @type {Element} */ (this.player.what), index < 0 ? "" : this.#words(index));
+    const words = index < 0 ? "" : this.#words(index);
+    put(this.player.what, words, words);
     /** @type {HTMLElement} */ (this.player.what).dataset.kind = index < 0 ? "" : this.model.log.kindName(index);
     this.draw();
   }

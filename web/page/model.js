@@ -66,6 +66,11 @@ export class Model {
   constructor(head, live, log = new EventLog()) {
     this.head = head;
     this.live = live;
+    this.log = log;
+    /** @type {Map<number, Lane>} */ this.lanes = new Map();
+    /** @type {Term[]} */ this.terms = [];
+    /** @type {Record<"transition" | "message" | "violation" | "mark", number[]>} */
+    this.order = { transition: [], message: [], violation: [], mark: [] };
     /** The newest moment of which something may be known. */ this.latest = -Infinity;
     this.reset(log);
     for (let i = 0; i < log.count; i++) this.index(i);
@@ -74,9 +79,8 @@ export class Model {
   /** @param {EventLog} log */
   reset(log) {
     this.log = log;
-    /** @type {Map<number, Lane>} */ this.lanes = new Map();
-    /** @type {Term[]} */ this.terms = [];
-    /** @type {Record<"transition" | "message" | "violation" | "mark", number[]>} */
+    this.lanes = new Map();
+    this.terms = [];
     this.order = { transition: [], message: [], violation: [], mark: [] };
     for (const each of this.head.members ?? []) this.lane(each.id, each.role);
   }
@@ -205,7 +209,7 @@ export class Model {
     if (!status?.state) return;
     const last = lane.steps.at(-1);
     const work = workOf(status.state, status.role === "leader");
-    if (last?.state === status.state && last.work === work && !last.dead) return;
+    if (last && last.state === status.state && last.work === work && !last.dead) return;
     // A member that was there before we looked, or whose transitions were lost on their way.
     const at = Math.max(last?.at ?? -Infinity, this.log.at[i] - (status.state_age_s ?? 0));
     this.#step(lane, i, { state: status.state, before: last?.state ?? "", term: status.term ?? null, work }, at);

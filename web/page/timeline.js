@@ -31,6 +31,8 @@ export class Timeline {
     this.follow = true;
     this.index = -1;
     this.until = 0;
+    this.left = this.bottom = 0;
+    this.plot = 1;
     /** @type {{x: number, y: number, w: number, h: number, text: string, at: number, index: number}[]} */ this.hits = [];
     this.colours = /** @type {Record<string, string>} */ ({});
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.colours = {}; this.draw(); });
@@ -424,7 +426,7 @@ export class Timeline {
       const kind = KINDS[log.kind[i]];
       const sign = SIGNS[kind];
       if (!sign || (kind === "link" && to - from > 30)) continue;
-      const place = this.lanes?.get(log.member[i]) ?? { y: this.bottom ?? 0, h: 16 };
+      const place = this.lanes?.get(log.member[i]) ?? { y: this.bottom, h: 16 };
       const x = this.#x(log.at[i]);
       const bad = kind === "violation" || kind === "fault" || DEATHS[kind];
       g.fillStyle = this.#colour(bad ? "bad" : "ink2");
