@@ -243,6 +243,7 @@ class PortState:
             if request is not None:
                 request.close()
             request = JoinedRequest(kind, flags, self.run_bytes, self.gateway, self.counters)
+            request.began = self.now
             request.principal, request.rules = principal, self.access.users.version
             self.joining[key] = request
             self.gathered.append(request)
