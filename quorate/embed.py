@@ -342,7 +342,7 @@ async def open_node(
     guard = await open_guard(config) if config.web.port else None
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     opening = partial(
-        open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, flight=True
+        open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, live=True
     )
     if service is not None:
         async with opening(service) as member, _showing(member, config, guard, _hear):
@@ -488,4 +488,4 @@ def _tls_of(member: Member, config: NodeConfig) -> PortTls | None:
         assert found is not None, "the files are loaded with it if there is a tls_port"
         return found
 
-    return PortTls(config.own.tls_port, context, config.cluster)
+    return PortTls(config.own.tls_port, context, config.cluster, lambda: watch.material.authorities)

@@ -75,6 +75,8 @@ class ClientState:
     """The user that its certificate names; empty without a certificate."""
     good_until: float = math.inf
     """When its certificate expires."""
+    authorities: frozenset[bytes] = frozenset()
+    """The CAs that its certificate may be of, each as DER; empty without a certificate."""
     tls: bool = False
     """It came by TLS."""
     remote: bool = False

@@ -62,6 +62,7 @@ class Backup:
     Attributes:
         store: its log.
         directory: of the store and the snapshots.
+        trouble: why nothing more is recorded now, in words; empty if something is.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Backup:
         self._folder = SnapshotFolder(directory / "snapshots")
         self._client = client
         self._report = report
+        self.trouble = ""
         self._last_said = ""
         self._source: int | None = None
         self._caught_up = False
@@ -92,6 +94,7 @@ class Backup:
             before = self.store.append_position
             try:
                 answers = await self._client.ask()
+                self.trouble = ""
                 if not follow and stop == END_OF_TIME:
                     stop = max(said.commit_position for said in answers)
                 await self._check_service(answers)
@@ -103,7 +106,8 @@ class Backup:
                 failures = 1 if self.store.append_position > before else failures + 1
                 if not follow and failures > len(self._client.addresses):
                     raise
-                self._say(f"{describe(trouble)}; retrying")
+                self.trouble = describe(trouble)
+                self._say(f"{self.trouble}; retrying")
                 self._source = None
                 await trio.sleep(RETRY_SECONDS)
             else:

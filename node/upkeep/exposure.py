@@ -113,7 +113,7 @@ or
 
 
 async def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host's addresses; also if it has none."""
+    """Whether only this machine reaches a host's addresses; no, if they can't be found now."""
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -121,5 +121,5 @@ async def is_loopback(host: str) -> bool:
     try:
         found = await trio.socket.getaddrinfo(host, 0)
     except OSError:
-        return True  # it can't be bound, which is reported by the one who tries
+        return False  # it may have an address a moment later, when it is bound
     return all(ip_address(str(where[4][0]).partition("%")[0]).is_loopback for where in found)

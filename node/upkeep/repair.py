@@ -41,10 +41,11 @@ class Repair:
 
     Attributes:
         count: batches repaired so far.
+        met: damaged batches met so far, repaired or not.
     """
 
     def __init__(self, state: MemberState, store: Store, links: Links) -> None:
-        self.count = 0
+        self.count = self.met = 0
         self._state = state
         self._store = store
         self._links = links
@@ -77,6 +78,7 @@ class Repair:
         Raises:
             DamagedRecordError: no member has it.
         """
+        self.met += 1
         words = "%(damage)s; asking the other members for it"
         log_event(log, logging.ERROR, "record_damaged", words, damage=str(damage))
         async with self._one_at_a_time:

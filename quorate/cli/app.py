@@ -116,6 +116,7 @@ for _verb, _name in (
     ("cli.backup:backup", "backup"),
     ("cli.archive:archive", "archive"),
     ("cli.restore:restore", "restore"),
+    ("cli.trouble.doctor:doctor", "doctor"),
     ("demo.story:demo", "demo"),
     ("cli.simulate:simulate_seeds", "simulate"),
     ("cli.torture:torture_members", "torture"),

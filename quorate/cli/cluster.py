@@ -74,6 +74,11 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         console.print("All of these members were removed: there is nothing to start.")
         return 1
     _warn_of_ports(console, configs)
+    return await _run(console, configs)
+
+
+async def _run(console: Console, configs: Sequence[NodeConfig]) -> int:
+    """Run members until a signal; return the exit status."""
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received,
         unblocked_console(console),

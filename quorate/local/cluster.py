@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -106,29 +107,18 @@ def lay_out(
     if not 1 <= client_port <= _LAST_PORT + 1 - members:
         raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
     everyone = _everyone(members, client_port, hosts, tls=tls)
-    patience = profile or "lan"
-    folders = [directory / f"member-{i}" for i in range(members)]
-    webs = _web_ports(members, client_port, web_port)
-    configs = [
-        _one(
-            NodeConfig(
-                cluster,
-                i,
-                folder,
-                everyone,
-                patience,
-                security=_security_of(i, security),
-                web=Web(webs[i]),
-            )
-        )
-        for i, folder in enumerate(folders)
-    ]
-    for config in configs:
-        _check_found(config, profile, webs[config.member_id] if isinstance(web_port, int) else None)
+    webs = _webs(members, client_port, web_port)
+    usual = partial(NodeConfig, cluster, members=everyone, profile=profile or "lan")
+    configs: list[NodeConfig] = []
+    for i, web in enumerate(webs):
+        folder, proof = directory / f"member-{i}", _security_of(i, security)
+        configs.append(_one(usual(member_id=i, directory=folder, security=proof, web=web)))
+    for config, web in zip(configs, webs, strict=True):
+        _check_found(config, profile, web if isinstance(web_port, int) else None)
     return configs
 
 
-def _check_found(config: NodeConfig, profile: Profile | None, web_port: int | None) -> None:
+def _check_found(config: NodeConfig, profile: Profile | None, web: Web | None) -> None:
     """Check that an existing file says what was asked for, if anything was.
 
     Raises:
@@ -140,22 +130,22 @@ def _check_found(config: NodeConfig, profile: Profile | None, web_port: int | No
             f'{file}: profile = "{config.profile}", not "{profile}": '
             "change it there, or leave --profile out"
         )
-    if web_port not in (None, config.web.port):
+    if web is not None and web.port != config.web.port:
         raise ConfigurationError(
-            f"{file}: [web] port = {config.web.port}, not {web_port}: "
+            f"{file}: [web] port = {config.web.port}, not {web.port}: "
             "change it there, or leave --web-port out"
         )
 
 
-def _web_ports(members: int, client_port: int, wanted: int | Literal["auto"] | None) -> list[int]:
-    """Return the web port of each member; 0 for none."""
+def _webs(members: int, client_port: int, wanted: int | Literal["auto"] | None) -> list[Web]:
+    """Return the table [web] of each member."""
     if wanted == "auto":
         first = client_port + _offset(members, client_port, _WEB_PORT_OFFSET)
     else:
         first = wanted or 0
     if not 0 <= first <= _LAST_PORT + 1 - members:
         raise UsageError(f"--web-port {first}: expected 0 to {_LAST_PORT + 1 - members}")
-    return [first + i if first else 0 for i in range(members)]
+    return [Web(first + i if first else 0) for i in range(members)]
 
 
 def _security_of(member: int, given: Security | Callable[[int], Security] | None) -> Security:
@@ -354,7 +344,7 @@ def _check_ports(config: NodeConfig) -> None:
     Raises:
         OSError: a port is taken; the error names the member and the port.
     """
-    for port in (*_ports_of(config.own), *[config.web.port] * bool(config.web.port)):
+    for port in _ports_of(config):
         try:
             _bind(port)
         except OSError as error:
@@ -377,12 +367,13 @@ def _bind(port: int) -> None:
 
 def risky_ports(configs: Sequence[NodeConfig]) -> list[int]:
     """Return ports of the members that an outgoing connection may take while a member is down."""
-    ports = [port for config in configs for port in _ports_of(config.own)]
+    ports = [port for config in configs for port in _ports_of(config)]
     return [port for port in ports if port >= _FIRST_OUTGOING_PORT]
 
 
-def _ports_of(member: MemberConfig) -> list[int]:
-    ports = (member.client_port, member.member_port, member.redirect_port, member.tls_port)
+def _ports_of(config: NodeConfig) -> list[int]:
+    own = config.own
+    ports = (own.client_port, own.member_port, own.redirect_port, own.tls_port, config.web.port)
     return [port for port in ports if port]
 
 
@@ -392,7 +383,7 @@ def free_client_port(members: int) -> int:
         first = secrets.choice(_FREE_PORTS)
         try:
             usual = itertools.chain.from_iterable(ports_for(members, first))
-            web = _web_ports(members, first, "auto")
+            web = [each.port for each in _webs(members, first, "auto")]
             for port in (*usual, *tls_ports_for(members, first), *web):
                 _bind(port)
         except OSError:

@@ -84,6 +84,7 @@ class UsersAtPorts(Workload):
         self._ports = ports
         self._logins: dict[int, _Login] = {}
         self._secrets: dict[bytes, bytes] = dict.fromkeys(NAMES, b"secret-0")
+        self._sessions: list[bytes] = []
         self._count = 0
         self._founded = False
 
@@ -158,6 +159,9 @@ class UsersAtPorts(Workload):
     async def _use(self, door: Door, login: _Login) -> None:
         rng = door.rng
         self._count += 1
+        if rng.random() < 0.1:
+            await self._use_session(door, login)
+            return
         key, token = rng.choice(KEYS), b"token-%d" % self._count
         chance = rng.random()
         if chance < 0.3:
@@ -174,6 +178,23 @@ class UsersAtPorts(Workload):
         else:
             await self._ask(door, login, (b"READWRITE",))
             await self._read(door, login, (b"GET", key))
+
+    async def _use_session(self, door: Door, login: _Login) -> None:
+        """Open a session, or use any, which may be that of another user."""
+        rng = door.rng
+        if not self._sessions or rng.random() < 0.2:
+            reply = await self._ask(door, login, (b"QUORATE.SESSION", b"OPEN"))
+            if reply is not None and reply.startswith(b":"):
+                self._sessions.append(reply[1:-2])
+            return
+        session = rng.choice(self._sessions)
+        if (chance := rng.random()) < 0.3:
+            verb = b"CLOSE" if chance < 0.05 else b"KEEPALIVE"
+            await self._ask(door, login, (b"QUORATE.SESSION", verb, session))
+            return
+        words = (b"SET", rng.choice(KEYS), b"token-%d" % self._count)
+        once = (b"QUORATE.ONCE", session, b"%d" % rng.randint(1, 9), *words)
+        await self._write(door, login, words, [once])
 
     async def _write(
         self,

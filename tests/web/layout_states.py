@@ -1,9 +1,9 @@
 """Draw the states of an election for the page: `python -m tests.web.layout_states`.
 
-graphviz places the states and the edges of `EDGES`; we draw them ourselves, so that the page's style
-sheet decides about colours and type. There are two drawings: one lies, for wide windows, and one
-stands, for telephones. An edge back to INIT, which nearly every state has, is in the drawing, too,
-but is seen only when a member takes it.
+graphviz places the states and the edges of `EDGES`. This module draws them, so that the style
+sheet of the page decides about colours and type. There are two drawings: a wide one, and a tall
+one for telephones. Nearly every state has an edge back to INIT. The drawing has these, too, but
+the page shows one only when a member takes it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from typing import Any, Final
 
 from quorate.node.protocol.states import EDGES, State
 
+ARROW: Final = (
+    '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+    'markerHeight="7" orient="auto"><path d="M0 1 L7 4 L0 7 z"/></marker></defs>'
+)
 PAGE: Final = Path(__file__).parents[2] / "web" / "page"
 WIDTH: Final = 96
 HEIGHT: Final = 34
@@ -29,9 +33,12 @@ def is_back(before: State, after: State) -> bool:
 
 def placed(direction: str) -> dict[str, Any]:
     """Have `dot` place everything; `direction` is LR or TB."""
-    gap = {"LR": "nodesep=.17; ranksep=.2", "TB": "nodesep=.12; ranksep=.34"}[direction]
+    gap = {"LR": "nodesep=.14; ranksep=.2", "TB": "nodesep=.12; ranksep=.34"}[direction]
     size = f"width={WIDTH / 72}, height={HEIGHT / 72}"
-    lines = [f"digraph g {{ rankdir={direction}; {gap};", f"node [shape=box, fixedsize=true, {size}]"]
+    lines = [
+        f"digraph g {{ rankdir={direction}; {gap};",
+        f"node [shape=box, fixedsize=true, {size}]",
+    ]
     lines += [f'{state.name} [label=""];' for state in State]
     lines += [
         f"{before.name} -> {after.name};"
@@ -41,7 +48,8 @@ def placed(direction: str) -> dict[str, Any]:
     ]
     text = "\n".join([*lines, "}"])
     made = subprocess.run(["dot", "-Tjson"], input=text, capture_output=True, text=True, check=True)
-    return json.loads(made.stdout)
+    graph: dict[str, Any] = json.loads(made.stdout)
+    return graph
 
 
 def drawn(direction: str) -> str:
@@ -61,17 +69,16 @@ def drawn(direction: str) -> str:
     }
     size = f"{width + 2 * MARGIN:g} {height + 2 * MARGIN:g}"
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" class="states">']
-    lines += [
-        '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
-        'markerHeight="7" orient="auto"><path d="M0 1 L7 4 L0 7 z"/></marker></defs>'
-    ]
+    lines += [ARROW]
     for before, following in EDGES.items():
         for after in sorted(following):
             pair = (before.name, after.name)
             back = is_back(before, after) and pair not in paths
             path = _arc(at[pair[0]], at[pair[1]], direction) if back else paths[pair]
             kind = "edge back" if back else "edge"
-            lines.append(f'<path class="{kind}" data-from="{pair[0]}" data-to="{pair[1]}" d="{path}"/>')
+            lines.append(
+                f'<path class="{kind}" data-from="{pair[0]}" data-to="{pair[1]}" d="{path}"/>'
+            )
     lines += [_state(name, *at[name]) for name in (state.name for state in State)]
     return "\n".join([*lines, "</svg>", ""])
 
@@ -101,7 +108,9 @@ def _state(name: str, x: float, y: float) -> str:
     label = work if above else name
     text = f'<text class="side" y="-4">{above}</text><text y="9">{label}</text>'
     text = text if above else f'<text y="4">{label}</text>'
-    return f'<g class="state" data-state="{name}" transform="translate({x:g} {y:g})">{box}{text}</g>'
+    return (
+        f'<g class="state" data-state="{name}" transform="translate({x:g} {y:g})">{box}{text}</g>'
+    )
 
 
 def main() -> None:

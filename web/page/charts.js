@@ -2,6 +2,7 @@
 
 import { UNKNOWN, bytes, el, moment, put, rate, span } from "./format.js";
 import { trace } from "./marker.js";
+import { lagOf } from "./model.js";
 
 /** Lines differ by colour, by dashes, and by the number at their end. */
 const COLOURS = ["line-0", "line-1", "line-2", "line-3", "line-4", "line-5"];
@@ -12,7 +13,7 @@ const SAMPLES = 240;
 /** @type {Chart[]} */
 const LIVE = [
   { title: "Commands per second", unit: rate, of: (one) => one.status?.rates?.commands ?? null, hint: "Commands of each member's own clients." },
-  { title: "Lag", unit: bytes, of: lag, hint: "How far a member's durable log is behind the longest that was reported at that time." },
+  { title: "Lag", unit: bytes, of: lag, hint: "How far a member's durable log is behind the leader's, as the leader knows it." },
   { title: "Command p99", unit: span, of: (one) => one.status?.quantiles?.command?.p99 ?? null, hint: "99 of 100 commands took no longer; each point covers the last 10 s.", log: true },
   { title: "Command p50", unit: span, of: (one) => one.status?.quantiles?.command?.p50 ?? null, hint: "Half of the commands took no longer; each point covers the last 10 s.", log: true },
   { title: "Disk sync p99", unit: span, of: (one) => one.status?.quantiles?.sync?.p99 ?? null, hint: "99 of 100 durable writes took no longer.", log: true },
@@ -21,15 +22,14 @@ const LIVE = [
 /** @type {Chart[]} */
 const RECORDED = [
   { title: "Log written", unit: (n) => `${bytes(n)}/s`, of: (one) => one.speed, hint: "How fast the durable log grows." },
-  { title: "Lag", unit: bytes, of: lag, hint: "How far a member's durable log is behind the longest at that time." },
+  { title: "Lag", unit: bytes, of: lag, hint: "How far a member's durable log is behind the leader's." },
   { title: "Not committed", unit: bytes, of: (one) => one.positions.append != null && one.positions.commit != null ? one.positions.append - one.positions.commit : null, hint: "What is durable here, and not known to be committed." },
   { title: "Not applied", unit: bytes, of: (one) => one.positions.commit != null && one.positions.applied != null ? one.positions.commit - one.positions.applied : null, hint: "What is committed, and waits for the state machine." },
 ];
 
 /** @param {any} one @param {any[]} all */
 function lag(one, all) {
-  const ends = all.map((each) => each?.positions.append).filter((n) => n != null);
-  return one.positions.append == null || !ends.length ? null : Math.max(...ends) - one.positions.append;
+  return lagOf(one, all).lag;
 }
 
 export class Charts {
@@ -51,12 +51,13 @@ export class Charts {
     if (this.key !== key) this.#make(model, reported ? LIVE : RECORDED);
     this.key = key;
     const { times, series } = this.#sample(model, from, to);
-    for (const { chart, plot, value } of this.made) {
+    for (const { chart, plot, box, value } of this.made) {
       const rows = model.ids.map((_, k) => times.map((_t, n) => series[k][n] && chart.of(series[k][n], series.map((each) => each[n]))));
       if (chart.log) rows.forEach((row) => row.forEach((n, i) => { if (n != null && n < 1e-6) row[i] = 1e-6; }));
       plot.setData([times, ...rows], false);
       plot.setScale("x", { min: from, max: to });
       const now = picture.members.map((/** @type {any} */ one) => (one.known && !one.stale && !one.dead ? chart.of({ ...one, speed: null }, picture.members) : null));
+      box.classList.toggle("silent", rows.every((row) => row.every((n) => n == null)));
       put(value, model.ids.map((id, k) => `${id}: ${now[k] == null ? UNKNOWN : chart.unit(now[k])}`).join("   "));
     }
     put(this.note, `the time that the timeline shows; lines end in the member's number, gaps were not reported`);
@@ -76,7 +77,7 @@ export class Charts {
         const dead = model.stepAt(lane, t)?.dead;
         if (t < lane.first || dead || (model.live && t - model.seenAt(lane, t) > 2)) return (before = null);
         const reported = model.statusAt(lane, t);
-        const one = { status: reported?.status ?? null, positions: model.positionsAt(lane, t), speed: /** @type {number | null} */ (null) };
+        const one = { id, leads: model.stepAt(lane, t)?.work === "lead", stale: false, status: reported?.status ?? null, positions: model.positionsAt(lane, t), speed: /** @type {number | null} */ (null) };
         if (before?.positions.append != null && one.positions.append != null) one.speed = Math.max(0, (one.positions.append - before.positions.append) / step);
         return (before = one);
       });
@@ -100,7 +101,7 @@ export class Charts {
         scales: { x: { time: false }, y: chart.log ? { distr: 3, range: (/** @type {any} */ _u, /** @type {number} */ a, /** @type {number} */ b) => [10 ** Math.floor(Math.log10(a || 1e-4)), 10 ** Math.ceil(Math.log10((b || 1e-3) * 1.0001))] } : { range: (/** @type {any} */ _u, /** @type {number} */ _a, /** @type {number} */ b) => [0, Math.max(4, b || 0) * 1.1] } },
         axes: [
           { ...axis, size: 20, gap: 2, space: 90, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((t) => moment(model.head, t, all.length > 1 && all[1] - all[0] < 1 ? 3 : 0)) },
-          { ...axis, size: 62, gap: 4, space: 26, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((n) => (n == null || (chart.log && Math.abs(Math.log10(n) % 1) > 0.01) ? "" : chart.unit(n))) },
+          { ...axis, ...(chart.log ? { grid: { ...axis.grid, filter: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((n) => (isPower(n) ? n : null)) } } : {}), ...(chart.unit === bytes ? { incrs: Array.from({ length: 40 }, (_, k) => 2 ** k) } : {}), size: 62, gap: 4, space: 26, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((n) => (n == null || (chart.log && !isPower(n)) ? "" : chart.unit(n))) },
         ],
         series: [{}, ...model.ids.map((id) => ({ label: String(id), stroke: colour(COLOURS[id % 6]), width: 1.6, dash: DASHES[id % 6], points: { show: false }, spanGaps: false }))],
         hooks: { draw: [(/** @type {any} */ u) => ends(u, model.ids, colour)], setCursor: [(/** @type {any} */ u) => this.#point(u, chart, model)] },
@@ -131,6 +132,11 @@ export class Charts {
   }
 }
 
+/** Of ten: only these are labelled on a logarithmic axis. @param {number} n */
+function isPower(n) {
+  return n != null && Math.abs(Math.log10(n) - Math.round(Math.log10(n))) < 0.01;
+}
+
 /** Write each member's number where its line ends. @param {any} u @param {number[]} ids @param {(name: string) => string} colour */
 function ends(u, ids, colour) {
   const { ctx } = u;
@@ -145,7 +151,7 @@ function ends(u, ids, colour) {
     const n = row.findLastIndex((/** @type {any} */ each) => each != null);
     if (n < 0) return;
     const x = Math.min(u.valToPos(u.data[0][n], "x", true), u.bbox.left + u.bbox.width) + 9 * ratio;
-    let y = u.valToPos(row[n], "y", true);
+    let y = Math.max(u.bbox.top + 7 * ratio, u.valToPos(row[n], "y", true));
     while (taken.some((each) => Math.abs(each - y) < 11 * ratio)) y -= 11 * ratio;
     taken.push(y);
     trace(ctx, id, x, y, 5.5 * ratio);

@@ -5,7 +5,9 @@ import { MEANING } from "./kinds.js";
 import { nameOf, shape } from "./marker.js";
 
 const RADIUS = 9;
-const HOPS = 30;
+/** A member that took more steps than this since the last picture is put where it is now. A recording
+ * is jumped through, a live cluster is not. */
+const HOPS = { live: 30, recorded: 3 };
 const TAKEN_MS = 5000;
 
 /** @typedef {{g: SVGElement, x: number, y: number, state: string, shown: number,
@@ -83,10 +85,10 @@ export class Diagram {
     const moves = forward > 0 && marker.shown >= 0 ? steps.slice(marker.shown + 1, now + 1) : [];
     const state = lastState(steps, now);
     if (forward !== 0) {
-      if (moves.length && moves.length <= HOPS && !this.still.matches) {
+      if (moves.length && moves.length <= HOPS[model.live ? "live" : "recorded"] && !this.still.matches) {
         for (const each of moves) if (each.state && each.state !== each.before) marker.hops.push({ from: each.before, to: each.state });
       } else marker.hops = [];
-      for (const each of moves.slice(-HOPS)) this.#light(each.before, each.state);
+      for (const each of moves.slice(-HOPS.live)) this.#light(each.before, each.state);
       if (!marker.hops.length && !marker.hop) marker.state = state;
     }
     marker.shown = now;

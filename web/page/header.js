@@ -69,7 +69,7 @@ function marginOf(picture) {
 
 /** @param {import("./model.js").Model} model @param {any} picture @returns {[string, string, string][]} */
 function facts(model, picture) {
-  const told = picture.fresh.filter((/** @type {any} */ each) => each.status?.rates);
+  const told = picture.fresh.filter((/** @type {any} */ each) => each.status?.rates?.commands != null);
   const silent = model.ids.filter((id) => !told.some((/** @type {any} */ each) => each.id === id));
   const from = told.length ? `Reported by ${told.map((/** @type {any} */ each) => `${each.id} (${ago(picture.at - each.seen)})`).join(", ")}.` : "Nobody reports this.";
   const without = silent.length && told.length ? ` Without ${silent.join(", ")}, which did not report.` : "";

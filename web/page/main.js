@@ -65,6 +65,8 @@ class Page {
   moved(index) {
     if (!this.model) return;
     this.timeline.follow = Boolean(this.player.following);
+    // Who comes back from a close look at an election wants to see what goes on.
+    if (this.timeline.follow && this.timeline.width < 10) this.timeline.zoom(this.now, 60, 0.97);
     if (index >= 0) this.#closer(index);
     this.events.mark(index);
     put(/** @type {Element} */ (this.player.what), index < 0 ? "" : this.#words(index));
@@ -119,7 +121,7 @@ class Page {
     this.header.update(model, picture, this.#source(model, t));
     this.positions.update(model, picture);
     this.diagram.update(model, picture);
-    this.timeline.update(picture, this.player.index);
+    this.timeline.update(picture, this.live ? this.live.now() : Math.max(model.end, t), this.player.index);
     this.player.show();
     this.events.update(model, picture);
     const { crowd, width } = this.timeline;

@@ -43,6 +43,7 @@ export function mark(id) {
 /** What a member is, in a word or two. @param {any} member of a picture */
 export function nameOf(member) {
   if (!member.known) return "unknown";
+  if (member.stale) return "not heard";
   if (member.dead) return member.dead;
   if (member.paused) return "paused";
   const { step } = member;

@@ -12,6 +12,9 @@ import { EventLog, append, upTo } from "./log.js";
 /** What was not heard for longer is not known any more (seconds). */
 export const STALE = 2;
 
+/** A member says something five times a second; one that is silent for so long may be gone. */
+const SILENT = 0.7;
+
 /** A live page keeps this many events, then drops the older half. */
 const KEPT = 24_000;
 
@@ -23,9 +26,23 @@ const K = Object.fromEntries(KINDS.map((name) => [name, /** @type {number} */ (N
  *   work: string, dead: string, index: number}} Step
  * @typedef {{term: number, at: number, leader: number, cause: string, took: number | null}} Term
  * @typedef {{id: number, known: boolean, stale: boolean, seen: number, by: number,
- *   step: Step | null, dead: string, paused: boolean, leads: boolean, term: number | null,
+ *   step: Step | null, dead: string, cut: string, paused: boolean, leads: boolean, term: number | null,
  *   positions: Record<string, number | null>, status: Record<string, any> | null}} Member
  */
+
+/**
+ * How far a member is behind the leader, as the leader knows it; without a leader, behind the longest
+ * log that was reported. @param {Member} member @param {(Member | null)[]} all
+ * @returns {{lag: number | null, by: number | null}}
+ */
+export function lagOf(member, all) {
+  const leader = all.findLast((each) => each?.leads && !each.stale && each.positions.append != null);
+  if (leader === member) return { lag: 0, by: member.id };
+  const peer = leader?.status?.peers?.find((/** @type {any} */ each) => each.member_id === member.id);
+  if (leader && peer?.append_position >= 0) return { lag: Math.max(0, leader.status?.append_position - peer.append_position), by: leader.id };
+  const most = leader?.positions.append ?? Math.max(...all.map((each) => each?.positions.append ?? -1));
+  return { lag: member.positions.append == null ? null : Math.max(0, most - member.positions.append), by: null };
+}
 
 class Lane {
   /** @param {number} id @param {string} role */
@@ -187,7 +204,7 @@ export class Model {
     if (!status?.state) return;
     const last = lane.steps.at(-1);
     const work = workOf(status.state, status.role === "leader");
-    if (last?.state === status.state && (last.work === work || work !== "lead") && !last.dead) return;
+    if (last?.state === status.state && last.work === work && !last.dead) return;
     // A member that was there before we looked, or whose transitions were lost on their way.
     const at = Math.max(last?.at ?? -Infinity, this.log.at[i] - (status.state_age_s ?? 0));
     this.#step(lane, i, { state: status.state, before: last?.state ?? "", term: status.term ?? null, work }, at);
@@ -273,6 +290,7 @@ export class Model {
     return {
       id, known, seen, by: lane.by, step,
       stale: known && this.live && t - seen > STALE,
+      cut: "",
       dead: step?.dead ?? "",
       paused: lane.pauses.some((each) => each.from <= t && t < each.to),
       leads: step?.work === "lead",
@@ -285,6 +303,7 @@ export class Model {
   /** All that was known at `t`. @param {number} t */
   picture(t) {
     const members = this.ids.map((id) => this.member(id, t));
+    if (this.live) for (const each of members) this.#cutOff(each, members, t);
     const fresh = members.filter((each) => each.known && !each.stale && !each.dead && !each.paused);
     const newest = fresh.filter((each) => each.status).sort((a, b) => (b.status?.config_version ?? 0) - (a.status?.config_version ?? 0));
     const told = newest[0]?.status ?? members.find((each) => each.status)?.status;
@@ -296,10 +315,23 @@ export class Model {
       at: t, members, fresh, voters, heard, term,
       version: config?.config_version ?? config?.version ?? null,
       joint: Boolean(config?.joint),
-      leaders: fresh.filter((each) => each.leads),
+      leaders: fresh.filter((each) => each.leads && !members.some((other) => other.leads && other.step && (other.term ?? 0) > (each.term ?? 0) && each.seen < other.step.at)),
       margin: heard.length - (Math.floor(voters.length / 2) + 1),
       suspended: fresh.some((each) => each.status?.suspended),
     };
+  }
+
+  /** A silent member to which others report no link is not known any more either, before it is
+   * stale; and what they say of it is kept. @param {Member} member @param {Member[]} all @param {number} t */
+  #cutOff(member, all, t) {
+    if (t - member.seen < SILENT) return;
+    for (const other of all) {
+      const peer = t - other.seen < SILENT ? other.status?.peers?.find((/** @type {any} */ each) => each.member_id === member.id) : null;
+      if (!peer || peer.connected) continue;
+      member.stale ||= member.known;
+      member.cut = `member ${other.id}: ${peer.trouble || "no link to it"}`;
+      return;
+    }
   }
 
   /** The newest event `config`, if the members' statuses do not say it. @param {number} t */

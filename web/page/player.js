@@ -39,10 +39,6 @@ export class Player {
     this.t = model.live ? model.end : model.begin;
     this.index = -1;
     this.root.classList.toggle("live", model.live);
-    for (const pair of /** @type {NodeListOf<HTMLElement>} */ (this.steps.querySelectorAll(".pair"))) {
-      const group = /** @type {"message"} */ (pair.dataset.group);
-      pair.hidden = !model.live && !model.order[group].length;
-    }
     this.show();
   }
 
@@ -116,6 +112,9 @@ export class Player {
     put(this.play, this.playing ? "❚❚" : this.following ? "❚❚" : "▶", this.playing || this.following ? "pause (space)" : "play (space)");
     put(this.clock, moment(this.model.head, this.t, this.model.head.started_ms ? 3 : 6));
     this.slider.setAttribute("aria-valuetext", this.clock.textContent ?? "");
+    for (const pair of /** @type {NodeListOf<HTMLElement>} */ (this.steps.querySelectorAll(".pair"))) {
+      pair.hidden = !this.model.order[/** @type {"message"} */ (pair.dataset.group)].length;
+    }
     this.live.hidden = !this.model.live || Boolean(this.following);
   }
 

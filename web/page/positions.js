@@ -3,8 +3,11 @@
 import { UNKNOWN, ago, bytes, count, el, moment, put, span } from "./format.js";
 import { MEANING } from "./kinds.js";
 import { mark, nameOf } from "./marker.js";
+import { lagOf } from "./model.js";
 
 const NAMES = /** @type {const} */ (["append", "commit", "applied", "snapshot"]);
+/** What a member did when it was last heard. @type {Record<string, string>} */
+const WAS = { lead: "led", follow: "followed", seek: "looked for a leader", ballot: "voted", rise: "was elected", join: "joined a leader" };
 const WORDS = { append: "log ends (durable)", commit: "committed", applied: "applied", snapshot: "newest snapshot" };
 
 export class Positions {
@@ -70,17 +73,16 @@ export class Positions {
     const { step, status, positions } = member;
     row.row.className = `row member ${member.dead ? "dead" : step?.work ?? ""}${member.stale || !member.known ? " stale" : ""}`;
     const title = `Member ${member.id}, ${member.known ? `as it reported itself, ${ago(picture.at - member.seen)}` : "of which nothing was heard"}`;
-    const state = member.known && member.stale ? `${nameOf(member)}?` : nameOf(member);
-    put(row.state, state, `${title}: ${step?.state ?? UNKNOWN}${step ? `, ${MEANING[step.state] ?? step.dead}` : ""}${status ? `; ${status.standing}` : ""}`);
-    put(row.for, step && member.known ? span(Math.max(0, picture.at - step.at)) : UNKNOWN, step ? `since ${moment(model.head, step.at)}` : title);
+    put(row.state, nameOf(member), `${title}: ${step?.state ?? UNKNOWN}${step ? `, ${MEANING[step.state] ?? step.dead}` : ""}${status ? `; ${status.standing}` : ""}`);
+    put(row.for, step && member.known && !member.stale ? span(Math.max(0, picture.at - step.at)) : UNKNOWN, step ? `since ${moment(model.head, step.at)}` : title);
     put(row.term, member.term == null || member.term < 0 ? UNKNOWN : String(member.term), title);
     const why = trouble(model, picture, member);
     put(row.why, why.text, why.text);
     row.why.classList.toggle("trouble", why.bad);
     const log = positions.append;
     put(row.append, log == null ? UNKNOWN : count(log), NAMES.map((name) => `${WORDS[name]}: ${positions[name] == null ? UNKNOWN : `${count(positions[name])} bytes`}`).join("\n") + `\n${title}`);
-    const lag = axis && log != null ? axis.high - log : null;
-    put(row.lag, member.stale && lag != null ? `≥ ${bytes(lag)}` : lag === 0 ? "0" : bytes(lag), `behind the longest log that was reported. ${title}`);
+    const { lag, by } = lagOf(member, picture.members);
+    put(row.lag, lag === 0 ? "0" : bytes(lag), by == null ? `behind the longest log that was reported. ${title}` : `as its leader, member ${by}, reports it`);
     put(row.seen, member.known ? (model.live ? ago(picture.at - member.seen) : moment(model.head, member.seen)) : UNKNOWN, member.known ? `reported by member ${member.by} at ${moment(model.head, member.seen)}` : title);
     for (const name of NAMES) place(row[`bar-${name}`], name, positions[name], axis);
   }
@@ -100,22 +102,13 @@ function place(bar, name, position, axis) {
 /** What is wrong with a member, or why it took its last step.
  * @param {import("./model.js").Model} model @param {any} picture @param {any} member */
 function trouble(model, picture, member) {
-  if (!member.known) return { text: `nothing was heard of it${seenBy(picture, member.id)}`, bad: true };
-  if (member.stale) return { text: `not heard for ${span(picture.at - member.seen)}${seenBy(picture, member.id)}`, bad: true };
+  const cut = member.cut ? `; ${member.cut}` : "";
+  if (!member.known) return { text: `nothing was heard of it${cut}`, bad: true };
+  if (member.stale) return { text: `silent for ${span(picture.at - member.seen)}; it ${WAS[member.step?.work] ?? "was"} then${cut}`, bad: true };
   const { status, step } = member;
   if (status?.damage) return { text: status.damage, bad: true };
   if (status?.disk_full) return { text: "its disk is full: it appends nothing", bad: true };
   if (status?.not_heard?.length) return { text: `waits for members ${status.not_heard.join(", ")}`, bad: true };
   if (status?.snapshot_failure) return { text: `snapshot: ${status.snapshot_failure}`, bad: true };
   return { text: step?.reason || status?.snapshot_activity || "", bad: false };
-}
-
-/** What another member says of a silent one. @param {any} picture @param {number} id */
-function seenBy(picture, id) {
-  for (const each of picture.fresh) {
-    const peer = each.status?.peers?.find((/** @type {any} */ one) => one.member_id === id);
-    if (peer?.trouble) return `; member ${each.id}: ${peer.trouble}`;
-    if (peer && !peer.connected) return `; member ${each.id} has no link to it`;
-  }
-  return "";
 }

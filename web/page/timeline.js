@@ -30,6 +30,7 @@ export class Timeline {
     this.from = 0;
     this.follow = true;
     this.index = -1;
+    this.until = 0;
     /** @type {{x: number, y: number, w: number, h: number, text: string, at: number, index: number}[]} */ this.hits = [];
     this.colours = /** @type {Record<string, string>} */ ({});
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.colours = {}; this.draw(); });
@@ -44,9 +45,11 @@ export class Timeline {
     if (!model.live) [this.from, this.width] = [model.begin, Math.max(1e-3, (model.end - model.begin) * 1.02)];
   }
 
-  /** @param {any} picture @param {number} index the event at which the player stands */
-  update(picture, index = -1) {
+  /** @param {any} picture @param {number} now until when something is known
+   * @param {number} index the event at which the player stands */
+  update(picture, now, index = -1) {
     this.picture = picture;
+    this.until = now;
     this.index = index;
     if (this.follow && this.model?.live) this.from = picture.at - this.width * 0.97;
     this.draw();
@@ -158,6 +161,7 @@ export class Timeline {
     this.bottom = TOP + ids.length * tall;
     this.lanes = new Map(ids.map((id, k) => [id, { y: TOP + k * tall + 5, h: tall - 10 }]));
     this.hits = [];
+    /** @type {{x: number, y: number, w: number}[]} where a word stands already */ this.words = [];
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.clearRect(0, 0, w, h);
     g.save();
@@ -189,7 +193,8 @@ export class Timeline {
       g.strokeStyle = this.#colour("line");
       this.#line(x, TOP - 4, x, this.bottom + 4);
       g.fillStyle = this.#colour("ink2");
-      g.fillText(moment(model?.head ?? {}, n * step - shift, digits), x + 3, h - FOOT / 2);
+      const text = moment(model?.head ?? {}, n * step - shift, digits);
+      if (x + 3 + g.measureText(text).width < this.left + this.plot) g.fillText(text, x + 3, h - FOOT / 2);
     }
   }
 
@@ -209,7 +214,7 @@ export class Timeline {
     const { g, model, picture } = this;
     const terms = /** @type {import("./model.js").Term[]} */ (model?.terms ?? []);
     terms.forEach((term, k) => {
-      const end = terms[k + 1] ? terms[k + 1].at : model?.live ? picture.at : Math.max(picture.at, model?.end ?? 0);
+      const end = terms[k + 1] ? terms[k + 1].at : this.until;
       const [x, to] = [this.#x(term.at), Math.min(this.#x(end), this.left + this.plot)];
       if (to < this.left || x > this.left + this.plot) return;
       const begin = Math.max(x, this.left);
@@ -248,6 +253,7 @@ export class Timeline {
     g.textAlign = "left";
     g.fillStyle = this.#colour(colour);
     g.fillText(strong, x, y);
+    this.words?.push({ x, y, w: wide });
     if (!more) return;
     g.font = this.#font(size);
     let text = more;
@@ -262,10 +268,11 @@ export class Timeline {
   /** @param {number} id */
   #lane(id) {
     const { g, model, picture } = this;
+    const cut = this.follow && picture.members.find((/** @type {any} */ each) => each.id === id)?.cut;
     const lane = model?.lane(id);
     const place = this.lanes?.get(id);
     if (!lane || !place || !model) return;
-    const until = model.live ? picture.at : Math.max(model.end, picture.at);
+    const { until } = this;
     const right = this.from + this.width;
     g.strokeStyle = this.#colour("line");
     this.#line(this.left, place.y + place.h + 0.5, this.left + this.plot, place.y + place.h + 0.5);
@@ -277,7 +284,7 @@ export class Timeline {
     const first = lane.steps[0]?.at ?? until;
     if (first > this.from) this.#hatch(this.from, Math.min(first, right), place, "unknown: nothing was heard of it", id);
     for (const gap of lane.gaps) this.#hatch(gap.from, gap.to, place, `not heard for ${span(gap.to - gap.from)}`, id);
-    if (model.live && picture.at - lane.seen > 2 && lane.seen > 0) this.#hatch(lane.seen, until, place, `not heard for ${span(picture.at - lane.seen)}`, id);
+    if (model.live && lane.seen > 0 && (until - lane.seen > 2 || cut)) this.#hatch(lane.seen, until, place, `not heard for ${span(until - lane.seen)}`, id);
     for (const each of lane.pauses) this.#hatch(each.from, Math.min(each.to, until), place, "paused", id);
   }
 
@@ -341,10 +348,13 @@ export class Timeline {
     const many = messages.count(this.from, this.from + this.width);
     this.crowd = many > (2 * this.plot) / ARROWS_APART ? many : 0;
     if (!many || this.crowd) return;
-    for (const flight of messages.between(this.from, this.from + this.width)) {
+    const flights = messages.between(this.from, this.from + this.width);
+    // The one at which the player stands is written first, so that it has the room.
+    flights.sort((a, b) => Number(this.#isHere(b)) - Number(this.#isHere(a)));
+    for (const flight of flights) {
       const [from, to] = [this.lanes?.get(flight.from), this.lanes?.get(flight.to)];
       if (!from || !to) continue;
-      const here = flight.index === this.index || (this.index >= 0 && flight.heard === this.model?.log.at[this.index] && this.model.log.member[this.index] === flight.to);
+      const here = this.#isHere(flight);
       const down = to.y > from.y;
       const [x, y] = [this.#x(flight.sent), down ? from.y + from.h : from.y + from.h * 0.5];
       const lost = Number.isNaN(flight.heard);
@@ -370,6 +380,13 @@ export class Timeline {
   }
 
   /** @param {import("./messages.js").Flight} flight */
+  #isHere(flight) {
+    if (this.index < 0 || !this.model) return false;
+    const { log } = this.model;
+    return flight.index === this.index || (log.kindName(this.index) === "hears" && flight.heard === log.at[this.index] && log.member[this.index] === flight.to);
+  }
+
+  /** @param {import("./messages.js").Flight} flight */
   #flightText(flight) {
     const f = this.model?.log.fields(flight.index, false) ?? {};
     const how = Number.isNaN(flight.heard) ? "never heard: lost" : `heard after ${span(flight.heard - flight.sent)}`;
@@ -381,6 +398,9 @@ export class Timeline {
     const { g } = this;
     const type = String(this.model?.log.fields(flight.index, false).type ?? "");
     g.font = this.#font(10, here ? 600 : 400);
+    const w = g.measureText(type).width + 8;
+    if (!here && this.words?.some((each) => Math.abs(each.y - y) < 11 && each.x < x + w && x < each.x + each.w + 8)) return;
+    this.words?.push({ x, y, w });
     g.textAlign = "left";
     g.textBaseline = "middle";
     g.lineWidth = 3;
@@ -475,7 +495,7 @@ export class Timeline {
       g.font = this.#font(11);
       g.textAlign = "left";
       g.fillStyle = this.#colour(dim ? "bad" : "ink");
-      const name = member.known && !member.stale && !member.dead && !member.paused ? WORKS[member.step?.work] : member.stale ? "not heard" : nameOf(member);
+      const name = member.known && !member.stale && !member.dead && !member.paused ? WORKS[member.step?.work] : nameOf(member);
       g.fillText(name, 28, y);
     }
   }

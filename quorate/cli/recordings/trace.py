@@ -19,6 +19,8 @@ __all__ = ["check", "convert", "merge"]
 
 _MOST_TOLD = 10
 
+# `-` is no option.
+Input = Annotated[Path, Parameter(allow_leading_hyphen=True)]
 Out = Annotated[Path | None, Parameter(show_default=False)]
 
 
@@ -64,7 +66,7 @@ def _tell_clocks(head: Head) -> None:
 
 
 def convert(
-    file: Path,
+    file: Input,
     /,
     *,
     to: Literal["shiviz", "perfetto"],
@@ -92,7 +94,7 @@ def convert(
     return 0
 
 
-def check(file: Path, /) -> int:
+def check(file: Input, /) -> int:
     """Check that no message was heard before it was sent, by more than the clocks may be wrong.
 
     Exit status: 0 - none was; 1 - one was.

@@ -187,6 +187,20 @@ async def test_a_command_of_a_session_is_checked_too(world: World) -> None:
     assert (await root.receive_until(b"\r\n")).startswith(b"-ERR QUORATE.ONCE takes a command")
 
 
+async def test_a_session_is_of_no_use_to_other_users(world: World) -> None:
+    await admin(world, *(f"ACL SETUSER {name} on nopass ~* +@all" for name in ("alice", "bob")))
+    alice, bob = [await logged_in(world, f"AUTH {name} x") for name in ("alice", "bob")]
+    await alice.send(line("QUORATE.SESSION OPEN"))
+    session = int((await alice.receive_until(b"\r\n"))[1:])
+    await ask(alice, f"QUORATE.ONCE {session} 1 INCR a", resp.ONE)
+    for text in ("ONCE {} 1 INCR b", "ONCE {} 2 INCR b", "SESSION CLOSE {}"):
+        for number in (session, session + 1):
+            missing = b"-NOSESSION there is no session %d, it was closed" % number
+            await bob.send(line("QUORATE." + text.format(number)))
+            assert (await bob.receive_until(b"\r\n")).startswith(missing)
+    await ask(alice, f"QUORATE.ONCE {session} 2 INCR a", b":2\r\n")
+
+
 # --- revocation
 
 
