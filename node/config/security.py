@@ -67,9 +67,10 @@ class Security:
         client_certificates: whether clients on a TLS port show a certificate: "none" (the default),
             "optional" or "required". Its URI, ``quorate://CLUSTER/client/USER``, names their user.
         tls_minimum: oldest version of TLS that is spoken: "1.3" (the default) or "1.2".
-        require_users: whether clients from other machines have to log in (default false). While
-            the user `default` is open, they are refused. With it, or with `client_certificates =
-            "required"`, clients may be listened for at other addresses than loopback.
+        require_users: whether clients from other machines have to log in (default false).
+            A user that needs no password is for clients of this machine then. With it, or with
+            `client_certificates = "required"`, clients may be listened for at other addresses than
+            loopback.
         accept_plain: whether members without TLS are let in and dialled, too (default false), while
             the cluster is switched to TLS. It takes the protection of TLS away, so it needs
             `insecure_network`.

@@ -120,9 +120,9 @@ def test_a_judged_session_ends_with_its_user() -> None:
     assert not isinstance(pending, bytes)
     proof = pending.work()
     assert proof == JUDGED
-    assert access.logins.confirm(b"bob", b"x", proof)
+    assert access.lets_in(client, b"bob", proof)
     access.log_in(client, b"bob", proof)
-    assert client.access.logged_in
+    assert client.logged_in
     users.set(b"bob", [b"off"], 2)
     access.log_in(client, b"bob", proof)
-    assert not client.access.logged_in
+    assert not client.logged_in
