@@ -69,11 +69,12 @@ class Logins:
         access = self._users.access(name)
         if len(secret) > MAX_SECRET_BYTES:
             return None
-        if access is not None and access.user.nopass:
-            return NO_PASSWORD
+        # First: what a program decides by itself is not for `nopass` to decide.
         if (judge := self._authenticator) is not None:
             text = name.decode(errors="replace")
             return Pending(lambda: JUDGED if judge.login(text, secret) else b"")
+        if access is not None and access.user.nopass:
+            return NO_PASSWORD
         hashes = () if access is None else access.user.hashes
         for word in hashes:
             if self._tag(word, secret) in self._remembered or (
@@ -83,6 +84,11 @@ class Logins:
         # A name that does not exist takes as long as a wrong password.
         slow = [word for word in hashes if is_slow(word)] or [UNUSABLE]
         return Pending(lambda: next((word for word in slow if matches(secret, word)), b""))
+
+    @property
+    def judged(self) -> bool:
+        """Whether a program judges logins, so that passwords and `nopass` mean nothing."""
+        return self._authenticator is not None
 
     def remember(self, secret: bytes, proof: bytes) -> None:
         """Take the result of a pending check: the next time it takes no time."""
@@ -103,9 +109,9 @@ class Logins:
         access = self._users.access(name)
         if access is None:
             return False
-        judged = proof == CERTIFICATE or (proof == JUDGED and self._authenticator is not None)
-        free = access.user.nopass and not remote
-        return free or judged or proof in access.user.hashes
+        if proof == CERTIFICATE or self.judged:
+            return proof in (CERTIFICATE, JUDGED)
+        return (access.user.nopass and not remote) or proof in access.user.hashes
 
     def _tag(self, word: bytes, secret: bytes) -> bytes:
         return hmac.digest(self._key, b"%d %b%b" % (len(word), word, secret), "sha256")

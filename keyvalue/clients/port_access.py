@@ -10,7 +10,7 @@ A change of a user reaches the sessions at once, while the entry is applied:
 Strangers
     Where the file says that clients of other machines log in, one of them that has proved nothing
     is a *stranger*: it is never let in, not even as a user that needs no password. So no change of
-    a user can open the port.
+    a user can open the port. Where a program judges logins, every client is one until it is judged.
 
 While the users are unknown
     Nobody can be let in, and nobody is logged out. A client that is no stranger may ask about the
@@ -151,7 +151,7 @@ class PortAccess:
 
     def is_stranger(self, client: ClientState) -> bool:
         """Whether a client must prove something first, whatever the users are."""
-        return client.remote and client.proof == NO_PASSWORD
+        return (client.remote or self.logins.judged) and client.proof == NO_PASSWORD
 
     # --- unknown users
 
@@ -163,7 +163,7 @@ class PortAccess:
         """
         if self.users.known:
             return False
-        return client.certified == DEFAULT_NAME or not client.remote
+        return client.certified == DEFAULT_NAME or not (client.remote or self.logins.judged)
 
     def wait_for_users(self, done: _Callback) -> None:
         """Call back once the users are known, with nothing; or with an error, if no leader is."""

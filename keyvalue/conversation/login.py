@@ -109,7 +109,8 @@ def _parse_auth(arguments: Sequence[bytes], port: PortState) -> _Asked:
     match arguments[1:]:
         case [secret]:
             default = port.access.users.get(DEFAULT_NAME)
-            if default is not None and default.nopass:
+            judged = port.access.logins.judged
+            if default is not None and default.nopass and not judged:
                 raise CommandError(_NO_PASSWORD)
             return _Asked((DEFAULT_NAME, secret), lambda: resp.OK)
         case [name, secret]:
