@@ -75,7 +75,8 @@ class Security:
             the cluster is switched to TLS. It takes the protection of TLS away, so it needs
             `insecure_network`.
         insecure_network: whether to listen without all this at other addresses than loopback
-            (default false). Everybody who reaches such a port can do everything.
+            (default false). Everybody who reaches such a port can do everything, unless another
+            line protects it.
         stale_auth: whether a member that can't reach the leader goes on to serve users by the rules
             that it knows (default false). A removed user may then read there for as long as the
             member is cut off.
