@@ -194,7 +194,7 @@ class PortState:
 
     def count_stranger(self, connection: ClientConnection) -> None:
         """Count a connection if it has to log in first."""
-        if not connection.client.access.logged_in:
+        if not connection.client.logged_in:
             most, now = self.limits.max_clients, trio.current_time()
             self.counters.closed_strangers += self.strangers.came(connection, now, most)
 

@@ -269,7 +269,7 @@ class Conversation:
         self._outlet.close()
 
     def _load(self, data: bytes) -> None:
-        if self.client.access.logged_in:
+        if self.client.logged_in:
             taken = self._parser.take_untrusted(data)
         else:
             taken, rest = self._parser.take_before_login_untrusted(data)
