@@ -259,7 +259,8 @@ def open_access(
     """
     audit = audit or NoAudit()
     if config.security.tls is not None:
-        return _by_certificates(config, config.security.tls, network, clock_ms, rng, audit)
+        files = config.security.tls
+        return _by_certificates(config, files, network, clock_ms=clock_ms, rng=rng, audit=audit)
     if config.own.tls_port:
         raise ConfigurationError(
             f"tls_port = {config.own.tls_port}: expected certificate, key and ca in the table "
@@ -273,6 +274,7 @@ def _by_certificates(
     config: NodeConfig,
     files: TlsFiles,
     network: Network,
+    *,
     clock_ms: Callable[[], int],
     rng: Random,
     audit: Audit,
