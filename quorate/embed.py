@@ -34,6 +34,7 @@ from .keyvalue.protocol.resp import bulk_array
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
+from .node.live.figures import member_families
 from .node.one_error import one_error
 from .node.requests.request import UNSTAMPED
 from .node.state_machine.witness import WitnessService
@@ -407,7 +408,13 @@ async def _showing(
     if guard is None:
         yield
         return
-    web = make_web_port(member, config, families=list, read=partial(read, member), guard=guard)
+    web = make_web_port(
+        member,
+        config,
+        families=partial(member_families, member),
+        read=partial(read, member),
+        guard=guard,
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(web.run)
         yield
