@@ -14,6 +14,7 @@ Read first, in this order:
 
 from .config.config import (
     Limits,
+    LogLines,
     MemberConfig,
     NodeConfig,
     Security,
@@ -36,6 +37,7 @@ __all__ = [
     "Command",
     "Gateway",
     "Limits",
+    "LogLines",
     "Member",
     "MemberAddress",
     "MemberConfig",

@@ -668,11 +668,11 @@ def _write_nothing(_group: Sequence[Write]) -> None:
 
 
 @asynccontextmanager
-async def _running(member: Member, *, timed: bool) -> AsyncGenerator[None, None]:
+async def _running(member: Member, *, live: bool) -> AsyncGenerator[None, None]:
     """Run a member for the length of the block, and close it in order at the end."""
     async with trio.open_nursery() as nursery:
         await nursery.start(member.run)
-        if timed:
+        if live:
             patience = member.state.timeouts.leader_heartbeat_timeout
             nursery.start_soon(watch_loop, member.state.counts, patience)
         try:
@@ -712,8 +712,7 @@ async def open_member(
     security: PeerSecurity | None = None,
     executor: ExecutorFactory[Write] = ThreadExecutor,
     free: Callable[[Path], int] = free_bytes,
-    timed: bool = False,
-    flight: bool = False,
+    live: bool = False,
 ) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 
@@ -726,8 +725,7 @@ async def open_member(
         security: judges others, and proves who we are; by default as `config` says.
         executor: writes to disk on a thread unless given.
         free: returns the bytes that are free on a disk; the system's by default.
-        timed: watch how late the event loop is; in virtual time it never is.
-        flight: whether the flight recorder is on; see :mod:`.live.flight`.
+        live: keep the flight recorder, and watch how late the event loop is; not in virtual time.
 
     Raises:
         ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
@@ -752,8 +750,8 @@ async def open_member(
         )
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(writing(access.audit))
-            if flight:
+            if live:
                 recording = recording_flight(member.reporter, config.directory)
                 await stack.enter_async_context(recording)
-            await stack.enter_async_context(_running(member, timed=timed))
+            await stack.enter_async_context(_running(member, live=live))
             yield member

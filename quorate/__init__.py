@@ -11,7 +11,7 @@ The names, by what they are for:
 
 - Run a member: `open_node`, `Node`, `KeyValue`.
 - Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
-  `Security`, `Web`, `load_config`, `local_configs`.
+  `Security`, `LogLines`, `Web`, `load_config`, `local_configs`.
 - Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
   and the protocols `Service` and `SnapshotService`.
 - Judge by yourself who may come in: `PeerSecurity` of an `Authenticator`, a `CredentialsSupplier`
@@ -79,6 +79,7 @@ _HOMES: Final = {
     ".node": (
         "Command",
         "Limits",
+        "LogLines",
         "MemberAddress",
         "MemberConfig",
         "NodeConfig",
@@ -151,6 +152,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .local.cluster import local_configs as local_configs
     from .node import Command as Command
     from .node import Limits as Limits
+    from .node import LogLines as LogLines
     from .node import MemberAddress as MemberAddress
     from .node import MemberConfig as MemberConfig
     from .node import NodeConfig as NodeConfig

@@ -342,13 +342,7 @@ async def open_node(
     guard = await open_guard(config) if config.web.port else None
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     opening = partial(
-        open_member,
-        config,
-        rng=rng,
-        clock_ms=_wall_clock_ms,
-        security=security,
-        timed=True,
-        flight=True,
+        open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, live=True
     )
     if service is not None:
         async with opening(service) as member, showing(member, config, guard):
@@ -366,9 +360,11 @@ async def _open_key_value(
     guard: Guard | None,
 ) -> AsyncGenerator[Node, None]:
     """Run a member with the key-value store, and a port for its clients."""
-    # A program that judges the clients by itself says who may use the port.
-    protected = clients is None and await check_client_exposure(config)
     clients = clients or ClientSecurity()
+    # If the program judges each login, nobody comes in that it did not let in, and the file need
+    # not say who may use the port. An authoriser alone lets in everybody.
+    judged = clients.authenticator is not None
+    protected = not judged and await check_client_exposure(config)
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
@@ -444,4 +440,4 @@ def _tls_of(member: Member, config: NodeConfig) -> PortTls | None:
         assert found is not None, "the files are loaded with it if there is a tls_port"
         return found
 
-    return PortTls(config.own.tls_port, context, config.cluster)
+    return PortTls(config.own.tls_port, context, config.cluster, lambda: watch.material.authorities)

@@ -27,6 +27,7 @@ import attrs
 import trio
 
 from ..errors import HandshakeError
+from ..log_events import log_event
 from .authentication import PeerSecurity
 from .dialling import Dialling
 from .fields import HelloStatus
@@ -226,7 +227,7 @@ class OutgoingLink:
     def _dial_failed(self, address: Address, error: Exception) -> None:
         """Note why a dial has failed."""
         refusal = isinstance(error, HandshakeError)
-        self._note(address, describe(error), logging.WARNING if refusal else logging.INFO)
+        self._note(address, describe(error), logging.WARNING if refusal else logging.DEBUG)
         if (
             isinstance(error, HandshakeError)
             and error.status == HelloStatus.REMOVED
@@ -247,7 +248,16 @@ class OutgoingLink:
         self._filled = trio.Event()
         self._logged.clear()
         self._trouble = ""
-        log.info("link to member %d at %s is up", self.hello.called_member_id, self._address)
+        log_event(
+            log,
+            logging.DEBUG,
+            "link",
+            "link to member %(peer)d at %(address)s is up",
+            peer=self.hello.called_member_id,
+            direction="out",
+            up=True,
+            address=str(self._address),
+        )
         try:
             self._on_up()
             async with trio.open_nursery() as nursery:
@@ -304,7 +314,7 @@ class OutgoingLink:
                 return
             self._half_sent = None
 
-    def _note(self, address: Address, reason: str, level: int = logging.INFO) -> None:
+    def _note(self, address: Address, reason: str, level: int = logging.DEBUG) -> None:
         """Note why there is no link; log it once, until the reason at this address changes."""
         self._trouble = f"{address}: {reason}"
         if self._logged.get(address) != reason:
@@ -313,5 +323,14 @@ class OutgoingLink:
                 each: why for each, why in self._logged.items() if each in self.addresses
             }
             self._logged[address] = reason
-            member = self.hello.called_member_id
-            log.log(level, "no link to member %d at %s: %s", member, address, reason)
+            log_event(
+                log,
+                level,
+                "link",
+                "no link to member %(peer)d at %(address)s: %(why)s",
+                peer=self.hello.called_member_id,
+                direction="out",
+                up=False,
+                address=str(address),
+                why=reason,
+            )

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import trio
 
+from ..log_events import log_event
 from .limits import REMEMBERED_REASONS
 
 log = logging.getLogger("quorate.transport")
@@ -62,7 +63,7 @@ class OnceLog:
         self._logged[reason] = None
         if len(self._logged) > REMEMBERED_REASONS:
             reason = f"more than {REMEMBERED_REASONS} reasons: no more are logged in this hour"
-        log.warning("%s", reason)
+        log_event(log, logging.WARNING, "connection_refused", "%(why)s", why=reason)
 
 
 class Strangers:

@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import h11
 import trio
 
+from ..log_events import log_event
 from ..transport import CONNECTION_ERRORS
 from ..transport.streams import send_all
 from ..transport.tls import TlsConnection
@@ -112,7 +113,8 @@ class WebServer:
                 connection = await self._secured(connection, self._tls())
             await self._serve(connection)
         except CONNECTION_ERRORS as error:
-            log.debug("%s: %s", connection.peer, error)
+            words, peer, why = "%(address)s: %(why)s", connection.peer, str(error)
+            log_event(log, logging.DEBUG, "viewer_ended", words, address=peer, why=why)
         finally:
             self._connections -= 1
             connection.close()
@@ -154,9 +156,10 @@ class WebServer:
             answer = await self._answer(asked_untrusted(request))
         except ValueError as error:
             answer = text(400, str(error))
-        except Exception:
+        except Exception:  # noqa: BLE001 - as the comment says
             # A picture that can't be drawn is no reason for a member to end.
-            log.exception("no answer to %r", request.target[:200])
+            words, target = "no answer to %(target)s", repr(request.target[:200])
+            log_event(log, logging.ERROR, "answer_failed", words, exc_info=True, target=target)
             answer = text(500, "this is a mistake in the member; its log says more")
         if isinstance(answer, Answer):
             return await talk.send(answer)

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import trio
 
+from ...log_events import log_event
 from ...storage.writing.lane import Lane
 
 __all__ = ["BUSY", "MAX_WAITING", "WORKERS", "Offload", "Verifier"]
@@ -83,6 +84,7 @@ class Verifier:
             try:
                 result = await lane.read(work)
             except Exception:  # noqa: BLE001 - no memory for scrypt must not end the member
-                _log.exception("a password could not be checked")
+                words = "a password could not be checked"
+                log_event(_log, logging.ERROR, "password_check_failed", words, exc_info=True)
                 result = _FAILED
             done(result)

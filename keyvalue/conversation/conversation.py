@@ -37,6 +37,7 @@ from typing import Final
 import trio
 
 from ...errors import OversizedRequestError, RequestError, WireError
+from ...log_events import log_event
 from ...node.requests.request import UNSTAMPED, Request, RequestKind, Stamp
 from ..access.compiled import GETS, SETS
 from ..access.verifier import BUSY
@@ -257,11 +258,18 @@ class Conversation:
         """End the connection after a bug in here."""
         # Our caller may be the task that applies the log. An exception there would end the member,
         # so a bug in the conversation ends one connection instead.
-        _log.exception("client %d: its connection is closed", self.client.client_id)
+        log_event(
+            _log,
+            logging.ERROR,
+            "client_closed",
+            "client %(client)d: its connection is closed",
+            exc_info=True,
+            client=self.client.client_id,
+        )
         self._outlet.close()
 
     def _load(self, data: bytes) -> None:
-        if self.client.access.logged_in:
+        if self.client.logged_in:
             taken = self._parser.take_untrusted(data)
         else:
             taken, rest = self._parser.take_before_login_untrusted(data)

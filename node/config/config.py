@@ -26,6 +26,7 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     [limits]                        # each may be set alone
     [snapshot]                      # each may be set alone
     [security]                      # [open, on loopback only] see Security
+    [log]                           # each may be set alone, see LogLines
     [web]                           # [no such port] see Web
 
 A file is how a member begins. With ``join = true`` it is added to a cluster that runs: its list has
@@ -51,6 +52,7 @@ from ...errors import ConfigurationError
 from ..protocol.membership import MAX_HOST_CHARACTERS
 from ..protocol.promise import MAX_LEASE_MS
 from .limits import Limits, SnapshotPolicy
+from .log_lines import LogFormat, LogLevel, LogLines
 from .security import Security
 from .settings import (
     SECONDS,
@@ -70,6 +72,9 @@ __all__ = [
     "MAX_MEMBERS",
     "PROFILES",
     "Limits",
+    "LogFormat",
+    "LogLevel",
+    "LogLines",
     "MemberConfig",
     "NodeConfig",
     "Profile",
@@ -311,7 +316,7 @@ def _members(value: Iterable[MemberConfig]) -> tuple[MemberConfig, ...]:
 
 def _is_settings(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     kinds = {"timeouts": Timeouts, "limits": Limits, "snapshot": SnapshotPolicy}
-    kind = (kinds | {"security": Security, "web": Web})[attribute.name]
+    kind = (kinds | {"security": Security, "log": LogLines, "web": Web})[attribute.name]
     if not isinstance(value, kind):
         raise ConfigurationError(unexpected(attribute.name, value, f"a {kind.__name__}"))
 
@@ -341,6 +346,7 @@ class NodeConfig:
             without a vote, and `members` has members of that time and itself. It makes no
             difference once the member has joined. A store that founds a cluster is refused with it.
         security: how it proves who it is, and what it asks of others; see :class:`Security`.
+        log: what `quorate run` logs, and how; see :class:`LogLines`.
         web: where it shows itself to browsers and monitors; see :class:`Web`.
 
     Raises:
@@ -384,6 +390,7 @@ class NodeConfig:
     )
     join: bool = attrs.field(default=False, validator=_FLAG)
     security: Security = attrs.field(factory=Security, validator=_is_settings)
+    log: LogLines = attrs.field(factory=LogLines, validator=_is_settings)
     web: Web = attrs.field(factory=Web, validator=_is_settings)
 
     def __attrs_post_init__(self) -> None:
@@ -475,6 +482,7 @@ class NodeConfig:
         lines += _changes("limits", self.limits, Limits())
         lines += _changes("snapshot", self.snapshot, SnapshotPolicy())
         lines += _changes("security", self.security, Security())
+        lines += _changes("log", self.log, LogLines())
         lines += _changes("web", self.web, Web())
         return "\n".join(lines) + "\n"
 

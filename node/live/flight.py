@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ...errors import RecordingError, leaves
+from ...log_events import log_event
 from ...recordings import NOBODY, Event
 from ...recordings.gathering import Gatherer
 from ...recordings.reading import decode_head_untrusted
@@ -194,7 +195,9 @@ class FlightRecorder:
         return self._encoded(now, member, "note", {"text": text})
 
     def _on_failure(self, error: OSError) -> None:
-        log.warning("flight_recorder_failed path=%s error=%s", self._path, error.strerror)
+        words, path = "%(path)s can't be written: %(why)s", str(self._path)
+        why = error.strerror
+        log_event(log, logging.WARNING, "flight_recorder_failed", words, path=path, why=why)
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ import attrs
 import trio
 
 from ...errors import WireError
+from ...log_events import log_event
 from ...recordings import Event
 from ...transport import (
     CONNECTION_ERRORS,
@@ -155,7 +156,8 @@ class Relay:
                     if await self._listen(member):
                         failures = 1
             except CONNECTION_ERRORS as error:
-                log.debug("no events of member %d: %s", member, error)
+                words, why = "no events of member %(peer)d: %(why)s", str(error)
+                log_event(log, logging.DEBUG, "events_ended", words, peer=member, why=why)
             await trio.sleep(limits.pause(max(failures, 1), self._rng))
         self._watched.discard(member)
         self._heard.pop(member, None)

@@ -61,10 +61,12 @@ async def check_client_exposure(config: NodeConfig) -> bool:
         ConfigurationError: it would be open to more than this machine; with the lines to add.
     """
     security, own, host = config.security, config.own, config.client_listen_host
-    if security.insecure_network or await is_loopback(host):
-        return False
     certified = security.client_certificates == "required" and not own.client_port
-    if not (certified or security.require_users):
+    # The stricter line decides: `insecure_network` may be there for the member port alone.
+    protected = certified or security.require_users
+    if (security.insecure_network and not protected) or await is_loopback(host):
+        return False
+    if not protected:
         raise ConfigurationError(
             f"client_listen_host = {host!r}: everybody who reaches this address could read and "
             "change everything: expected that clients log in, that they all show a certificate, or "
@@ -113,7 +115,7 @@ or
 
 
 async def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host's addresses; also if it has none."""
+    """Whether only this machine reaches a host's addresses; no, if they can't be found now."""
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -121,5 +123,5 @@ async def is_loopback(host: str) -> bool:
     try:
         found = await trio.socket.getaddrinfo(host, 0)
     except OSError:
-        return True  # it can't be bound, which is reported by the one who tries
+        return False  # it may have an address a moment later, when it is bound
     return all(ip_address(str(where[4][0]).partition("%")[0]).is_loopback for where in found)

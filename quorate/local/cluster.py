@@ -234,6 +234,7 @@ class MemberProcess:
     Attributes:
         launcher: a command that runs the member's command in its place, such as ``nice``.
         environment: variables of the child in addition to those of this process.
+        options: further options of `quorate run`.
     """
 
     def __init__(self, config: NodeConfig) -> None:
@@ -242,6 +243,7 @@ class MemberProcess:
         self.log = config.directory / "member.log"
         self.launcher: Sequence[str] = ()
         self.environment: Mapping[str, str] = {}
+        self.options: Sequence[str] = ()
         self._process: trio.Process | None = None
 
     @property
@@ -263,7 +265,7 @@ class MemberProcess:
     async def start(self) -> None:
         """Start a child; it is not ready yet when this returns."""
         assert self.pid is None
-        command = [sys.executable, "-m", "quorate", "run", "--stop-at-eof"]
+        command = [sys.executable, "-m", "quorate", "run", "--stop-at-eof", *self.options]
         with self.log.open("ab") as log:
             self._process = await trio.lowlevel.open_process(
                 [*self.launcher, *command, str(self.config.directory / "node.toml")],

@@ -237,6 +237,7 @@ async def _open_members(
             network = await stack.enter_async_context(open_namespaces(count))
 
         def prepare(process: MemberProcess, machine: int) -> None:
+            process.options = ("--log-level", "DEBUG")  # their lines say how long links were down
             if network:
                 process.launcher = network.launcher(machine)
             if plan.slow_library:

@@ -113,10 +113,16 @@ def load_material(
         _check_mode(files.key)
         server = _context(ssl.PROTOCOL_TLS_SERVER, files)
         client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+        port = None if clients is None else _port_context(files, clients)
+        browsers = _port_context(files, "none") if web else None
     except OSError as error:
         # Somebody replaces them in this moment, and one was gone for an instant.
         path = error.filename or files.certificate
         raise ConfigurationError(f"{path}: {error.strerror}, while it was read") from None
+    # All contexts have the same files then, and what is checked of two holds for the others.
+    if files.stamp() != stamp:
+        what = "certificate, key or ca was replaced while it was read: try again"
+        raise ConfigurationError(f"{files.certificate}: {what}")
     certificate = _shake_hands(server, client, files)
     try:
         identity = identity_untrusted(uris_of(certificate))
@@ -128,9 +134,6 @@ def load_material(
         what = f"it is for {identity}: expected one for {wanted}"
         raise _wrong("certificate", files.certificate, what)
     expires = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
-    # What is between the two contexts above holds for these, too: they have the same files.
-    port = None if clients is None else _port_context(files, clients)
-    browsers = _port_context(files, "none") if web else None
     authorities = frozenset(server.get_ca_certs(binary_form=True))
     expires_ms = int(expires * 1000)
     return Material(server, client, identity, expires_ms, stamp, authorities, port, browsers)

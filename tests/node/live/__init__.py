@@ -1,1 +1,1 @@
-"""A member's live events, and those of the other members."""
+"""What a member shows of itself, and what it hears of the other members."""
