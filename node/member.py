@@ -55,6 +55,7 @@ from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
 from .live.flight import recording_flight
+from .live.loop_delay import watch_loop
 from .live.relay import Relay
 from .live.reporter import Reporter
 from .live.reports import send_events
@@ -130,8 +131,7 @@ class Member:
         check_interpreter()
         check_service(config, store, service)
         store.opened_with(kind_of(service))
-        self.config = config
-        self.store = store
+        self.config, self.store = config, store
         self.incarnation = rng.getrandbits(64)
         state = self.state = MemberState(config, store)
         self.access = access
@@ -153,11 +153,11 @@ class Member:
         self._terms = TermBound(config.member_id, lambda: state.known_term)
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
-        self._disk_space = DiskSpaceWatch(state, store, free)
+        self.disk_space = DiskSpaceWatch(state, store, free)
         self._install, self._server = self._snapshot_install(), self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
-        self.reporter = Reporter(state, self.election, self.status, clock_ms)
+        self.reporter = Reporter(self, clock_ms)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
@@ -230,7 +230,7 @@ class Member:
                 self.store.settled,
                 # A snapshot that is being installed would replace the log.
                 self.snapshots.idle,
-                self._disk_space.available,
+                self.disk_space.available,
                 self.founders.found,
                 self._install.reload,
             ),
@@ -293,7 +293,7 @@ class Member:
                 await consensus.start(self.links.run)
                 consensus.start_soon(self.applier.run, self.actions.act)
                 consensus.start_soon(self.requests.run)
-                consensus.start_soon(self._disk_space.run)
+                consensus.start_soon(self.disk_space.run)
                 consensus.start_soon(self.removal.run)
                 consensus.start_soon(self._disconnect_removed)
                 if self.access.watch is not None:
@@ -499,7 +499,7 @@ class Member:
     def _on_durable(self, position: int) -> None:
         # First: it reports or commits, for which clients wait.
         self.state.role.on_durable(position)
-        self._disk_space.appended()
+        self.disk_space.appended()
 
     # --- the clients' gateway ---------------------------------------------------------------------
 
@@ -654,10 +654,13 @@ def _write_nothing(_group: Sequence[Write]) -> None:
 
 
 @asynccontextmanager
-async def _running(member: Member) -> AsyncGenerator[None, None]:
+async def _running(member: Member, *, timed: bool) -> AsyncGenerator[None, None]:
     """Run a member for the length of the block, and close it in order at the end."""
     async with trio.open_nursery() as nursery:
         await nursery.start(member.run)
+        if timed:
+            patience = member.state.timeouts.leader_heartbeat_timeout
+            nursery.start_soon(watch_loop, member.state.counts, patience)
         try:
             yield
             await member.close()
@@ -696,6 +699,7 @@ async def open_member(
     executor: ExecutorFactory[Write] = ThreadExecutor,
     free: Callable[[Path], int] = free_bytes,
     flight: bool = False,
+    timed: bool = False,
 ) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 
@@ -709,6 +713,7 @@ async def open_member(
         executor: writes to disk on a thread unless given.
         free: returns the bytes that are free on a disk; the system's by default.
         flight: whether the flight recorder is on; see :mod:`.live.flight`.
+        timed: watch how late the event loop is; in virtual time it never is.
 
     Raises:
         ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
@@ -736,5 +741,5 @@ async def open_member(
             if flight:
                 recording = recording_flight(member.reporter, config.directory)
                 await stack.enter_async_context(recording)
-            await stack.enter_async_context(_running(member))
+            await stack.enter_async_context(_running(member, timed=timed))
             yield member

@@ -342,7 +342,13 @@ async def open_node(
     guard = await open_guard(config) if config.web.port else None
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     opening = partial(
-        open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, flight=True
+        open_member,
+        config,
+        rng=rng,
+        clock_ms=_wall_clock_ms,
+        security=security,
+        timed=True,
+        flight=True,
     )
     if service is not None:
         async with opening(service) as member, _showing(member, config, guard, _hear):

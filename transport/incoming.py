@@ -377,6 +377,7 @@ class Reception:
                 try:
                     data = await connection.receive(RECEIVE_BYTES)
                     messages = _decoded(connection, decoder, data)
+                    self._peers.count_received(member, len(data))
                 except CONNECTION_ERRORS as error:
                     newer = self._links.get(member) not in {None, connection}
                     why = "a newer one took its place" if newer else describe(error)

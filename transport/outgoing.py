@@ -114,6 +114,7 @@ class OutgoingLink:
         self._emptied = trio.Event()  # nothing waits any more
         self._logged: dict[Address, str] = {}  # the last reason that was logged for each address
         self._trouble = ""  # the last reason of all
+        self.sent_bytes = self.received_bytes = 0
         self._scope = trio.CancelScope()  # of `run`
 
     @property
@@ -158,6 +159,7 @@ class OutgoingLink:
         connection = self._connection
         if connection is None:
             return False
+        self.sent_bytes += len(frame)
         rest: bytes | memoryview = frame
         # Nothing may overtake a waiting frame, and a half-sent one must be completed first.
         if not (self._messages.size or self._bulk.size):

@@ -31,6 +31,7 @@ from ..protocol.promise import MAX_LEASE_MS
 from ..protocol.quorum import ANY_STORE, VoterId
 from ..protocol.role import Ended
 from ..protocol.states import BALLOT_STATES, EDGES, State
+from .causes import cause_of
 from .inbox import Inbox
 from .pauses import Backoff, HoldBack
 from .transition import Adoption, Next, Transition
@@ -150,6 +151,7 @@ class ElectionContext:
         self.hold_back = HoldBack(state, rng)
         self.observers: list[Callable[[Transition], None]] = []
         self._extended_canvass = True
+        self._last_leader: tuple[int, int | None] | None = None
 
     # --- transitions ------------------------------------------------------------------------------
 
@@ -172,15 +174,33 @@ class ElectionContext:
             self._extended_canvass = False
         self._publish(before, step)
         if after is State.CLOSED:
+            self._count()
             # Only a completed election shows that the cause of the failures is gone.
             self.failed_ballots = 0
             self.backoff.reset()
             self.hold_back.reset()
 
+    def _count(self) -> None:
+        """Count an election that is over."""
+        state = self.state
+        counts, leader = state.counts, (state.leadership_term, state.leader_id)
+        outcome = "leader" if state.leader_id == state.member_id else "follower"
+        counts.elections[cause_of(self.cause), outcome] += 1
+        counts.election_duration.observe(trio.current_time() - self.began)
+        # A follower that joins its leader again has found no other one; nor is the first a change.
+        if self._last_leader not in {None, leader}:
+            counts.leader_changes += 1
+        self._last_leader = leader
+
+    def _count_failure(self) -> None:
+        """Count an attempt that goes back to its begin."""
+        self.state.counts.elections[cause_of(self.cause), "failed"] += 1
+
     def failed(self, failure: object) -> Next:
         """Note a failure and go back to INIT, which waits if the last one was the same."""
         words = failure if isinstance(failure, str) else repr(failure)
         self.backoff.failed(words)
+        self._count_failure()
         return Next(State.INIT, words)
 
     def reopen(self, ended: Ended) -> Next:
@@ -191,6 +211,7 @@ class ElectionContext:
             if ended.message is None:
                 # A member that hears of a newer term has not failed: it need not wait.
                 self.backoff.failed(ended.reason)
+            self._count_failure()
             self._inherit(ended)
         return Next(State.INIT, ended.reason)
 

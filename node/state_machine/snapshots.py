@@ -28,6 +28,7 @@ import attrs
 import trio
 
 from ...errors import DamagedTablesError, StorageError, StoreFullError
+from ...metrics import Histogram
 from ...storage import NO_STATE, SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
 from ...storage.lmdb.environment import free_bytes
 from ...storage.tools.recovery_plan import candidates
@@ -52,6 +53,10 @@ T = TypeVar("T")
 PAUSE: Final = 1.0
 """Rest after each piece, as a share of the time that it took to write. If smaller, a snapshot takes
 more processor and disk from the clients. If larger, it is longer under way."""
+
+SNAPSHOT_SECONDS: Final = 2.0**-6
+"""Upper bound of the first bucket of durations, about 16 ms, so that the last bound is over four
+hours. Smaller: long snapshots can't be told apart. Larger: short ones can't."""
 
 MAX_HELD_BYTES: Final = 4 << 30
 """Log that is kept for members that install a snapshot, beyond what is kept anyway. If smaller, a
@@ -79,6 +84,8 @@ class Snapshots:
         held: by member, the position from which log is kept while it installs a snapshot.
         changed: notified when a snapshot was finished, or failed.
         failure: why the last one that ended has failed, empty if it did not.
+        outcomes: how many were taken, failed, were skipped, and were installed.
+        duration: seconds that it took to take one.
     """
 
     def __init__(
@@ -100,6 +107,9 @@ class Snapshots:
         self.held: dict[int, int] = {}
         self.changed = Signal()
         self.failure = ""
+        self.outcomes: dict[str, int] = {}
+        self.outcomes |= dict.fromkeys(("taken", "failed", "skipped", "installed"), 0)
+        self.duration = Histogram(SNAPSHOT_SECONDS)
         self._config = config
         self._store = store
         self._applier = applier
@@ -238,6 +248,7 @@ class Snapshots:
         # Before the check below: a snapshot that is left out must not be asked for again at once.
         self.position, self._entries = header.end, self._applier.entries
         if self.writing is not None or self.installing:
+            self.outcomes["skipped"] += 1
             log.warning(
                 "member %d: no snapshot at %d: the previous one is still being written",
                 self._config.member_id,
@@ -284,19 +295,14 @@ class Snapshots:
             await self._store.add_snapshot(head.row)
             # Not when it began: until one succeeds, a monitor has to see that the last one failed.
             self.failure = ""
-            log.info(
-                "member %d: snapshot at %d: %d bytes in %.1f s",
-                self._config.member_id,
-                header.end,
-                size,
-                trio.current_time() - began,
-            )
+            self._taken(header.end, size, trio.current_time() - began)
         except DamagedTablesError:
             raise  # the next snapshot would fail too: the member must begin anew
         # A snapshot that fails, as on a full disk, is no reason to stop serving: the log is still
         # whole.
         except StorageError as error:
             self.failure = str(error)
+            self.outcomes["failed"] += 1
             log.exception("member %d: no snapshot at %d", self._config.member_id, header.end)
         finally:
             self.writing = None
@@ -309,6 +315,18 @@ class Snapshots:
             await self.clean()
         except StorageError:
             log.exception("member %d: old snapshots were not removed", self._config.member_id)
+
+    def _taken(self, position: int, size: int, seconds: float) -> None:
+        """Count and log a snapshot that was taken."""
+        self.outcomes["taken"] += 1
+        self.duration.observe(seconds)
+        log.info(
+            "member %d: snapshot at %d: %d bytes in %.1f s",
+            self._config.member_id,
+            position,
+            size,
+            seconds,
+        )
 
     async def _write(self, head: SnapshotHead, pieces: Iterator[bytes]) -> int:
         """Write the file of a snapshot; return its size in bytes."""
@@ -425,6 +443,7 @@ class Snapshots:
                 membership=head.membership.encode(),
             )
             await self._load(row)
+        self.outcomes["installed"] += 1
         # No `finally`: an error ends the member, and waiters must not take it for success.
         self.installing = False
         self.changed.notify()

@@ -44,12 +44,16 @@ class DiskSpaceWatch:
         state: of the member; `disk_full` is set here.
         store: of the member.
         free: returns how many bytes are free on the disk of a directory.
+
+    Attributes:
+        free_bytes: how many were free at the last look; None before the first.
     """
 
     def __init__(self, state: MemberState, store: Store, free: Callable[[Path], int]) -> None:
         self._state = state
         self._store = store
         self._free = free
+        self.free_bytes: int | None = None
         self._space_found = Signal()
         self._appended = Signal()
 
@@ -62,7 +66,7 @@ class DiskSpaceWatch:
         """Check again and again; until cancelled."""
         reserve = self._state.config.limits.reserve_bytes
         while True:
-            free = self._free(self._state.config.directory)
+            free = self.free_bytes = self._free(self._state.config.directory)
             self._state.low_on_disk = free < 2 * reserve
             if not self._state.disk_full and free < reserve:
                 self._state.disk_full = True

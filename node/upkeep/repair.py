@@ -40,10 +40,11 @@ class Repair:
 
     Attributes:
         count: batches repaired so far.
+        met: damaged batches met so far, repaired or not.
     """
 
     def __init__(self, state: MemberState, store: Store, links: Links) -> None:
-        self.count = 0
+        self.count = self.met = 0
         self._state = state
         self._store = store
         self._links = links
@@ -76,6 +77,7 @@ class Repair:
         Raises:
             DamagedRecordError: no member has it.
         """
+        self.met += 1
         log.error("%s; asking the other members for it", damage)
         async with self._one_at_a_time:
             until = trio.current_time() + 2 * self._state.timeouts.leader_heartbeat_timeout
