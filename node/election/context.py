@@ -239,14 +239,12 @@ class ElectionContext:
 
     def _log_outcome(self) -> None:
         """Log who leads which term, why there was an election, and how long it took here."""
-        leads = self.state.leader_id == self.state.member_id
-        what = "leads" if leads else "follows member %(leader)s in"
         log_event(
             log,
             logging.INFO,
             "leads",
-            f"member %(member)d: {what} term %(term)d, after %(took).3f s; the election began: "
-            "%(cause)s",
+            "member %(member)d: member %(leader)s leads term %(term)d, after an election of "
+            "%(took).3f s; why: %(cause)s",
             member=self.state.member_id,
             leader=self.state.leader_id,
             term=self.state.leadership_term,

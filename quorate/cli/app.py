@@ -110,6 +110,7 @@ for _verb, _name in (
     ("cli.recover:recover", "recover"),
     ("cli.cluster:cluster", "cluster"),
     ("cli.status:status", "status"),
+    ("cli.watch.top:top", "top"),
     ("cli.status:is_leader", "is-leader"),
     ("cli.control:transfer", "transfer"),
     ("cli.backup:backup", "backup"),
