@@ -29,11 +29,13 @@ from .keyvalue.clients.port_audit import PortAudit
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
+from .keyvalue.port.figures import port_families
 from .keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
 from .keyvalue.protocol.resp import bulk_array
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
+from .node.live.figures import member_families
 from .node.one_error import one_error
 from .node.requests.request import UNSTAMPED
 from .node.state_machine.witness import WitnessService
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from .metrics import Family
     from .node import NodeConfig, Service, Transition
     from .node.requests.request import Stamp
     from .transport import PeerSecurity
@@ -374,7 +377,7 @@ async def _open_key_value(
             await nursery.start(gathering.run)
             _count_clients(member, port)
             # Outermost: whoever watches sees the stop, too.
-            async with _showing(member, config, guard, _read):
+            async with _showing(member, config, guard, _read, port):
                 yield Node(member, member.state.terminated, KeyValue(member, gathering), address)
                 await port.drain()  # first: it needs a member that still answers
                 await member.close()
@@ -391,6 +394,7 @@ async def _showing(
     config: NodeConfig,
     guard: Guard | None,
     read: Callable[[Member], Awaitable[object]],
+    port: ClientPort | None = None,
 ) -> AsyncGenerator[None, None]:
     """Show a member to browsers and monitors for the length of a block, if its file says so.
 
@@ -399,11 +403,16 @@ async def _showing(
         config: of the member.
         guard: judges who may look; None to show nothing.
         read: makes a linearizable read.
+        port: for its clients, whose figures are shown, too.
     """
     if guard is None:
         yield
         return
-    web = make_web_port(member, config, families=list, read=partial(read, member), guard=guard)
+
+    def families() -> list[Family]:
+        return [*member_families(member), *(port_families(port.state) if port else ())]
+
+    web = make_web_port(member, config, families=families, read=partial(read, member), guard=guard)
     async with trio.open_nursery() as nursery:
         await nursery.start(web.run)
         yield
