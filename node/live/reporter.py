@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ...metrics import Histogram
     from ..election.transition import Transition
+    from ..requests.journey import SlowBatch
     from ..requests.status import NodeStatus
-    from ..state_machine.journey import SlowBatch
     from .parts import Parts
     from .subscription import Subscription
 
