@@ -238,6 +238,16 @@ class Access:
     audit: Audit = attrs.field(factory=NoAudit)
 
 
+def _warn_of_plain() -> None:
+    log_event(
+        log,
+        logging.WARNING,
+        "accept_plain",
+        "accept_plain=true: members without TLS are let in; once all members have certificates, "
+        "remove the line and restart them one after the other",
+    )
+
+
 def open_access(
     config: NodeConfig,
     network: Network,
@@ -275,13 +285,7 @@ def open_access(
         proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))
         proof = attrs.evolve(proof, audit=audit)
         if security.accept_plain:
-            log_event(
-                log,
-                logging.WARNING,
-                "accept_plain",
-                "accept_plain=true: members without TLS are let in; once all members have "
-                "certificates, remove the line and restart them one after the other",
-            )
+            _warn_of_plain()
             return Access(SwitchingNetwork(network, encrypted), proof, watch, audit)
         return Access(encrypted, proof, watch, audit)
     if config.own.tls_port:
