@@ -100,9 +100,7 @@ async def test_a_lost_member_is_a_warning_of_all_others_and_its_return_a_line(
         await trio.sleep(9)
         assert events(caplog, "link") == []
         await trio.sleep(30)
-        assert links(caplog) == [
-            (lost, False)
-        ] * 2
+        assert links(caplog) == [(lost, False)] * 2
         caplog.clear()
         await world.start(lost)
         await trio.sleep(5)
