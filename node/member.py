@@ -71,6 +71,7 @@ from .protocol.states import State
 from .protocol.untrusted import TermBound
 from .readers.pace import SharedRate
 from .readers.serving import Server
+from .requests.journey import Latencies
 from .requests.request import COMMAND, QUERY, UNSTAMPED, RequestKind
 from .requests.router import Requests
 from .requests.status import MemberAddress, NodeStatus, Topology
@@ -157,7 +158,7 @@ class Member:
         self._install, self._server = self._snapshot_install(), self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
-        self.reporter = Reporter(state, self.election, self.status, clock_ms)
+        self.reporter = Reporter(self, clock_ms)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
@@ -616,6 +617,19 @@ class Member:
             return role.now_ms()
         # Our clock may be behind our own log, and log time never goes back.
         return max(self.clocks.log_ms(), self.store.last_timestamp_ms)
+
+    def latencies(self) -> Latencies:
+        """Return how long things took here, and which batches took long."""
+        counts = self.state.counts
+        return Latencies(
+            tuple(self.applier.slow.kept),
+            {
+                "disk-sync": self.store.syncs,
+                "commit": counts.commit_duration,
+                "apply": self.applier.apply_duration,
+                "loop-delay": counts.loop_delay,
+            },
+        )
 
     def status(self) -> NodeStatus:
         """Describe this member as it is now."""

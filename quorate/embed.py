@@ -360,9 +360,11 @@ async def _open_key_value(
     guard: Guard | None,
 ) -> AsyncGenerator[Node, None]:
     """Run a member with the key-value store, and a port for its clients."""
-    # A program that judges the clients by itself says who may use the port.
-    protected = clients is None and await check_client_exposure(config)
     clients = clients or ClientSecurity()
+    # If the program judges each login, nobody comes in that it did not let in, and the file need
+    # not say who may use the port. An authoriser alone lets in everybody.
+    judged = clients.authenticator is not None
+    protected = not judged and await check_client_exposure(config)
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:

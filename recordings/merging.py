@@ -154,7 +154,7 @@ class Pictures:
             member: said | {"heard_ms": round(1000 * (event.at - at)) + said.get("heard_ms", 0)}
             for member, (at, said) in sorted(self._said.items())
         }
-        return Event(event.at, NOBODY, "keyframe", event.fields | {"members": members})
+        return Event(event.at, NOBODY, "keyframe", {**event.fields, "members": members})
 
 
 # --- the check ------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Checked:
     Attributes:
         sent: messages whose sending was recorded.
         heard: messages whose hearing was recorded.
-        matched: those of which both were.
+        matched: those with both.
         unbounded: those of them between members whose clocks nothing bounds.
         early: those that were heard before they were sent, in words.
     """

@@ -218,12 +218,12 @@ def _recorded_untrusted(found: object) -> RecordedMember:
 
 
 def _clocks_untrusted(found: object) -> dict[int, ClockOffset]:
-    if not isinstance(found, dict) or len(cast("dict[str, Any]", found)) > _MOST_MEMBERS:
+    if not isinstance(found, dict):
         _unexpected("clocks", found, "an object with a clock for each member")
-    return {
-        _id_untrusted(member): _clock_untrusted(clock)
-        for member, clock in cast("dict[str, Any]", found).items()
-    }
+    clocks = cast("dict[str, Any]", found)
+    if len(clocks) > _MOST_MEMBERS:
+        raise RecordingError(f"{len(clocks)} clocks: expected {_MOST_MEMBERS} at most")
+    return {_id_untrusted(member): _clock_untrusted(clock) for member, clock in clocks.items()}
 
 
 def _clock_untrusted(found: object) -> ClockOffset:
@@ -231,9 +231,9 @@ def _clock_untrusted(found: object) -> ClockOffset:
         _unexpected("clock of a member", found, '{"offset": 0.0, "uncertainty": null}')
     fields = cast("dict[str, Any]", found)
     offset, uncertainty = fields.get("offset"), fields.get("uncertainty")
-    if type(offset) not in {int, float}:
+    if not isinstance(offset, int | float):
         _unexpected("offset", offset, "seconds")
-    if uncertainty is not None and type(uncertainty) not in {int, float}:
+    if uncertainty is not None and not isinstance(uncertainty, int | float):
         _unexpected("uncertainty", uncertainty, "seconds, or null")
     return ClockOffset(offset, uncertainty)
 

@@ -12,7 +12,8 @@ from typing import IO, TYPE_CHECKING, Final, cast
 import attrs
 import trio
 
-from .._version import __version__
+from quorate._version import __version__  # not of a room, so it has no other path
+
 from ..errors import ConfigurationError
 from ..recordings import Source
 from ..recordings.head import VIRTUAL, Head, RecordedMember

@@ -134,10 +134,11 @@ class WebServer:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         talk = _Talk(connection, http)
         while True:
+            asked = None
             try:
-                with trio.move_on_after(PATIENCE_SECONDS) as waited:
+                with trio.move_on_after(PATIENCE_SECONDS):
                     asked = await talk.request()
-                if waited.cancelled_caught or asked is None:
+                if asked is None:
                     return
                 await self._reply(talk, asked)
             except h11.RemoteProtocolError as error:

@@ -141,6 +141,10 @@ class PortState:
     now: float = 0.0
     """When the present turn began (trio's clock, seconds)."""
     counters: Counters = attrs.field(factory=Counters)
+    slowlog_from: int = 0
+    """Number of the first slow batch that SLOWLOG shows; those before were reset."""
+    latency_from: dict[str, int] = attrs.field(factory=dict[str, int])
+    """Likewise for each event of LATENCY."""
     unfinished: deque[Callable[[], None]] = attrs.field(factory=deque[Callable[[], None]])
     """Conversations that have paused; each is called once in a later turn."""
     wake: Callable[[], None] = attrs.field(default=lambda: None)
@@ -190,7 +194,7 @@ class PortState:
 
     def count_stranger(self, connection: ClientConnection) -> None:
         """Count a connection if it has to log in first."""
-        if not connection.client.access.logged_in:
+        if not connection.client.logged_in:
             most, now = self.limits.max_clients, trio.current_time()
             self.counters.closed_strangers += self.strangers.came(connection, now, most)
 
@@ -244,6 +248,7 @@ class PortState:
             if request is not None:
                 request.close()
             request = JoinedRequest(kind, flags, self.run_bytes, self.gateway, self.counters)
+            request.began = self.now
             request.principal, request.rules = principal, self.access.users.version
             self.joining[key] = request
             self.gathered.append(request)

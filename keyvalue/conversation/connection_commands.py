@@ -26,6 +26,8 @@ from .acl_command import acl_reply
 from .client_command import client_reply
 from .cluster_view import cluster_reply
 from .info import config_get, info_text, role_reply, settings, status_json
+from .slow.latency import latency_reply
+from .slow.slowlog import slowlog_reply
 
 __all__ = ["answer", "control_words", "must_wait", "woven"]
 
@@ -269,6 +271,7 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "echo": _echo,
     "info": _info,
     "lastsave": _lastsave,
+    "latency": latency_reply,
     "multi": _multi,
     "ping": _ping,
     "quit": _quit,
@@ -278,6 +281,7 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "reset": _reset,
     "role": _role,
     "select": _select,
+    "slowlog": slowlog_reply,
     "time": _time,
     "unwatch": _unwatch,
     "wait": _wait,

@@ -142,6 +142,7 @@ def _keyed(
         encoded, convert = client.watched.ask_along(spec, arguments, encoded)
     if client.cluster_aware and not gateway.topology.is_leader:
         if client.read_only and spec.kind is Kind.READ:
+            port.counters.stale_reads += 1
             reply = gateway.stale_query(encoded, client.flags)
             return steps.reply(convert(reply) if convert else reply)
         if (moved := redirection(port, client, spec, arguments)) is not None:

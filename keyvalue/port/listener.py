@@ -182,6 +182,7 @@ class ClientPort:
         self._end_of_descriptors = sys.maxsize
         self._ids = itertools.count(1)
         self._now = trio.lowlevel.current_clock().current_time  # turns call it often
+        self._state.counters.clock = self._now
 
     @property
     def state(self) -> PortState:

@@ -20,9 +20,9 @@ import trio
 from ...errors import RefusedError
 from ...storage import DESCRIPTOR_BYTES, BatchHeader, Entry, EntryKind, encode_batch
 from ...transport import NULL_VALUE, CommitPosition, LogBatch, LogJoined, encode
+from ..requests.journey import Journey
 from ..requests.request import still_allowed
 from ..state_machine.applier import PendingBatch
-from ..state_machine.journey import Journey
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from ..._version import __version__
-from ...recordings import FORMAT_VERSION, Event, Source
+from quorate._version import __version__  # not of a room, so it has no other path
+
+from ...recordings import Event, Source
+from ...recordings.head import WALL, Head, RecordedMember
 from ..leader.leadership import Leadership
 from ..protocol.states import LEADER_STATES, State
 from .subscription import Feed
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ...metrics import Histogram
-    from ..election.context import ElectionContext
     from ..election.transition import Transition
+    from ..requests.journey import SlowBatch
     from ..requests.status import NodeStatus
-    from ..state import MemberState
+    from .parts import Parts
     from .subscription import Subscription
 
 TICK_SECONDS: Final = 0.05
@@ -46,6 +48,10 @@ QUANTILE_SECONDS: Final = 10
 """Quantiles are of the last so many seconds. Shorter: there are few observations. Longer: what is
 over still shows."""
 
+MOST_SLOW: Final = 4
+"""Slow batches that are reported from one status to the next. Fewer: a disturbance looks smaller
+than it is. More: on a slow disk nothing else is seen."""
+
 RATES: Final = ("commands", "commits", "reads", "input_bytes", "output_bytes")
 QUANTILES: Final = ("sync", "commit", "apply", "command")
 
@@ -54,9 +60,7 @@ class Reporter:
     """Reports what happens in a member.
 
     Args:
-        state: of the member.
-        election: its elections.
-        status: describes the member now.
+        member: whose events these are.
         clock_ms: milliseconds since the epoch.
 
     Attributes:
@@ -67,48 +71,52 @@ class Reporter:
         started_ms: to which the times of events are added.
     """
 
-    def __init__(
-        self,
-        state: MemberState,
-        election: ElectionContext,
-        status: Callable[[], NodeStatus],
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self.counts: dict[str, Callable[[], float]] = {}
-        self.histograms: dict[str, Histogram] = {}
+    def __init__(self, member: Parts, clock_ms: Callable[[], int]) -> None:
+        state, applier = member.state, member.applier
+        counts = state.counts
+        # What clients do, their port counts; it adds that when it is opened.
+        self.counts: dict[str, Callable[[], float]] = {
+            "commits": lambda: applier.entries,
+            "reads": lambda: sum(counts.reads.values()),
+        }
+        self.histograms: dict[str, Histogram] = {
+            "sync": member.store.syncs,
+            "commit": counts.commit_duration,
+            "apply": applier.apply_duration,
+        }
         self.feed = Feed(self._keyframe)
         self.started_ms = clock_ms()
         self.member_id = state.member_id
         self._since = trio.current_time()
         self._state = state
-        self._election = election
-        self._status = status
+        self._election = member.election
+        self._status = member.status
         self._rates = _Rates(self.counts)
         self._quantiles = _Quantiles(self.histograms)
         self._nursery: trio.Nursery | None = None
         self._running = False
         self._delays = deque[float](maxlen=round(RATE_SECONDS / TICK_SECONDS))
-        election.observers.append(self._on_transition)
+        self._slow_left = MOST_SLOW
+        member.election.observers.append(self._on_transition)
+        applier.slow.observers.append(self._on_slow_batch)
 
     def head(self) -> dict[str, Any]:
         """Return the head of a recording that begins now."""
         state = self._state
         members = [
-            {"id": seat.member_id, "role": seat.role.name.lower()}
+            RecordedMember(seat.member_id, seat.role.name.lower())
             for seat in state.membership.seats
         ]
-        return {
-            "quorate_trace": FORMAT_VERSION,
-            "source": Source.LIVE.value,
-            "version": __version__,
-            "cluster": state.config.cluster,
-            "clock": "wall",
-            "started_ms": self.started_ms,
-            "seed": None,
-            "command": "",
-            "members": members,
-            "reporter": self.member_id,
-        }
+        head = Head(
+            Source.LIVE,
+            __version__,
+            state.config.cluster,
+            WALL,
+            self.started_ms,
+            tuple(members),
+            reporter=self.member_id,
+        )
+        return dict(head.as_fields())
 
     def now(self) -> float:
         """Return the time of an event that happens now."""
@@ -155,6 +163,7 @@ class Reporter:
             if ticks % TICKS == 0:
                 self._rates.look()
                 self._quantiles.look()
+                self._slow_left = MOST_SLOW
                 status = self._status()
                 for kind, fields in changes(before, status):
                     self.report(kind, **fields)
@@ -210,6 +219,22 @@ class Reporter:
                 base=role.base,
                 took=step.at - self._election.began,
             )
+
+    def _on_slow_batch(self, batch: SlowBatch) -> None:
+        """Report a batch that took long, and where its time went."""
+        if not self.feed.watched or not self._slow_left:
+            return
+        self._slow_left -= 1
+        self.report(
+            "batch",
+            position=batch.position,
+            entries=batch.entries,
+            bytes=batch.size,
+            sync=batch.sync,
+            quorum=batch.quorum,
+            apply=batch.apply,
+            took=batch.took,
+        )
 
 
 def changes(before: NodeStatus, now: NodeStatus) -> Iterator[tuple[str, dict[str, Any]]]:

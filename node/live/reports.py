@@ -7,13 +7,13 @@ itself and nobody else, only of kinds that there are, and only in fields that th
 from __future__ import annotations
 
 import json
-import math
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from ...errors import WireError
+from ...errors import RecordingError, WireError
 from ...recordings import KINDS, Event
+from ...recordings.reading import decode_event_untrusted
 from ...transport import EventsReport
 
 if TYPE_CHECKING:
@@ -78,19 +78,13 @@ def _event_untrusted(line: bytes, member: int) -> Event | None:
     if len(line) > LINE_BYTES:
         raise WireError(f"an event of {len(line)} bytes: expected at most {LINE_BYTES}")
     try:
-        # Infinity is no JSON, though Python reads it, and browsers would choke on it.
-        found: object = json.loads(line, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"an event that is no JSON: {error!r:.100}") from None
-    if not isinstance(found, dict):
-        raise WireError(f"an event that is no object: {line!r:.100}")
-    fields = cast("dict[str, Any]", found)
-    at, kind = fields.get("at"), fields.get("kind")
-    if not isinstance(at, int | float) or isinstance(at, bool) or not math.isfinite(at):
-        raise WireError(f"an event at {at!r:.60}: expected a number of seconds")
-    if fields.get("member") != member or fields.get("by", member) != member:
-        raise WireError(f"an event of member {fields.get('member')!r:.60}, sent by {member}")
-    if not isinstance(kind, str) or kind not in KINDS:
+        event = decode_event_untrusted(line)
+    except RecordingError as error:
+        raise WireError(f"from member {member}: {error}") from None
+    fields, kind = event.fields, event.kind
+    if event.member != member or fields.get("by", member) != member:
+        raise WireError(f"an event of member {event.member}, sent by {member}: {line!r:.100}")
+    if kind not in KINDS:
         return None  # of a newer version
     known = {name: fields[name] for name in KINDS[kind] if name in fields}
     if kind == "keyframe":
@@ -98,14 +92,15 @@ def _event_untrusted(line: bytes, member: int) -> Event | None:
         kind, known = "status", {"status": _own_status_untrusted(known.get("members"), member)}
     if kind == "status" and not isinstance(known.get("status"), dict):
         raise WireError(f"a status of member {member} that is no object: {line!r:.100}")
-    return Event(float(at), member, kind, known)
+    try:
+        # A number such as 1e999 is infinite for Python, and no JSON when it is sent on.
+        json.dumps(known, allow_nan=False)
+    except ValueError:
+        raise WireError(f"an event with a number without end: {line!r:.100}") from None
+    return Event(event.at, member, kind, known)
 
 
 def _own_status_untrusted(members: object, member: int) -> object:
     """Return the status of a member in its own keyframe; None without one."""
     own = cast("dict[str, Any]", members).get(str(member)) if isinstance(members, dict) else None
     return cast("dict[str, Any]", own).get("status") if isinstance(own, dict) else None
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")

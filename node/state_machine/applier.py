@@ -25,15 +25,15 @@ import trio
 from ...metrics import Histogram
 from ...storage import CheckedEntries, EntryKind, Store, check_batch_untrusted
 from ..protocol.signal import Signal
-from .journey import SlowBatches
+from ..requests.journey import SlowBatches
 from .service import Command, RemadeService, Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from ...storage import BatchHeader, Entry
+    from ..requests.journey import Journey
     from ..requests.request import Request
-    from .journey import Journey
 
 ReadLog: TypeAlias = "Callable[..., Awaitable[list[bytes]]]"
 """Reads durable batches from a position on; see `Store.read`."""

@@ -17,9 +17,9 @@ If the disk fails
 
 Bounds
     A file of `FILE_BYTES` is renamed to ``.1``, that to ``.2``, and so on up to `FILES` in all.
-    Anybody can fail to log in as often as they like, and so push out older events. So of the events
-    that strangers cause, `MOST_A_SECOND` of each address are written; the next one after a second
-    says how many were left out (``left_out``).
+    Anybody can fail to log in as often as they like, and any user can log in as often, and so push
+    out older events. So of such events `MOST_A_SECOND` of each source are written; the next one
+    after a second says how many were left out (``left_out``).
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ MAX_WAITING_BYTES: Final = 1 << 20
 hangs takes more memory."""
 
 MOST_A_SECOND: Final = 10
-"""Events that one address may cause in a second by being refused. Smaller: it is harder to see what
-an attacker tried. Larger: an attacker pushes out older events sooner."""
+"""Events that one source may cause in a second, such as an address that is refused. Smaller: it is
+harder to see what an attacker tried. Larger: an attacker pushes out older events sooner."""
 
-_ADDRESSES: Final = 1024
+_SOURCES: Final = 4096
 
 
 @attrs.define
 class _Second:
-    """What one address has caused lately."""
+    """What one source has caused lately."""
 
     began: float
     events: int = 0
@@ -117,22 +117,23 @@ class AuditLog:
 
         Args:
             event: its name.
-            of: the address, without a port, that may cause such events without being let in.
+            of: what causes such events, if it may as often as it likes: an address without a port,
+                or a kind of event, an address and a user.
             facts: strings, integers, and lists of strings; nothing secret.
         """
         if not of or self._admits(of, facts):
             self._lines.put(self._line(event, facts))
 
-    def _admits(self, address: str, facts: dict[str, object]) -> bool:
-        """Whether an address may cause one more event now."""
-        now, found = trio.current_time(), self._seconds.get(address)
+    def _admits(self, source: str, facts: dict[str, object]) -> bool:
+        """Whether a source may cause one more event now."""
+        now, found = trio.current_time(), self._seconds.get(source)
         if found is None or now >= found.began + 1:
-            self._seconds.pop(address, None)
-            if len(self._seconds) >= _ADDRESSES:  # the one that began first
+            self._seconds.pop(source, None)
+            if len(self._seconds) >= _SOURCES:  # the one that began first
                 del self._seconds[next(iter(self._seconds))]
             if found is not None and found.left_out:
                 facts["left_out"] = found.left_out
-            found = self._seconds[address] = _Second(now)
+            found = self._seconds[source] = _Second(now)
         found.events += 1
         found.left_out += found.events > MOST_A_SECOND
         return found.events <= MOST_A_SECOND

@@ -61,10 +61,12 @@ async def check_client_exposure(config: NodeConfig) -> bool:
         ConfigurationError: it would be open to more than this machine; with the lines to add.
     """
     security, own, host = config.security, config.own, config.client_listen_host
-    if security.insecure_network or await is_loopback(host):
-        return False
     certified = security.client_certificates == "required" and not own.client_port
-    if not (certified or security.require_users):
+    # The stricter line decides: `insecure_network` may be there for the member port alone.
+    protected = certified or security.require_users
+    if (security.insecure_network and not protected) or await is_loopback(host):
+        return False
+    if not protected:
         raise ConfigurationError(
             f"client_listen_host = {host!r}: everybody who reaches this address could read and "
             "change everything: expected that clients log in, that they all show a certificate, or "

@@ -96,7 +96,7 @@ class Tape:
         return noted
 
     def fault(self, what: str, targets: Sequence[int], seconds: float) -> None:
-        """Note a fault that begins now, whom it hits, and for how long."""
+        """Note a fault that begins now, the members that it hits, and for how long."""
         now = self._at(self._now_ns())
         until = round(now + seconds, 6)
         self._put("fault", what=what, targets=list(targets), until=until)

@@ -2,7 +2,7 @@
 
 All members' tables of users must be equal behind equal entries. A write must have been allowed to
 its user where it stands in the log, or not long before it took effect. A session is of no use to
-another user than the one that opened it.
+another user than the one that opened it. A stranger, which has not logged in, gets nothing at all.
 """
 
 from __future__ import annotations
@@ -153,6 +153,11 @@ class RuleBook:
     def answered(self, asking: Asking) -> None:
         """Note that a client was given what it asked for, now."""
         self._judge(asking, trio.current_time())
+
+    def strange(self, words: Sequence[bytes], reply: bytes) -> None:
+        """Note what a stranger was answered."""
+        if not reply.startswith(b"-NOAUTH "):
+            self.trouble.append(f"a stranger asked {words} and was answered {reply!r}")
 
     def _check_denied(self, token: bytes) -> None:
         if token in self._denied and token in self._applied:

@@ -42,6 +42,14 @@ RULES: Final = (
     "resetpass",
     "on allkeys +@all",
 )
+STRANGE: Final = (
+    (b"GET", b"acl:a"),
+    (b"SET", b"acl:a", b"strange"),
+    (b"INFO", b"server"),
+    (b"ACL", b"WHOAMI"),
+    (b"QUORATE.CONTROL", b"found", b"2"),
+)
+"""What strangers ask, in vain."""
 ADMIN: Final = b"admin"
 _DENIALS: Final = (b"-NOPERM ", b"-NOAUTH ", b"-EXECABORT ")
 
@@ -92,7 +100,9 @@ class UsersAtPorts(Workload):
         """Change a user, or execute one command as a user."""
         self._check()
         login = self._logins.get(door.client)
-        if login is None or login.session.closed or door.rng.random() < 0.03:
+        if door.rng.random() < 0.05:
+            await self._be_a_stranger(door)
+        elif login is None or login.session.closed or door.rng.random() < 0.03:
             await self._log_in(door)
         elif door.client == 0:
             await self._change(door, login)
@@ -137,6 +147,20 @@ class UsersAtPorts(Workload):
         if admin and not self._founded:
             reply = await self._ask(door, login, (b"ACL", b"SETUSER", b"default", b"resetpass"))
             self._founded = reply == b"+OK\r\n"
+
+    async def _be_a_stranger(self, door: Door) -> None:
+        """Ask something without a login, from a machine where nobody is served without one."""
+        i = door.rng.choice(self._world.present)
+        await self._world.hosts[i].awake()
+        session = self._ports.connect(i, remote=True)
+        if session is None:
+            return
+        words = door.rng.choice(STRANGE)
+        with trio.move_on_after(self._timeout):
+            reply = await session.ask(words)
+            if reply is not None:
+                self.rules.strange(words, reply)
+        session.close()
 
     # --- the administrator
 

@@ -4,7 +4,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from quorate.recordings.perfetto import perfetto_lines
@@ -18,7 +18,7 @@ PATTERN = re.compile(r"(?P<event>.*)\n(?P<host>\S*) (?P<clock>{.*})")
 
 
 @contextmanager
-def example() -> Iterator[Recording]:
+def example() -> Generator[Recording]:
     with open_recording_untrusted(EXAMPLE) as read:
         yield read
 

@@ -1,5 +1,7 @@
 """HTTP of the web port: its bounds, and whatever strangers send."""
 
+from collections.abc import Awaitable, Callable
+
 import trio
 import trio.testing
 from hypothesis import HealthCheck, given, settings
@@ -28,8 +30,7 @@ async def echo(asked: Asked) -> Answer | Stream:
     return as_json(200, {"path": asked.path, "query": asked.query})
 
 
-async def endless(send: object) -> None:
-    assert callable(send)
+async def endless(send: Callable[[bytes], Awaitable[None]]) -> None:
     while True:
         await send(b"x" * 10_000)
         await trio.sleep(0.1)
@@ -142,7 +143,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.binary(max_size=40) | PIECES | st.just(GET), max_size=25).map(b"".join),
     st.integers(1, 50),

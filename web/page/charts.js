@@ -39,7 +39,7 @@ export class Charts {
     this.note = note;
     this.go = go;
     /** @type {{chart: Chart, plot: any, box: HTMLElement, value: HTMLElement}[]} */ this.made = [];
-    this.drawn = -Infinity;
+    this.key = "";
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.key = ""; });
     new ResizeObserver(() => this.#resize()).observe(root);
   }

@@ -25,6 +25,9 @@ export class Diagram {
     /** @type {Map<number, Marker>} */ this.markers = new Map();
     /** @type {SVGSVGElement | null} */ this.drawing = null;
     this.running = false;
+    /** @type {import("./model.js").Model | null} */ this.model = null;
+    /** @type {any} */ this.picture = null;
+    this.told = "";
   }
 
   /** Fetch the drawing; a single file has both in templates. */
@@ -95,7 +98,7 @@ export class Diagram {
     const label = `Member ${member.id}: ${nameOf(member)}`;
     const since = member.step ? `, for ${span(dwell(this.picture, member))}` : "";
     const why = member.step?.reason ? `\nLast step: ${member.step.reason}` : "";
-    const title = /** @type {SVGTitleElement} */ (marker.g.querySelector("title"));
+    const title = /** @type {Element} */ (marker.g.querySelector("title"));
     title.textContent = `${label}${since}${why}\nReported by member ${member.by}, ${ago(this.picture.at - member.seen)}`;
     marker.g.setAttribute("class", `marker ${member.known ? member.step?.work ?? "seek" : "seek"}${member.dead ? " dead" : ""}${member.stale || !member.known ? " stale" : ""}`);
   }
@@ -161,6 +164,8 @@ export class Diagram {
         busy = true;
       } else [marker.x, marker.y] = [rest.x, rest.y];
       if (Number.isNaN(marker.x)) [marker.x, marker.y] = [rest.x, rest.y];
+      // Of a member that was never heard no state is known.
+      marker.g.setAttribute("visibility", marker.state ? "visible" : "hidden");
       marker.g.setAttribute("transform", `translate(${marker.x.toFixed(1)} ${marker.y.toFixed(1)})`);
       busy ||= marker.hops.length > 0;
     }

@@ -6,10 +6,11 @@ import { upTo } from "./log.js";
 
 const SHOWN = 200;
 const GROUPS = {
-  "all but messages": null,
+  "changes": null,
   "transitions": ["enters", "leads"],
   "life and faults": ["starts", "ends", "stops", "fails", "killed", "powerless", "pauses", "resumes", "wiped", "removed", "fault", "violation", "link", "created"],
-  "snapshots, config, disk": ["snapshot", "config", "disk", "batch"],
+  "snapshots, config, disk": ["snapshot", "config", "disk"],
+  "slow batches": ["batch"],
   "messages": ["sends", "hears"],
 };
 
@@ -20,7 +21,10 @@ export class Events {
     this.list = list;
     this.note = note;
     this.go = go;
-    this.key = "";
+    this.key = this.ids = "";
+    this.at = -1;
+    /** @type {import("./model.js").Model | null} */ this.model = null;
+    /** @type {any} */ this.picture = null;
     this.member = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "Member" }, el("option", { value: "" }, "all members")));
     this.group = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "Kind" }, ...Object.keys(GROUPS).map((name) => el("option", {}, name))));
     this.words = /** @type {HTMLInputElement} */ (el("input", { type: "search", placeholder: "words", "aria-label": "Words in the event" }));
@@ -38,7 +42,8 @@ export class Events {
       this.member.replaceChildren(el("option", { value: "" }, "all members"), ...model.ids.map((id) => el("option", { value: String(id) }, `member ${id}`)));
     }
     const kinds = GROUPS[/** @type {keyof typeof GROUPS} */ (this.group.value)];
-    const source = this.group.value === "messages" ? model.order.message : model.order.mark;
+    const { message, batch, mark } = model.order;
+    const source = this.group.value === "messages" ? message : this.group.value === "slow batches" ? batch : mark;
     const last = upTo(model.log, source, picture.at);
     const key = [last, source.length, source[last - 1], this.member.value, this.group.value, this.words.value].join();
     if (this.key === key) return;

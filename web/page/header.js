@@ -5,8 +5,11 @@ import { UNKNOWN, ago, el, put, rate, span, word } from "./format.js";
 export class Header {
   constructor() {
     const id = (/** @type {string} */ name) => /** @type {HTMLElement} */ (document.getElementById(name));
-    [this.cluster, this.source, this.leader, this.margin, this.facts] =
-      ["cluster", "source", "leader", "margin", "facts"].map(id);
+    this.cluster = id("cluster");
+    this.source = id("source");
+    this.leader = id("leader");
+    this.margin = id("margin");
+    this.facts = id("facts");
     /** @type {Map<string, {dt: HTMLElement, dd: HTMLElement, box: HTMLElement}>} */ this.boxes = new Map();
   }
 

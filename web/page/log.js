@@ -17,7 +17,7 @@ export class EventLog {
     this.kind = new Uint8Array(capacity);
     this.begin = new Float64Array(0);
     this.end = new Float64Array(0);
-    this.text = new Uint8Array(0);
+    /** @type {Uint8Array} */ this.text = new Uint8Array(0);
     /** @type {Map<number, Record<string, any>>} those that were made already */
     this.made = new Map();
   }

@@ -69,7 +69,8 @@ class Page {
     if (this.timeline.follow && this.timeline.width < 10) this.timeline.zoom(this.now, 60, 0.97);
     if (index >= 0) this.#closer(index);
     this.events.mark(index);
-    put(/** @type {Element} */ (this.player.what), index < 0 ? "" : this.#words(index));
+    const words = index < 0 ? "" : this.#words(index);
+    put(this.player.what, words, words);
     /** @type {HTMLElement} */ (this.player.what).dataset.kind = index < 0 ? "" : this.model.log.kindName(index);
     this.draw();
   }
@@ -116,12 +117,13 @@ class Page {
     this.drawn = performance.now();
     const model = /** @type {import("./model.js").Model} */ (this.model);
     const t = this.now;
+    model.latest = this.live ? this.live.now() : model.end;
     if (this.player.following) this.player.t = Math.min(t, model.end);
     const picture = model.picture(t);
     this.header.update(model, picture, this.#source(model, t));
     this.positions.update(model, picture);
     this.diagram.update(model, picture);
-    this.timeline.update(picture, this.live ? this.live.now() : Math.max(model.end, t), this.player.index);
+    this.timeline.update(picture, Math.max(model.latest, t), this.player.index);
     this.player.show();
     this.events.update(model, picture);
     const { crowd, width } = this.timeline;

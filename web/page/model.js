@@ -66,6 +66,12 @@ export class Model {
   constructor(head, live, log = new EventLog()) {
     this.head = head;
     this.live = live;
+    this.log = log;
+    /** @type {Map<number, Lane>} */ this.lanes = new Map();
+    /** @type {Term[]} */ this.terms = [];
+    /** @type {Record<"transition" | "message" | "violation" | "batch" | "mark", number[]>} */
+    this.order = { transition: [], message: [], violation: [], batch: [], mark: [] };
+    /** The newest moment of which something may be known. */ this.latest = -Infinity;
     this.reset(log);
     for (let i = 0; i < log.count; i++) this.index(i);
   }
@@ -73,10 +79,9 @@ export class Model {
   /** @param {EventLog} log */
   reset(log) {
     this.log = log;
-    /** @type {Map<number, Lane>} */ this.lanes = new Map();
-    /** @type {Term[]} */ this.terms = [];
-    /** @type {Record<"transition" | "message" | "violation" | "mark", number[]>} */
-    this.order = { transition: [], message: [], violation: [], mark: [] };
+    this.lanes = new Map();
+    this.terms = [];
+    this.order = { transition: [], message: [], violation: [], batch: [], mark: [] };
     for (const each of this.head.members ?? []) this.lane(each.id, each.role);
   }
 
@@ -143,7 +148,9 @@ export class Model {
       case K.resumes: if (lane.pauses.length) lane.pauses[lane.pauses.length - 1].to = at; break;
       case K.starts: case K.created: this.#step(lane, i, { state: "INIT", reason: "starts" }); break;
       case K.violation: append(log, order.violation, i); break;
-      case K.disk: case K.client: return;
+      // There may be hundreds a second: they have a list of their own.
+      case K.batch: append(log, order.batch, i); return;
+      case K.client: return;
     }
     if (DEATHS[KINDS[kind]]) this.#step(lane, i, { dead: DEATHS[KINDS[kind]] });
     append(log, order.mark, i);
@@ -204,7 +211,7 @@ export class Model {
     if (!status?.state) return;
     const last = lane.steps.at(-1);
     const work = workOf(status.state, status.role === "leader");
-    if (last?.state === status.state && last.work === work && !last.dead) return;
+    if (last && last.state === status.state && last.work === work && !last.dead) return;
     // A member that was there before we looked, or whose transitions were lost on their way.
     const at = Math.max(last?.at ?? -Infinity, this.log.at[i] - (status.state_age_s ?? 0));
     this.#step(lane, i, { state: status.state, before: last?.state ?? "", term: status.term ?? null, work }, at);
@@ -281,6 +288,12 @@ export class Model {
     return gap ? gap.from : t < lane.first ? -Infinity : t;
   }
 
+  /** Whether nothing was heard of a member at `t` and for long after: who looks back knows that.
+   * @param {Lane} lane @param {number} t */
+  #wasSilent(lane, t) {
+    return (t > lane.seen && this.latest - lane.seen > STALE) || lane.gaps.some((each) => each.from < t && t < each.to);
+  }
+
   /** @param {number} id @param {number} t @returns {Member} */
   member(id, t) {
     const lane = this.lane(id);
@@ -289,7 +302,7 @@ export class Model {
     const known = seen > -Infinity && (step !== null || reported !== null);
     return {
       id, known, seen, by: lane.by, step,
-      stale: known && this.live && t - seen > STALE,
+      stale: known && this.live && (t - seen > STALE || this.#wasSilent(lane, t)),
       cut: "",
       dead: step?.dead ?? "",
       paused: lane.pauses.some((each) => each.from <= t && t < each.to),

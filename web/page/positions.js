@@ -83,7 +83,7 @@ export class Positions {
     put(row.append, log == null ? UNKNOWN : count(log), NAMES.map((name) => `${WORDS[name]}: ${positions[name] == null ? UNKNOWN : `${count(positions[name])} bytes`}`).join("\n") + `\n${title}`);
     const { lag, by } = lagOf(member, picture.members);
     put(row.lag, lag === 0 ? "0" : bytes(lag), by == null ? `behind the longest log that was reported. ${title}` : `as its leader, member ${by}, reports it`);
-    put(row.seen, member.known ? (model.live ? ago(picture.at - member.seen) : moment(model.head, member.seen)) : UNKNOWN, member.known ? `reported by member ${member.by} at ${moment(model.head, member.seen)}` : title);
+    put(row.seen, member.known ? (model.live ? (member.stale ? `${span(picture.at - member.seen)} ago` : ago(picture.at - member.seen)) : moment(model.head, member.seen)) : UNKNOWN, member.known ? `reported by member ${member.by} at ${moment(model.head, member.seen)}` : title);
     for (const name of NAMES) place(row[`bar-${name}`], name, positions[name], axis);
   }
 }

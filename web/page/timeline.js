@@ -31,6 +31,8 @@ export class Timeline {
     this.follow = true;
     this.index = -1;
     this.until = 0;
+    this.left = this.bottom = 0;
+    this.plot = 1;
     /** @type {{x: number, y: number, w: number, h: number, text: string, at: number, index: number}[]} */ this.hits = [];
     this.colours = /** @type {Record<string, string>} */ ({});
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.colours = {}; this.draw(); });
@@ -172,7 +174,8 @@ export class Timeline {
     this.#terms();
     for (const id of ids) this.#lane(id);
     this.#arrows();
-    this.#marks(marks);
+    this.#marks(model.order.batch, false);
+    this.#marks(model.order.mark, marks);
     this.#head(h);
     g.restore();
     this.#names(w);
@@ -411,21 +414,25 @@ export class Timeline {
     g.fillText(type, x + 4, y);
   }
 
-  /** @param {boolean} cluster there are events of no member */
-  #marks(cluster) {
+  /** @param {number[]} marks events @param {boolean} cluster there are events of no member */
+  #marks(marks, cluster) {
     const { g, model } = this;
     if (!model) return;
-    const { log, order } = model;
-    const [from, to] = [upTo(log, order.mark, this.from), upTo(log, order.mark, this.from + this.width)];
+    const { log } = model;
+    const [from, to] = [upTo(log, marks, this.from), upTo(log, marks, this.from + this.width)];
     let last = -Infinity;
+    /** @type {Map<string, number>} where the last of its kind stands */ const drawn = new Map();
     const every = Math.max(1, Math.floor((to - from) / 4000));
     for (let k = from; k < to; k += every) {
-      const i = order.mark[k];
+      const i = marks[k];
       const kind = KINDS[log.kind[i]];
       const sign = SIGNS[kind];
       if (!sign || (kind === "link" && to - from > 30)) continue;
-      const place = this.lanes?.get(log.member[i]) ?? { y: this.bottom ?? 0, h: 16 };
+      const place = this.lanes?.get(log.member[i]) ?? { y: this.bottom, h: 16 };
       const x = this.#x(log.at[i]);
+      const key = `${log.member[i]} ${kind}`;
+      if (x - (drawn.get(key) ?? -Infinity) < 7 && i !== this.index && kind !== "violation") continue;
+      drawn.set(key, x);
       const bad = kind === "violation" || kind === "fault" || DEATHS[kind];
       g.fillStyle = this.#colour(bad ? "bad" : "ink2");
       g.font = this.#font(kind === "violation" ? 15 : 11, 600);
@@ -441,7 +448,7 @@ export class Timeline {
       const text = sentence(kind, log.fields(i, false), format);
       if (cluster && log.member[i] < 0 && x - last > 6) {
         last = x;
-        const next = order.mark[k + 1] === undefined ? Infinity : this.#x(log.at[order.mark[k + 1]]);
+        const next = marks[k + 1] === undefined ? Infinity : this.#x(log.at[marks[k + 1]]);
         this.#label(text, "", x + 9, place.y + 7, Math.min(next, this.left + this.plot) - x - 12, 10, bad ? "bad" : "ink2");
       }
       if (kind === "violation") {

@@ -9,7 +9,6 @@ import trio
 from quorate.keyvalue.clients import penalties as penalties_module
 from quorate.keyvalue.clients.client_state import ClientState
 from quorate.keyvalue.clients.penalties import MAX_ADDRESSES, Penalties
-from quorate.keyvalue.clients.port_access import BEFORE_LOGIN
 from quorate.keyvalue.clients.strangers import LOGIN_SECONDS, Strangers
 from quorate.keyvalue.port import listener
 from quorate.keyvalue.port.listener import ClientPortLimits
@@ -135,7 +134,7 @@ async def test_a_login_has_ten_seconds(world: World, monkeypatch: pytest.MonkeyP
 def test_strangers_that_are_gone_do_not_count() -> None:
     class Fake:
         def __init__(self, fileno: int) -> None:
-            self.client = ClientState(1, "", "", 0.0, 0.0, access=BEFORE_LOGIN)
+            self.client = ClientState(1, "", "", 0.0, 0.0, logged_in=False)
             self.fileno = fileno
             self.closed = False
 

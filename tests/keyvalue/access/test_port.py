@@ -317,6 +317,37 @@ async def test_a_follower_without_a_leader_serves_no_stale_reads_once_there_are_
     await ask(root, "", b"$1\r\n1\r\n")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ACL SETUSER bob on hunter2",
+        "ACL SETUSER bob >good #hunter2",
+        "ACL SETUSER bob +hunter2",
+        "ACL SETUSER bob -@hunter2",
+        "ACL SETUSER bob $hunter2",
+        "ACL SETUSER bob !hunter2",
+        "ACL SETUSER bob (hunter2)",
+        "ACL SETUSER bob <good hunter2",
+        f"ACL SETUSER hunter2{60 * 'x'} on",
+    ],
+)
+async def test_a_password_without_its_sign_is_in_no_entry(world: World, text: str) -> None:
+    root = await admin(world)
+    await root.send(line(text))
+    assert (await root.receive_until(b"\r\n")).startswith(b"-ERR ")
+    assert world.member.commands == []
+    await ask(root, "ACL GETUSER bob", resp.NULL[0])
+
+
+async def test_what_depends_on_the_user_is_decided_by_the_log(world: World) -> None:
+    digest = "a" * 64
+    root = await admin(world, f"ACL SETUSER bob #{digest}", f"ACL SETUSER bob !{digest} ~* +get")
+    await root.send(line(f"ACL SETUSER bob !{digest}"))
+    assert b"does not exist" in await root.receive_until(b"\r\n")
+    await root.send(line("ACL SETUSER bob ~a"))
+    assert b"Adding a pattern after the * pattern" in await root.receive_until(b"\r\n")
+
+
 # --- other subcommands
 
 

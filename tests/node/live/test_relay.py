@@ -1,5 +1,7 @@
 """One member shows all of them, and never as fresh what it has not heard."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
@@ -22,6 +24,7 @@ from quorate.transport import (
     StreamPurpose,
     open_stream,
 )
+from quorate.transport.testing.direction import Pace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -127,6 +130,29 @@ async def test_one_that_sleeps_gets_a_keyframe(tmp_path: Path, autojump_clock: C
             assert {each["heard_ms"] < 500 for each in first.fields["members"].values()} == {True}
 
 
+async def test_a_status_has_rates_and_a_slow_batch_is_an_event(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    async with open_ledgers(tmp_path, 3) as world:
+        await world.start()
+        leader = await world.settled()
+        follower = next(each for each in world.hosts if each != leader)
+        async with watching(world, follower) as events:
+            await seen(events, 1)
+            for other in world.hosts:
+                world.network.set_pace(f"h{leader}", f"h{other}", Pace(0.02))
+            for _ in range(20):
+                await world.command(leader, b"x")
+            found = await seen(events, 0.5)
+            assert 1 < statuses(found, leader)[-1]["rates"]["commits"] <= 40
+            assert statuses(found, leader)[-1]["quantiles"]["commit"]["p50"] >= 0.02
+            assert statuses(found, leader)[-1]["rates"]["commands"] is None  # there is no port
+            slow = [each for each in found if each.kind == "batch"]
+            assert {each.member for each in slow} == {leader}
+            assert len(slow) <= 20
+            assert all(each.fields["quorum"] >= 0.02 for each in slow)
+
+
 async def test_only_members_are_shown_events(tmp_path: Path, autojump_clock: Clock) -> None:
     async with open_ledgers(tmp_path, 3) as world:
         await world.start()
@@ -180,6 +206,7 @@ def test_what_another_member_reports_is_checked() -> None:
         b'{"at":1,"member":1,"kind":"note"}',
         b'{"at":1,"member":2,"kind":"note","by":1}',
         b'{"at":1,"member":2,"kind":"status","status":7}',
+        b'{"at":1,"member":2,"kind":"status","status":{"lease_s":1e999}}',
         b'{"at":1,"member":2,"kind":"keyframe","members":[2]}',
         b'{"at":1,"member":2,"kind":"keyframe","members":{"2":7}}',
         fine + b" " * LINE_BYTES,

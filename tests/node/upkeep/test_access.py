@@ -369,6 +369,10 @@ ASKED = Security(*NAMES, client_certificates="required")
         (SECURE, ASKED),
         (SECURE, Security(*NAMES, require_users=True)),
         (BOTH, Security(*NAMES, require_users=True)),
+        # With a stricter line, that one decides.
+        (PLAIN, Security(require_users=True, insecure_network=True)),
+        (SECURE, attrs.evolve(ASKED, insecure_network=True)),
+        (BOTH, attrs.evolve(ASKED, insecure_network=True)),  # none: the plain port asks for nothing
     ],
 )
 async def test_a_port_of_clients_on_the_network_with_a_word_in_the_file(
@@ -376,7 +380,8 @@ async def test_a_port_of_clients_on_the_network_with_a_word_in_the_file(
 ) -> None:
     config = with_ports(config, *ports)
     config = attrs.evolve(config, client_listen_host="0.0.0.0", security=security)
-    assert await check_client_exposure(config) is not security.insecure_network
+    certified = security.client_certificates == "required" and ports == SECURE
+    assert await check_client_exposure(config) is (certified or security.require_users)
 
 
 @pytest.mark.parametrize(

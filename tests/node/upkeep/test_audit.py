@@ -158,9 +158,9 @@ async def test_a_stranger_causes_few_events_a_second(
         made.note("login")
         await trio.sleep(1)
         made.note("login_failed", of="10.0.0.1", user="x")
-        for number in range(3000):  # what is remembered of them is bounded
+        for number in range(6000):  # what is remembered of them is bounded
             made.note("login_failed", of=f"host{number}")
-        assert len(made._seconds) <= 1024  # pyright: ignore[reportPrivateUsage]
+        assert len(made._seconds) <= 4096  # pyright: ignore[reportPrivateUsage]
     events = [line for line in lines_of(path) if "left_out" in line or line["event"] == "login"]
     assert [(line["event"], line.get("left_out")) for line in events] == [
         ("login", None),

@@ -1,55 +1,23 @@
 """A real browser shows a cluster under load: a follower stands still, the leader is killed."""
 
-# redis-py has only partial types
-# mypy: disable-error-code="no-untyped-call"
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-
 import os
 import re
 import signal
-import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import redis
 from playwright.sync_api import Page, expect
 
 from quorate.node.protocol.states import EDGES, State
 from tests.support.real import MEMBERS, RealCluster
 
 from .chromium import CHROMIUM, chromium, watched
+from .writers import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs chromium")]
 
 WEB_PORT_OFFSET = 1001
-
-
-@contextmanager
-def load(ports: list[int]) -> Generator[None]:
-    """Write through all members for the duration of a block."""
-    over = threading.Event()
-
-    def write(port: int) -> None:
-        while not over.is_set():
-            try:
-                with redis.Redis(port=port, socket_timeout=2) as client:
-                    while not over.wait(0.005):
-                        client.set("key", "value")
-            except redis.RedisError:
-                over.wait(0.05)
-
-    threads = [threading.Thread(target=write, args=(port,), daemon=True) for port in ports]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
 
 
 def stand_still(cluster: RealCluster, page: Page, member: int) -> None:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ...metrics import Histogram
 
 SLOW_SECONDS: Final = 0.01
 """From this time on a batch counts as slow; the default of Redis for a command. Shorter: on a disk
@@ -86,6 +88,19 @@ class SlowBatch:
     def took(self) -> float:
         """How long it took, from the first of its requests to the last reply."""
         return self.receive + self.sync + self.quorum + self.apply + self.reply
+
+
+@attrs.frozen
+class Latencies:
+    """How long things took in a member.
+
+    Args:
+        slow: the latest slow batches, the oldest first.
+        histograms: durations in seconds, by what took so long.
+    """
+
+    slow: Sequence[SlowBatch] = ()
+    histograms: Mapping[str, Histogram] = attrs.field(factory=dict[str, "Histogram"])
 
 
 class SlowBatches:
