@@ -238,6 +238,16 @@ class Access:
     audit: Audit = attrs.field(factory=NoAudit)
 
 
+def _warn_of_plain() -> None:
+    log_event(
+        log,
+        logging.WARNING,
+        "accept_plain",
+        "accept_plain=true: members without TLS are let in; once all members have certificates, "
+        "remove the line and restart them one after the other",
+    )
+
+
 def open_access(
     config: NodeConfig,
     network: Network,
@@ -295,13 +305,7 @@ def _by_certificates(
     proof = attrs.evolve(proof, audit=audit)
     if not security.accept_plain:
         return Access(encrypted, proof, watch, audit)
-    log_event(
-        log,
-        logging.WARNING,
-        "accept_plain",
-        "accept_plain=true: members without TLS are let in; once all members have "
-        "certificates, remove the line and restart them one after the other",
-    )
+    _warn_of_plain()
     return Access(SwitchingNetwork(network, encrypted), proof, watch, audit)
 
 
