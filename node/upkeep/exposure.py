@@ -60,7 +60,7 @@ async def check_client_exposure(config: NodeConfig) -> bool:
     """
     security, own, host = config.security, config.own, config.client_listen_host
     certified = security.client_certificates == "required" and not own.client_port
-    # The stricter line decides: `insecure_network` may be there for the member port, or for a while.
+    # The stricter line decides: `insecure_network` may be there for the member port alone.
     protected = certified or security.require_users
     if (security.insecure_network and not protected) or await is_loopback(host):
         return False
