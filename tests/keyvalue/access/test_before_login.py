@@ -68,7 +68,7 @@ async def test_what_follows_a_login_has_the_usual_limits(world: World) -> None:
 
 
 async def test_little_is_read_ahead_of_a_login(world: World) -> None:
-    world.port.state.access.verifier.submit = lambda *_: True  # type: ignore[method-assign]
+    world.port.state.access.verifier.submit = lambda *_, **__: True  # type: ignore[method-assign]
     client = await world.connect()
     await client.send(line("AUTH nobody x"))
     await world.has_read(len(line("AUTH nobody x")))
