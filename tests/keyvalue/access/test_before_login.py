@@ -166,6 +166,24 @@ async def test_wrong_passwords_are_answered_later_and_later(world: World) -> Non
     assert trio.current_time() - began >= 0.4
 
 
+async def test_failed_logins_do_not_fill_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        client = await world.connect()
+        for name in ("bob", "secret-as-name", "other-as-name"):
+            await client.send(line(f"AUTH {name} {1025 * 'y'}"))
+        await world.until(lambda: not world.port.state.gathered)
+        await client.aclose()
+    await world.until(lambda: not world.port.state.clients)
+    lines = [text for text in caplog.messages if "login_failed" in text]
+    assert set(lines) == {
+        "login_failed address=127.0.0.1 user=b'bob'",
+        "login_failed address=127.0.0.1 user=unknown",
+    }
+    assert len(lines) == 2
+
+
 async def test_who_leaves_takes_its_delayed_answer_along(world: World) -> None:
     client = await world.connect()
     await client.send(line("AUTH bob no") + line("QUIT"))
