@@ -21,7 +21,7 @@ connection or a silent peer does not.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 from typing import TYPE_CHECKING, Any, Never
 
 import attrs
@@ -54,7 +54,11 @@ from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .live.flight import recording_flight
 from .live.loop_delay import watch_loop
+from .live.relay import Relay
+from .live.reporter import Reporter
+from .live.reports import send_events
 from .member_status import Status
 from .membership.admission import become_voter
 from .membership.founding import Founders
@@ -151,10 +155,10 @@ class Member:
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
         self.disk_space = DiskSpaceWatch(state, store, free)
-        self._install = self._snapshot_install()
-        self._server = self._make_server()
+        self._install, self._server = self._snapshot_install(), self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
+        self.reporter = Reporter(self, clock_ms)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
@@ -196,6 +200,7 @@ class Member:
             self.repair,
             pace,
             self.access.security.authoriser,
+            self._send_events,
         )
 
     def _snapshot_install(self) -> SnapshotInstall:
@@ -295,6 +300,7 @@ class Member:
                 if self.access.watch is not None:
                     consensus.start_soon(self.access.watch.run, self.links)
                 self._tables.watch(consensus)
+                self.reporter.run_in(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
                 task_status.started()
@@ -335,6 +341,13 @@ class Member:
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Call `observer` with every transition of the election."""
         self.election.observers.append(observer)
+
+    def make_relay(self) -> Relay:
+        """Make what watches all members for those who watch this one."""
+        return Relay(self.reporter, self.state, self.links, self._rng)
+
+    async def _send_events(self, stream: FrameStream) -> None:
+        await send_events(self.reporter, stream)
 
     def reload_certificates(self) -> None:
         """Look at the files of our certificate now; without one nothing happens."""
@@ -655,11 +668,11 @@ def _write_nothing(_group: Sequence[Write]) -> None:
 
 
 @asynccontextmanager
-async def _running(member: Member, *, timed: bool) -> AsyncGenerator[None, None]:
+async def _running(member: Member, *, live: bool) -> AsyncGenerator[None, None]:
     """Run a member for the length of the block, and close it in order at the end."""
     async with trio.open_nursery() as nursery:
         await nursery.start(member.run)
-        if timed:
+        if live:
             patience = member.state.timeouts.leader_heartbeat_timeout
             nursery.start_soon(watch_loop, member.state.counts, patience)
         try:
@@ -699,7 +712,7 @@ async def open_member(
     security: PeerSecurity | None = None,
     executor: ExecutorFactory[Write] = ThreadExecutor,
     free: Callable[[Path], int] = free_bytes,
-    timed: bool = False,
+    live: bool = False,
 ) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 
@@ -712,7 +725,7 @@ async def open_member(
         security: judges others, and proves who we are; by default as `config` says.
         executor: writes to disk on a thread unless given.
         free: returns the bytes that are free on a disk; the system's by default.
-        timed: watch how late the event loop is; in virtual time it never is.
+        live: keep the flight recorder, and watch how late the event loop is; not in virtual time.
 
     Raises:
         ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
@@ -735,5 +748,6 @@ async def open_member(
             executor=executor,
             free=free,
         )
-        async with writing(access.audit), _running(member, timed=timed):
+        flight = recording_flight(member.reporter, config.directory) if live else nullcontext()
+        async with writing(access.audit), flight, _running(member, live=live):
             yield member

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ...errors import RequestError, UnknownOutcomeError
+from ...log_events import log_event
 from ...node.requests.gateway import Gateway
 from ...node.requests.request import QUERY, Request, RequestKind
 from ..limits import AT_ONCE_BYTES, RUN_COMMANDS
@@ -259,7 +260,14 @@ class JoinedRequest(Request):
 
     def _abort(self) -> None:
         """End all connections after a bug in this file."""
-        _log.exception("%d connections are closed", len(self._clients) - self._clients.count(None))
+        log_event(
+            _log,
+            logging.ERROR,
+            "clients_closed",
+            "%(count)d connections are closed",
+            exc_info=True,
+            count=len(self._clients) - self._clients.count(None),
+        )
         for client in [*self._clients]:
             if client is not None:
                 client.close()

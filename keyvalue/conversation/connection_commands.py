@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from ...log_events import log_event
 from ..clients.client_state import ClientState
 from ..clients.port_state import PortState
 from ..clients.transaction import Queued, Transaction, weave
@@ -57,7 +58,15 @@ def answer(
     except CommandError as trouble:
         return trouble.reply
     except Exception:  # noqa: BLE001 - a bug in a handler must not end the member
-        _log.exception("client %d, command %s", client.client_id, spec.name)
+        log_event(
+            _log,
+            logging.ERROR,
+            "command_failed",
+            "client %(client)d, command %(command)s",
+            exc_info=True,
+            client=client.client_id,
+            command=spec.name,
+        )
         return resp.error(f"ERR internal error in '{spec.name}', see the member's log")
 
 

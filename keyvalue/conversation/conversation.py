@@ -37,12 +37,14 @@ from typing import Final
 import trio
 
 from ...errors import OversizedRequestError, RequestError, WireError
+from ...log_events import log_event
 from ...node.requests.request import UNSTAMPED, Request, RequestKind, Stamp
 from ..access.compiled import GETS, SETS
 from ..access.verifier import BUSY
 from ..clients.client_state import SKIP_NEXT, SKIPPING, ClientState, Replies
 from ..clients.counters import KINDS
 from ..clients.joined import JoinedRequest
+from ..clients.penalties import network_of
 from ..clients.port_state import Outlet, PortState
 from ..clients.request_errors import DeniedError, error_text
 from ..limits import AT_ONCE_BYTES
@@ -257,11 +259,18 @@ class Conversation:
         """End the connection after a bug in here."""
         # Our caller may be the task that applies the log. An exception there would end the member,
         # so a bug in the conversation ends one connection instead.
-        _log.exception("client %d: its connection is closed", self.client.client_id)
+        log_event(
+            _log,
+            logging.ERROR,
+            "client_closed",
+            "client %(client)d: its connection is closed",
+            exc_info=True,
+            client=self.client.client_id,
+        )
         self._outlet.close()
 
     def _load(self, data: bytes) -> None:
-        if self.client.access.logged_in:
+        if self.client.logged_in:
             taken = self._parser.take_untrusted(data)
         else:
             taken, rest = self._parser.take_before_login_untrusted(data)
@@ -408,7 +417,12 @@ class Conversation:
         def done(result: bytes) -> None:
             request.done(result)  # looked up now: a client that has left has replaced it
 
-        if not self.port.access.verifier.submit(work, done):
+        if not self.port.access.verifier.submit(
+            work,
+            done,
+            address=network_of(self.client.peer),
+            wanted=lambda: not request.cancelled,
+        ):
             self._request = self._then = None
             then(BUSY)
 

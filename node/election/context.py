@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from ...log_events import log_event
 from ...storage import LogEnd
 from ...transport import (
     NULL_VALUE,
@@ -175,6 +176,7 @@ class ElectionContext:
         self._publish(before, step)
         if after is State.CLOSED:
             self._count()
+            self._log_outcome()
             # Only a completed election shows that the cause of the failures is gone.
             self.failed_ballots = 0
             self.backoff.reset()
@@ -224,7 +226,7 @@ class ElectionContext:
         if self.count > 1:
             # A leader or a quorum that is lost is what an operator looks for in the log.
             lost = not (ended.in_order or self.state.closing)
-            level = logging.WARNING if lost else logging.INFO
+            level = logging.WARNING if lost else logging.DEBUG
             self._publish(before, Next(State.INIT, ended.reason), level)
 
     def _inherit(self, ended: Ended) -> None:
@@ -235,7 +237,22 @@ class ElectionContext:
         if ended.message is not None:
             self.inbox.on_message(*ended.message)
 
-    def _publish(self, before: State, step: Next, level: int = logging.INFO) -> None:
+    def _log_outcome(self) -> None:
+        """Log who leads which term, why there was an election, and how long it took here."""
+        log_event(
+            log,
+            logging.INFO,
+            "leads",
+            "member %(member)d: member %(leader)s leads term %(term)d, after an election of "
+            "%(took).3f s; why: %(cause)s",
+            member=self.state.member_id,
+            leader=self.state.leader_id,
+            term=self.state.leadership_term,
+            cause=self.cause,
+            took=trio.current_time() - self.began,
+        )
+
+    def _publish(self, before: State, step: Next, level: int = logging.DEBUG) -> None:
         """Log a transition, and call its observers."""
         state, after = self.state, step.state
         # A ballot is about the promised term; `leadership_term` only rises once somebody has won
@@ -252,18 +269,19 @@ class ElectionContext:
             log_end=state.log_end,
             commit_position=self.applier.commit_position,
         )
-        log.log(
+        log_event(
+            log,
             level,
-            "member %d: %s -> %s: %s (election %d, term %d, log %d/%d, commit %d)",
-            state.member_id,
-            before.name,
-            after.name,
-            step.reason,
-            self.count,
-            transition.term,
-            transition.log_end.term,
-            transition.log_end.position,
-            transition.commit_position,
+            "enters",
+            "member %(member)d: %(before)s -> %(after)s: %(reason)s",
+            member=state.member_id,
+            before=before.name,
+            after=after.name,
+            reason=step.reason,
+            term=transition.term,
+            election=self.count,
+            log_end=[transition.log_end.term, transition.log_end.position],
+            commit=transition.commit_position,
         )
         for observer in self.observers:
             observer(transition)

@@ -15,6 +15,7 @@ import trio
 from quorate._version import __version__  # not of a room, so it has no other path
 
 from ...metrics.family import Sample, counter, gauge, histogram, labelled
+from ...storage.lmdb.environment import size_bytes
 from ..leader.leadership import Leadership
 from ..protocol.quorum import is_active
 from ..protocol.states import State
@@ -381,9 +382,14 @@ def _machine(member: Parts, status: NodeStatus) -> list[Family]:
         ),
     ]
     if (free := member.disk_space.free_bytes) is not None:
-        families.append(
-            gauge("quorate_disk_free_bytes", "Free on the disk with the log.", float(free))
-        )
+        families += [
+            gauge("quorate_disk_free_bytes", "Free on the disk with the log.", float(free)),
+            gauge(
+                "quorate_disk_size_bytes",
+                "Size of that disk.",
+                size_bytes(member.state.config.directory),
+            ),
+        ]
     if status.certificate_expires_ms:
         families.append(
             gauge(

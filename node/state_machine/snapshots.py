@@ -28,6 +28,7 @@ import attrs
 import trio
 
 from ...errors import DamagedTablesError, StorageError, StoreFullError
+from ...log_events import log_event
 from ...metrics import Histogram
 from ...storage import NO_STATE, SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
 from ...storage.lmdb.environment import free_bytes
@@ -168,8 +169,14 @@ class Snapshots:
         )
         # Their rows go, or a start would count on a file that is not there.
         if missing:
-            names = ", ".join(row.name for row in missing)
-            log.error("member %d: snapshot files missing: %s", self._config.member_id, names)
+            log_event(
+                log,
+                logging.ERROR,
+                "snapshot_missing",
+                "member %(member)d: snapshot files missing: %(names)s",
+                member=self._config.member_id,
+                names=", ".join(row.name for row in missing),
+            )
             await self._store.remove_snapshots(*missing)
         if not self._config.own.witness:
             await self._remove_heads()
@@ -199,10 +206,13 @@ class Snapshots:
             try:
                 await self._lane.read(partial(self.folder.check, row))
             except StorageError as error:
-                log.error(  # noqa: TRY400 - the message is complete
-                    "member %d: skipping a damaged snapshot: %s",
-                    self._config.member_id,
-                    error,
+                log_event(
+                    log,
+                    logging.ERROR,
+                    "snapshot_damaged",
+                    "member %(member)d: skipping a damaged snapshot: %(why)s",
+                    member=self._config.member_id,
+                    why=str(error),
                 )
                 # An older one needs more log, which is kept for just this case (I-42).
                 continue
@@ -230,11 +240,14 @@ class Snapshots:
         # After the load, so that the applier never goes on from a state that is half loaded.
         self._applier.jump(row.position, row.timestamp_ms)
         self.position = row.position
-        log.info(
-            "member %d: loaded the snapshot at %d; the log ends at %d",
-            self._config.member_id,
-            row.position,
-            self._store.append_position,
+        log_event(
+            log,
+            logging.DEBUG,
+            "snapshot",
+            "member %(member)d: %(what)s the snapshot at %(position)d",
+            member=self._config.member_id,
+            what="loaded",
+            position=row.position,
         )
 
     # --- taking -----------------------------------------------------------------------------------
@@ -249,10 +262,15 @@ class Snapshots:
         self.position, self._entries = header.end, self._applier.entries
         if self.writing is not None or self.installing:
             self.outcomes["skipped"] += 1
-            log.warning(
-                "member %d: no snapshot at %d: the previous one is still being written",
-                self._config.member_id,
-                header.end,
+            log_event(
+                log,
+                logging.WARNING,
+                "snapshot",
+                "member %(member)d: no snapshot at %(position)d: the previous one is still being "
+                "written",
+                member=self._config.member_id,
+                what="left out",
+                position=header.end,
             )
             return
         # If the member ends right now, our nursery may be closed already.
@@ -263,11 +281,16 @@ class Snapshots:
         # not have (I-24).
         await self._nursery.start(self._take, header)
         pause = trio.current_time() - began
-        log.info(
-            "member %d: snapshot at %d begun; nothing was applied for %.1f ms",
-            self._config.member_id,
-            header.end,
-            1000 * pause,
+        log_event(
+            log,
+            logging.DEBUG,
+            "snapshot",
+            "member %(member)d: snapshot at %(position)d begun; nothing was applied for "
+            "%(took).4f s",
+            member=self._config.member_id,
+            what="begun",
+            position=header.end,
+            took=pause,
         )
 
     async def _take(
@@ -303,7 +326,7 @@ class Snapshots:
         except StorageError as error:
             self.failure = str(error)
             self.outcomes["failed"] += 1
-            log.exception("member %d: no snapshot at %d", self._config.member_id, header.end)
+            self._log_failed(header.end)
         finally:
             self.writing = None
             self.changed.notify()
@@ -314,18 +337,35 @@ class Snapshots:
             # too few.
             await self.clean()
         except StorageError:
-            log.exception("member %d: old snapshots were not removed", self._config.member_id)
+            own, words = self._config.member_id, "member %(member)d: old snapshots were not removed"
+            log_event(log, logging.ERROR, "snapshots_not_removed", words, exc_info=True, member=own)
 
-    def _taken(self, position: int, size: int, seconds: float) -> None:
+    def _taken(self, position: int, size: int, took: float) -> None:
         """Count and log a snapshot that was taken."""
         self.outcomes["taken"] += 1
-        self.duration.observe(seconds)
-        log.info(
-            "member %d: snapshot at %d: %d bytes in %.1f s",
-            self._config.member_id,
-            position,
-            size,
-            seconds,
+        self.duration.observe(took)
+        log_event(
+            log,
+            logging.DEBUG,
+            "snapshot",
+            "member %(member)d: snapshot at %(position)d: %(bytes)d bytes in %(took).1f s",
+            member=self._config.member_id,
+            what="taken",
+            position=position,
+            bytes=size,
+            took=took,
+        )
+
+    def _log_failed(self, position: int) -> None:
+        log_event(
+            log,
+            logging.ERROR,
+            "snapshot",
+            "member %(member)d: no snapshot at %(position)d",
+            exc_info=True,
+            member=self._config.member_id,
+            what="failed",
+            position=position,
         )
 
     async def _write(self, head: SnapshotHead, pieces: Iterator[bytes]) -> int:

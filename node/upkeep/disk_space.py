@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...errors import RefusedError
+from ...log_events import log_event
 from ..follower.following import Following
 from ..leader.leadership import Leadership
 from ..protocol.signal import Signal
@@ -70,18 +71,28 @@ class DiskSpaceWatch:
             self._state.low_on_disk = free < 2 * reserve
             if not self._state.disk_full and free < reserve:
                 self._state.disk_full = True
-                log.error(
-                    "member %d: %d bytes are free, less than reserve_bytes = %d: appending nothing",
-                    self._state.member_id,
-                    free,
-                    reserve,
+                log_event(
+                    log,
+                    logging.ERROR,
+                    "disk",
+                    "member %(member)d: %(bytes)d bytes are free, less than "
+                    f"reserve_bytes = {reserve}: appending nothing",
+                    member=self._state.member_id,
+                    what="full",
+                    bytes=free,
                 )
                 await self._leave()
             elif self._state.disk_full and free >= 2 * reserve:
                 # Twice the reserve: at its edge the member would leave and return all the time.
                 self._state.disk_full = False
-                log.error(
-                    "member %d: %d bytes are free: appending again", self._state.member_id, free
+                log_event(
+                    log,
+                    logging.WARNING,
+                    "disk",
+                    "member %(member)d: %(bytes)d bytes are free: appending again",
+                    member=self._state.member_id,
+                    what="free",
+                    bytes=free,
                 )
                 self._space_found.notify()
             elif self._state.disk_full and isinstance(self._state.role, Leadership | Following):
@@ -118,5 +129,6 @@ class DiskSpaceWatch:
         try:
             await role.handover.to_best(drain=True)
         except RefusedError as error:
-            log.warning("member %d: not handed over: %s", self._state.member_id, error)
+            own, words = self._state.member_id, "member %(member)d: not handed over: %(why)s"
+            log_event(log, logging.WARNING, "handover_failed", words, member=own, why=str(error))
             role.end(REASON)

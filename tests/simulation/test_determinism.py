@@ -67,11 +67,11 @@ def test_a_seed_gives_one_digest_in_all_processes() -> None:
             text=True,
             check=True,
         ).stdout.strip()
-        for hash_seed in ("0", "1", "2")
+        for hash_seed in ("0", "1")
     }
     assert digests == {simulate(Plan(7, 3, SHORT)).digest}
 
 
 @pytest.mark.slow
 def test_another_seed_gives_another_digest() -> None:
-    assert len({simulate(Plan(seed, 3, SHORT)).digest for seed in range(4)}) == 4
+    assert len({simulate(Plan(seed, 3, SHORT / 4)).digest for seed in range(3)}) == 3

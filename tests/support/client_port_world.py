@@ -101,6 +101,7 @@ class OneMember:
         self.principals.append(request.principal)
         stamp = request.session, request.sequence
         command = Command(request.payload, request.flags, *stamp, 4, self.position, 0, self.time_ms)
+        command.principal = request.principal
         reply = self.service.apply(command)
         self.position += 64 + len(request.payload)
         self.service.advance(self.position, self.time_ms)

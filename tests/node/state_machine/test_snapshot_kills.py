@@ -25,6 +25,7 @@ from quorate.keyvalue.service import KeyValueService
 from quorate.node import Command, MemberConfig, NodeConfig, open_member
 from quorate.node.config.config import SnapshotPolicy
 from quorate.node.configurations import Configurations
+from quorate.node.membership import founding
 from quorate.node.readers import serving
 from quorate.node.state_machine.applier import Applier
 from quorate.node.state_machine.snapshots import Snapshots
@@ -95,6 +96,12 @@ def read(service: KeyValueService) -> list[bytes]:
 
 
 # --- real processes -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uncalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new cluster of one begins at once: it need not listen for members that know more."""
+    monkeypatch.setattr(founding, "CALLERS_SECONDS", 0.0)
 
 
 def die_at(step: int, steps: Path) -> Callable[[], None]:
@@ -182,6 +189,7 @@ async def look(folder: Path, least: int) -> None:
         assert member.store.start_position <= (rows[0].position if rows else 0)
 
 
+@pytest.mark.usefixtures("uncalled")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_killed_at_each_step_of_taking_and_pruning_has_lost_nothing(
     tmp_path: Path,
@@ -251,6 +259,7 @@ async def look_at_installed(folder: Path) -> None:
             assert values == {b"$-1\r\n"}
 
 
+@pytest.mark.usefixtures("uncalled")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_killed_at_each_step_of_installing_has_all_of_it_or_nothing(
     tmp_path: Path,

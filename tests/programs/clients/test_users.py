@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
+from redis.retry import Retry
 
 from tests.programs.clients.test_control import connect
 from tests.support.real import PATIENCE_SECONDS, RealCluster, quorate
@@ -33,10 +36,11 @@ def root(whole: RealCluster, request: pytest.FixtureRequest) -> Iterator[redis.R
         client.acl_log_reset()
 
 
-def as_user(cluster: RealCluster, member: int, name: str, secret: str = SECRET) -> redis.Redis:
-    return redis.Redis(
-        port=cluster.ports[member], username=name, password=secret, decode_responses=True
-    )
+def as_user(
+    cluster: RealCluster, member: int, name: str, secret: str = SECRET, **options: Any
+) -> redis.Redis:
+    port = cluster.ports[member]
+    return redis.Redis(port=port, username=name, password=secret, decode_responses=True, **options)
 
 
 def passwords(client: redis.Redis, name: str) -> list[str]:
@@ -76,7 +80,8 @@ def test_users_are_the_same_at_all_members(root: redis.Redis, whole: RealCluster
                 alice.keys("*")
         with redis.Redis(port=whole.ports[member], decode_responses=True) as client:
             assert client.acl_list() == lines
-        stranger = as_user(whole, member, "alice", "wrong")
+        # redis-py tries a wrong password again and again, with pauses of seconds.
+        stranger = as_user(whole, member, "alice", "wrong", retry=Retry(NoBackoff(), 0))
         with stranger, pytest.raises(redis.AuthenticationError):
             stranger.ping()
 
@@ -184,6 +189,7 @@ def test_asyncio_users(root: redis.Redis, whole: RealCluster) -> None:
             port=whole.follower_port,
             username="alice",
             password="wrong",
+            retry=AsyncRetry(NoBackoff(), 0),
         ) as stranger:
             with pytest.raises(redis.AuthenticationError):
                 await stranger.ping()

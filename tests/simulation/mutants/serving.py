@@ -306,8 +306,8 @@ def apply_a_retry(patch: pytest.MonkeyPatch) -> None:
     """Apply a repeated command of a session again."""
     reply_to = Sessions.reply_to
 
-    def look(self: Sessions, session_id: int, sequence: int, now: int) -> bytes | None:
-        reply = reply_to(self, session_id, sequence, now)
+    def look(self: Sessions, session: int, sequence: int, now: int, user: int) -> bytes | None:
+        reply = reply_to(self, session, sequence, now, user)
         return reply if reply is None or reply.startswith(b"-") else None
 
     def keep_first(self: Sessions, session_id: int, sequence: int, reply: bytes) -> None:
