@@ -205,6 +205,15 @@ def tls(results: Results) -> str:
     return f"{table(_upper(loads), rates)}\n\n{table(storms, storm)}"
 
 
+def metrics(results: Results) -> str:
+    """What it costs to be watched."""
+    rate, *rest = RUN
+    spread = (("lowest", "lowest", ",.0f"), ("highest", "highest", ",.0f"))
+    share = ("of unwatched", "of_unwatched", ".3f")
+    columns = (("watched by", "watched_by", "s"), *KIND, rate, share, *spread, *rest)
+    return table(_upper(results.rows), columns)
+
+
 def growth_log(results: Results) -> str:
     """What the length of the log costs."""
     columns = (
@@ -428,6 +437,7 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "storage": storage,
     "transport": transport,
     "tls": tls,
+    "metrics": metrics,
     "spark": spark,
     "anatomy": anatomy,
     "lone-set": lone_set,

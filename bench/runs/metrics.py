@@ -1,0 +1,175 @@
+"""What it costs to be watched: scrapes, viewers, and a viewer that reads nothing.
+
+Three members have a web port each. `redis-benchmark` sets at the leader, alone and while it is
+watched in each of several ways, in turns, so that a noisy minute affects all alike. The watchers
+run on the same processors: what the members alone lose is in the columns of processor time. The
+flight recorder of each member is on in all runs, as it always is.
+
+After the runs the writes are checked in the log of each member.
+"""
+
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from bench.lib.filling import check, fill
+from bench.lib.harness import KEPT, USUAL, Bench, Common, make_app, open_bench, stop_without, write
+from bench.lib.measuring import Load, Run, measure, median
+from quorate.local.cluster import LocalCluster, free_client_port, lay_out, open_cluster
+from quorate.node.config.config import NodeConfig
+
+MEMBERS: Final = 3
+CLIENTS: Final = 64
+VIEWERS: Final = 5
+SCRAPE_SECONDS: Final = 1.0
+
+Watching: TypeAlias = Callable[[list[NodeConfig]], AbstractAsyncContextManager[None]]
+"""Watches a cluster of these members for the length of a block."""
+
+
+async def ask(config: NodeConfig, path: str) -> trio.SocketStream:
+    """Send a request to a member's web port."""
+    stream = await trio.open_tcp_stream(config.web.host, config.web.port)
+    head = f"GET {path} HTTP/1.1\r\nHost: {config.web.host}\r\nConnection: close\r\n\r\n"
+    await stream.send_all(head.encode())
+    return stream
+
+
+async def scrape(config: NodeConfig) -> None:
+    """Get the figures of a member once a second, as Prometheus does."""
+    while True:
+        stream = await ask(config, "/metrics")
+        async with stream:
+            text = b"".join([data async for data in stream])
+        # A scrape that fails costs little, and would make the result look good.
+        assert b"quorate_commit_duration_seconds_bucket" in text, text[:300]
+        await trio.sleep(SCRAPE_SECONDS)
+
+
+async def view(config: NodeConfig) -> None:
+    """Read the live events of a member."""
+    async with await ask(config, "/events") as stream:
+        begin = await stream.receive_some(1 << 16)
+        assert b" 200 " in begin.partition(b"\r\n")[0], begin[:300]
+        async for _ in stream:
+            pass
+    raise RuntimeError(f"member {config.member_id} has ended the stream of its events")
+
+
+async def stare(config: NodeConfig) -> None:
+    """Ask for the live events of a member, and read none of them."""
+    async with await ask(config, "/events"):
+        await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def unwatched(_members: list[NodeConfig]) -> AsyncGenerator[None]:
+    """Watch nothing."""
+    await trio.lowlevel.checkpoint()
+    yield
+
+
+@asynccontextmanager
+async def scraped(members: list[NodeConfig]) -> AsyncGenerator[None]:
+    """Scrape all members."""
+    async with trio.open_nursery() as nursery:
+        for config in members:
+            nursery.start_soon(scrape, config)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def watched(members: list[NodeConfig]) -> AsyncGenerator[None]:
+    """Scrape all members; five viewers look at one of them, and one more does not read."""
+    async with scraped(members), trio.open_nursery() as nursery:
+        for _ in range(VIEWERS):
+            nursery.start_soon(view, members[0])
+        nursery.start_soon(stare, members[0])
+        yield
+        nursery.cancel_scope.cancel()
+
+
+WAYS: Final[dict[str, Watching]] = {
+    "nobody": unwatched,
+    "a scrape each second": scraped,
+    "scrapes, five viewers, one that does not read": watched,
+}
+"""By whom the members are watched. The first one is what the others are compared with."""
+
+
+def lay_out_watched(place: Path) -> list[NodeConfig]:
+    """Configure members with web ports."""
+    laid = lay_out(
+        place,
+        members=MEMBERS,
+        client_port=free_client_port(MEMBERS),
+        cluster="bench",
+        web_port="auto",
+    )
+    configs = [attrs.evolve(config, snapshot=KEPT) for config in laid]
+    for config in configs:
+        write(config)
+    return configs
+
+
+async def measure_ways(
+    bench: Bench, cluster: LocalCluster, configs: list[NodeConfig], runs: int, seconds: float
+) -> None:
+    """Measure SET while the cluster is watched in each of the ways, in turns."""
+    load = Load("set", CLIENTS)
+    found: dict[str, list[Run]] = {way: [] for way in WAYS}
+    await fill(cluster, load)
+    for _ in range(runs):
+        for way, watching in WAYS.items():
+            async with watching(configs):
+                found[way].append(await measure(cluster, load, seconds))
+    await check(cluster, load)
+    alone = median(found[next(iter(WAYS))]).rate
+    for way, taken in found.items():
+        rates = [run.rate for run in taken]
+        middle = median(taken)
+        bench.found(
+            {
+                "watched_by": way,
+                **attrs.asdict(load),
+                **attrs.asdict(middle),
+                "of_unwatched": middle.rate / alone,
+                "lowest": min(rates),
+                "highest": max(rates),
+                "runs": [*map(attrs.asdict, taken)],
+            }
+        )
+
+
+app = make_app()
+
+
+@app.default
+async def main(*, options: Common = USUAL, runs: int = 5, seconds: float = 4.0) -> None:
+    """Measure SET at 64 clients while nobody, a monitor, or also browsers watch.
+
+    Parameters
+    ----------
+    runs
+        Number of runs of each way.
+    seconds
+        About how long each run lasts.
+    """
+    stop_without("redis-benchmark", "redis-tools")
+    if options.quick:
+        runs, seconds = 1, 1.0
+    settings = {"members": MEMBERS, "runs": runs, "seconds": seconds, "viewers": VIEWERS}
+    with open_bench("metrics", options, **settings) as bench:
+        configs = lay_out_watched(bench.place)
+        async with open_cluster(configs) as cluster:
+            await measure_ways(bench, cluster, configs, runs, seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(app())
