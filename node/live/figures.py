@@ -326,7 +326,7 @@ def _requests(member: Parts, status: NodeStatus) -> list[Family]:
         ),
         gauge("quorate_requests_parked", "Requests that wait for a leader.", status.parked),
         gauge(
-            "quorate_requests_forwarded",
+            "quorate_requests_at_leader",
             "Requests that wait for the leader's reply.",
             status.forwarded,
         ),

@@ -20,10 +20,7 @@ _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 def process_families() -> list[Family]:
     """Return what Prometheus' own libraries show of a process, under their names."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    virtual, resident = (
-        int(pages) * _PAGE_BYTES
-        for pages in Path("/proc/self/statm").read_text("ascii").split()[:2]
-    )
+    virtual, resident, *_ = map(int, (_SELF / "statm").read_text("ascii").split())  # pages
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return [
         counter(

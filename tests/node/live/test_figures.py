@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import resource
 import shutil
 import subprocess
 import time
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 import trio
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,  # pyright: ignore[reportUnknownVariableType]
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 import quorate.node
@@ -41,7 +45,10 @@ Found: TypeAlias = "dict[tuple[str, frozenset[tuple[str, str]]], float]"
 
 def figures(member: Parts) -> Found:
     """Return each sample of a member by its name and labels, as a parser reads them."""
-    read = text_string_to_metric_families(exposition(member_families(member)))
+    families = member_families(member)
+    # OpenMetrics drops the suffix of counters, so their names may be those of other families.
+    assert [*parse_openmetrics(exposition(families, openmetrics=True))]
+    read = text_string_to_metric_families(exposition(families))
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in read
@@ -174,6 +181,8 @@ async def test_only_a_leader_knows_how_far_peers_are_behind(
         assert one(found, "quorate_role", role="follower") == 1
         assert one(found, "quorate_election_state", state="CLOSED") == 1
         assert sum(v for (name, _), v in found.items() if name == "quorate_election_state") == 1
+        pages = one(found, "process_resident_memory_bytes") or 0
+        assert 1 << 20 < pages <= 2 * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 async def test_requests_are_counted_where_they_go(
