@@ -47,7 +47,7 @@ def figures(member: Parts) -> Found:
     """Return each sample of a member by its name and labels, as a parser reads them."""
     families = member_families(member)
     # OpenMetrics drops the suffix of counters, so their names may be those of other families.
-    assert [*parse_openmetrics(exposition(families, openmetrics=True))]
+    assert [*parse_openmetrics(exposition(families, openmetrics=True))]  # type: ignore[no-untyped-call]
     read = text_string_to_metric_families(exposition(families))
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
