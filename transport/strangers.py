@@ -46,9 +46,18 @@ class NoAudit:
 
 
 class OnceLog:
-    """Logs reasons for refusing connections, each once in an hour, and a bounded number of them."""
+    """Logs reasons for refusing strangers, each once in an hour, and a bounded number of them.
 
-    def __init__(self) -> None:
+    Args:
+        event: the name of the log event.
+        logger: gets them.
+    """
+
+    def __init__(
+        self, event: str = "connection_refused", logger: logging.Logger | None = None
+    ) -> None:
+        self._event = event
+        self._log = logger or log
         self._logged: dict[str, None] = {}
         self._since = float("-inf")
 
@@ -63,7 +72,7 @@ class OnceLog:
         self._logged[reason] = None
         if len(self._logged) > REMEMBERED_REASONS:
             reason = f"more than {REMEMBERED_REASONS} reasons: no more are logged in this hour"
-        log_event(log, logging.WARNING, "connection_refused", "%(why)s", why=reason)
+        log_event(self._log, logging.WARNING, self._event, "%(why)s", why=reason)
 
 
 class Strangers:

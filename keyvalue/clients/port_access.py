@@ -19,7 +19,6 @@ While the users are unknown
     a login hold for it, too. The other commands wait until the users are known.
 """
 
-import logging
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import attrs
 
 from ...errors import NoLeaderError, RequestError
-from ...log_events import log_event
+from ...transport.strangers import OnceLog
 from ..access.compiled import Access, Denial, Reason
 from ..access.denials import Denials
 from ..access.directory import Directory
@@ -38,7 +37,7 @@ from ..access.rules import NOBODY
 from ..access.users import DEFAULT_NAME
 from ..access.verifier import Verifier
 from .client_state import ClientState
-from .penalties import Penalties
+from .penalties import Penalties, network_of
 from .port_audit import PortAudit
 
 __all__ = ["PortAccess"]
@@ -53,8 +52,6 @@ class _Connection(Protocol):
 
 C = TypeVar("C", bound=_Connection)
 _Callback: TypeAlias = Callable[[bytes | RequestError], None]
-
-_log = logging.getLogger("quorate.keyvalue")
 
 
 @attrs.define(eq=False)
@@ -91,6 +88,7 @@ class PortAccess:
     logins: Logins = attrs.field(init=False)
     confirmed_at: float = attrs.field(init=False)
     missing_at: str = attrs.field(init=False, default="")
+    _failures: OnceLog = attrs.field(init=False, factory=lambda: OnceLog("login_failed", _log))
     _waiting: list[_Callback] = attrs.field(init=False, factory=list[_Callback])
 
     def __attrs_post_init__(self) -> None:
@@ -227,15 +225,9 @@ class PortAccess:
         self.audit.login_failed(client, name, known=known)
         # People type their password where the name belongs.
         user = repr(name) if known else "unknown"
-        log_event(
-            _log,
-            logging.WARNING,
-            "login_failed",
-            "client %(client)d at %(address)s could not log in; user: %(user)s",
-            client=client.client_id,
-            address=client.peer,
-            user=user,
-        )
+        # Once an hour for each pair: anybody may send as many as they like. The audit log has more.
+        where = network_of(client.peer)
+        self._failures.warn(f"a client at {where} could not log in; user: {user}")
 
     def _note(
         self,
