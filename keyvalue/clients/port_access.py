@@ -19,6 +19,7 @@ While the users are unknown
     a login hold for it, too. The other commands wait until the users are known.
 """
 
+import logging
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import attrs
 
 from ...errors import NoLeaderError, RequestError
+from ...log_events import log_event
 from ...transport.strangers import OnceLog
 from ..access.compiled import Access, Denial, Reason
 from ..access.denials import Denials
@@ -44,6 +46,8 @@ __all__ = ["PortAccess"]
 
 BEFORE_LOGIN: Final = Access(DEFAULT_NAME, NOBODY)
 """What a client may do before it has logged in."""
+
+_log = logging.getLogger("quorate.keyvalue")
 
 
 class _Connection(Protocol):
@@ -88,7 +92,7 @@ class PortAccess:
     logins: Logins = attrs.field(init=False)
     confirmed_at: float = attrs.field(init=False)
     missing_at: str = attrs.field(init=False, default="")
-    _failures: OnceLog = attrs.field(init=False, factory=lambda: OnceLog("login_failed", _log))
+    _failures: OnceLog = attrs.field(init=False, factory=OnceLog)
     _waiting: list[_Callback] = attrs.field(init=False, factory=list[_Callback])
 
     def __attrs_post_init__(self) -> None:
@@ -227,7 +231,8 @@ class PortAccess:
         user = repr(name) if known else "unknown"
         # Once an hour for each pair: anybody may send as many as they like. The audit log has more.
         where = network_of(client.peer)
-        self._failures.warn(f"a client at {where} could not log in; user: {user}")
+        if words := self._failures.if_new(f"a client at {where} could not log in; user: {user}"):
+            log_event(_log, logging.WARNING, "login_failed", "%(why)s", why=words)
 
     def _note(
         self,
