@@ -393,9 +393,7 @@ async def test_a_member_killed_at_each_of_its_steps_while_one_is_sent_or_install
             await world.wipe(late)
             victim = late if who == "receiver" else sender
             await world.start(late)
-            host = world.hosts[victim]
-
-            over: list[bool] = []
+            host, over = world.hosts[victim], list[bool]()
 
             def die(host: Host[Ledger] = host, late: int = late, over: list[bool] = over) -> None:
                 over.append(has_one(world, late))
