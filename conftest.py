@@ -10,6 +10,10 @@ two lanes (`LANES`), each in one process, one test after the other. They mostly 
 tests run in virtual time and go to any process.
 """
 
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -22,6 +26,17 @@ LANES: Final = ("tests/programs/", "tests/pipeline/")
 """Real members and Spark. They have real clocks: if two tests of one lane ran at the same time,
 members would miss heartbeats for want of a processor."""
 
+IN_MEMORY: Final = (
+    "tests/conformance/",
+    "tests/keyvalue/",
+    "tests/node/",
+    "tests/simulation/",
+    "tests/storage/",
+)
+RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - Linux has it
+ROOM_BYTES: Final = 4 << 30
+"""Room that the RAM disk must have. In a container it often has 64 MiB, and tests would fill it."""
+
 any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", any_speed, derandomize=True)
 settings.register_profile("search", any_speed, max_examples=2000)
@@ -32,6 +47,18 @@ settings.load_profile("repeatable")
 def same_schedule() -> None:
     """Seed trio's scheduler, so that a test runs in the same order every time."""
     trio_run._r.seed(0)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Return a new folder, in memory where the disk does not matter."""
+    config = request.config
+    real = not request.node.nodeid.startswith(IN_MEMORY) or config.getoption("basetemp")
+    if real or not RAM_DISK.is_dir() or shutil.disk_usage(RAM_DISK).free < ROOM_BYTES:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="quorate-", dir=RAM_DISK) as folder:
+        yield Path(folder)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -137,7 +137,7 @@ class Configurations:
         }
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1024)
 def _decoded(payload: bytes) -> Membership | None:
     """Return the configuration of an entry of our own log; None if it is of the old kind.
 

@@ -21,7 +21,7 @@ connection or a silent peer does not.
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 from typing import TYPE_CHECKING, Any, Never
 
 import attrs
@@ -748,10 +748,6 @@ async def open_member(
             executor=executor,
             free=free,
         )
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(writing(access.audit))
-            if live:
-                recording = recording_flight(member.reporter, config.directory)
-                await stack.enter_async_context(recording)
-            await stack.enter_async_context(_running(member, live=live))
+        flight = recording_flight(member.reporter, config.directory) if live else nullcontext()
+        async with writing(access.audit), flight, _running(member, live=live):
             yield member

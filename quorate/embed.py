@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from .errors import ConfigurationError, NoLeaderError
+from .errors import ConfigurationError
 from .keyvalue.access.directory import Directory
 from .keyvalue.access.judges import ClientSecurity
 from .keyvalue.clients.port_access import PortAccess
@@ -30,7 +30,6 @@ from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
-from .keyvalue.protocol.resp import bulk_array
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -40,7 +39,8 @@ from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
 from .node.upkeep.exposure import check_client_exposure
 from .storage.log.batch import MAX_PRINCIPAL
-from .web.opening import make_web_port, open_guard
+from .web.opening import open_guard
+from .web.showing import count_clients, showing
 
 if TYPE_CHECKING:
     import ssl
@@ -345,7 +345,7 @@ async def open_node(
         open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, live=True
     )
     if service is not None:
-        async with opening(service) as member, _showing(member, config, guard, _hear):
+        async with opening(service) as member, showing(member, config, guard):
             yield Node(member, member.state.terminated)
         return
     async with _open_key_value(config, opening, clients, guard) as node:
@@ -372,9 +372,9 @@ async def _open_key_value(
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
-            _count_clients(member, port)
+            count_clients(member, port)
             # Outermost: whoever watches sees the stop, too.
-            async with _showing(member, config, guard, _read):
+            async with showing(member, config, guard, port):
                 yield Node(member, member.state.terminated, KeyValue(member, gathering), address)
                 await port.drain()  # first: it needs a member that still answers
                 await member.close()
@@ -383,56 +383,6 @@ async def _open_key_value(
     finally:
         if isinstance(store, KeyValueService):
             store.close()
-
-
-@asynccontextmanager
-async def _showing(
-    member: Member,
-    config: NodeConfig,
-    guard: Guard | None,
-    read: Callable[[Member], Awaitable[object]],
-) -> AsyncGenerator[None, None]:
-    """Show a member to browsers and monitors for the length of a block, if its file says so.
-
-    Args:
-        member: to be shown.
-        config: of the member.
-        guard: judges who may look; None to show nothing.
-        read: makes a linearizable read.
-    """
-    if guard is None:
-        yield
-        return
-    web = make_web_port(member, config, families=list, read=partial(read, member), guard=guard)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(web.run)
-        yield
-        nursery.cancel_scope.cancel()
-
-
-async def _read(member: Member) -> bytes:
-    """Read a key, linearizably."""
-    return await member.query(bulk_array([b"GET", b""]))
-
-
-async def _hear(member: Member) -> None:
-    """Find out whether a read would succeed with a state machine that we can't ask.
-
-    Raises:
-        NoLeaderError: no leader is known, or it is silent.
-    """
-    said = member.status()
-    await trio.lowlevel.checkpoint()
-    if said.state != State.CLOSED.name or said.leader_id is None:
-        raise NoLeaderError("no leader is known")
-
-
-def _count_clients(member: Member, port: ClientPort) -> None:
-    """Have live events show what clients of a port do."""
-    counters, counts = port.state.counters, member.reporter.counts
-    counts["commands"] = lambda: counters.commands
-    counts["input_bytes"] = lambda: counters.input_bytes
-    counts["output_bytes"] = lambda: counters.output_bytes
 
 
 def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:

@@ -95,17 +95,7 @@ class World(Generic[S_co]):
         self._directory = directory
         self._service = service
         self._after: list[Callable[[int], None]] = []
-        members = tuple(
-            MemberConfig(
-                i,
-                f"h{i}",
-                7000,
-                6000,
-                standby=i not in setting.voters,
-                witness=i in setting.without_tables,
-            )
-            for i in range(setting.members)
-        )
+        members = _first_members(setting)
         self.hosts = {i: self._host(i, members) for i in range(setting.members)}
         self._arrows: Arrows | None = None
         if self.trace.has_file:
@@ -496,6 +486,20 @@ class World(Generic[S_co]):
     def path(self, member: int, *, since: int = 0) -> list[str]:
         """Return the names of the states that a member has entered."""
         return [t.after.name for t in self.transitions[since:] if t.member_id == member]
+
+
+def _first_members(setting: Setting) -> tuple[MemberConfig, ...]:
+    return tuple(
+        MemberConfig(
+            i,
+            f"h{i}",
+            7000,
+            6000,
+            standby=i not in setting.voters,
+            witness=i in setting.without_tables,
+        )
+        for i in range(setting.members)
+    )
 
 
 def _listed(membership: Membership, own: MemberConfig) -> tuple[MemberConfig, ...]:

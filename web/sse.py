@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ..node.live.relay import Relay
+    from ..recordings import Event
 
     Send = Callable[[bytes], Awaitable[None]]
 
@@ -27,6 +28,10 @@ COMMENT_SECONDS: Final = 10.0
 """How often something is sent when nothing happens. Shorter: more packets. Longer: a proxy on the
 way takes the connection for dead."""
 
+KEPT: Final = 64
+"""Events whose JSON is kept for those that watch, too. Fewer: each is written once for everybody.
+More: memory."""
+
 
 class LiveEvents:
     """Writes the events of all members for one that watches.
@@ -37,6 +42,19 @@ class LiveEvents:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
+        self._written: dict[int, tuple[Event, str]] = {}  # by the identity of an event
+
+    def _json(self, event: Event) -> str:
+        """Return an event as JSON; written once, however many watch."""
+        known = self._written.get(id(event))
+        # Each kept event lives, so no other one has its identity.
+        if known is not None:
+            return known[1]
+        text = event.as_json()
+        self._written[id(event)] = event, text
+        if len(self._written) > KEPT:
+            del self._written[next(iter(self._written))]
+        return text
 
     async def server_sent(self, send: Send) -> None:
         """Write events until the other end is gone."""
@@ -51,7 +69,7 @@ class LiveEvents:
                 parts = [": still here\n\n"] if not batch else []
                 for event in batch:
                     number += 1
-                    parts.append(f"id: {number}\ndata: {event.as_json()}\n\n")
+                    parts.append(f"id: {number}\ndata: {self._json(event)}\n\n")
                 await send("".join(parts).encode())
 
     async def recording(self, send: Send, seconds: float) -> None:
@@ -63,4 +81,4 @@ class LiveEvents:
                 while True:
                     batch = await events.batch()
                     with trio.CancelScope(shield=True):  # never half a line
-                        await send("".join(f"{each.as_json()}\n" for each in batch).encode())
+                        await send("".join(f"{self._json(each)}\n" for each in batch).encode())

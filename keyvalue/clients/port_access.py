@@ -29,6 +29,7 @@ import attrs
 
 from ...errors import NoLeaderError, RequestError
 from ...log_events import log_event
+from ...transport.strangers import OnceLog
 from ..access.compiled import Access, Denial, Reason
 from ..access.denials import Denials
 from ..access.directory import Directory
@@ -38,13 +39,15 @@ from ..access.rules import NOBODY
 from ..access.users import DEFAULT_NAME
 from ..access.verifier import Verifier
 from .client_state import ClientState
-from .penalties import Penalties
+from .penalties import Penalties, network_of
 from .port_audit import PortAudit
 
 __all__ = ["PortAccess"]
 
 BEFORE_LOGIN: Final = Access(DEFAULT_NAME, NOBODY)
 """What a client may do before it has logged in."""
+
+_log = logging.getLogger("quorate.keyvalue")
 
 
 class _Connection(Protocol):
@@ -53,8 +56,6 @@ class _Connection(Protocol):
 
 C = TypeVar("C", bound=_Connection)
 _Callback: TypeAlias = Callable[[bytes | RequestError], None]
-
-_log = logging.getLogger("quorate.keyvalue")
 
 
 @attrs.define(eq=False)
@@ -91,6 +92,7 @@ class PortAccess:
     logins: Logins = attrs.field(init=False)
     confirmed_at: float = attrs.field(init=False)
     missing_at: str = attrs.field(init=False, default="")
+    _failures: OnceLog = attrs.field(init=False, factory=OnceLog)
     _waiting: list[_Callback] = attrs.field(init=False, factory=list[_Callback])
 
     def __attrs_post_init__(self) -> None:
@@ -227,15 +229,10 @@ class PortAccess:
         self.audit.login_failed(client, name, known=known)
         # People type their password where the name belongs.
         user = repr(name) if known else "unknown"
-        log_event(
-            _log,
-            logging.WARNING,
-            "login_failed",
-            "client %(client)d at %(address)s could not log in; user: %(user)s",
-            client=client.client_id,
-            address=client.peer,
-            user=user,
-        )
+        # Once an hour for each pair: anybody may send as many as they like. The audit log has more.
+        where = network_of(client.peer)
+        if words := self._failures.if_new(f"a client at {where} could not log in; user: {user}"):
+            log_event(_log, logging.WARNING, "login_failed", "%(why)s", why=words)
 
     def _note(
         self,

@@ -44,6 +44,7 @@ from ..access.verifier import BUSY
 from ..clients.client_state import SKIP_NEXT, SKIPPING, ClientState, Replies
 from ..clients.counters import KINDS
 from ..clients.joined import JoinedRequest
+from ..clients.penalties import network_of
 from ..clients.port_state import Outlet, PortState
 from ..clients.request_errors import DeniedError, error_text
 from ..limits import AT_ONCE_BYTES
@@ -416,7 +417,12 @@ class Conversation:
         def done(result: bytes) -> None:
             request.done(result)  # looked up now: a client that has left has replaced it
 
-        if not self.port.access.verifier.submit(work, done):
+        if not self.port.access.verifier.submit(
+            work,
+            done,
+            address=network_of(self.client.peer),
+            wanted=lambda: not request.cancelled,
+        ):
             self._request = self._then = None
             then(BUSY)
 

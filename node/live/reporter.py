@@ -66,7 +66,7 @@ class Reporter:
     Attributes:
         counts: for each of `RATES` what returns the count so far; those that nobody counts are
             missing.
-        histograms: for each of `QUANTILES` a histogram of seconds; likewise.
+        histograms: for each of `QUANTILES` what returns a histogram of seconds; likewise.
         feed: passes the events on.
         started_ms: to which the times of events are added.
     """
@@ -79,10 +79,10 @@ class Reporter:
             "commits": lambda: applier.entries,
             "reads": lambda: sum(counts.reads.values()),
         }
-        self.histograms: dict[str, Histogram] = {
-            "sync": member.store.syncs,
-            "commit": counts.commit_duration,
-            "apply": applier.apply_duration,
+        self.histograms: dict[str, Callable[[], Histogram]] = {
+            "sync": lambda: member.store.syncs,
+            "commit": lambda: counts.commit_duration,
+            "apply": lambda: applier.apply_duration,
         }
         self.feed = Feed(self._keyframe)
         self.started_ms = clock_ms()
@@ -307,7 +307,7 @@ class _Rates:
 class _Quantiles:
     """Quantiles of durations, by the last ten seconds."""
 
-    def __init__(self, histograms: Mapping[str, Histogram]) -> None:
+    def __init__(self, histograms: Mapping[str, Callable[[], Histogram]]) -> None:
         self._histograms = histograms
         self._seen = deque[tuple[float, dict[str, tuple[int, ...]]]]()
 
@@ -320,7 +320,7 @@ class _Quantiles:
         now = trio.current_time()
         if self._seen and now < self._seen[-1][0] + 1.0:
             return
-        counts = {name: tuple(each.counts) for name, each in self._histograms.items()}
+        counts = {name: tuple(each().counts) for name, each in self._histograms.items()}
         self._seen.append((now, counts))
         while len(self._seen) > QUANTILE_SECONDS + 1:
             self._seen.popleft()
@@ -331,8 +331,8 @@ class _Quantiles:
         if not self._seen:
             return found
         then = self._seen[0][1]
-        for name, each in self._histograms.items():
-            since = then.get(name, ())
+        for name, get in self._histograms.items():
+            each, since = get(), then.get(name, ())
             half, most = each.quantile(0.5, since), each.quantile(0.99, since)
             if half is not None and most is not None:
                 # JSON has no infinity; what exceeds the last bound is at least twice that.

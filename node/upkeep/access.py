@@ -267,34 +267,46 @@ def open_access(
     Raises:
         ConfigurationError: a file can't be read, or something in it is wrong.
     """
-    security, cluster, name = config.security, config.cluster, str(config.member_id)
     audit = audit or NoAudit()
-    clients = security.client_certificates if config.own.tls_port else None
-    if (files := security.tls) is not None:
-        load = partial(
-            load_material,
-            files,
-            cluster=cluster,
-            purposes=(Purpose.MEMBER,),
-            name=name,
-            clients=clients,
-            web=config.web.tls,
-        )
-        encrypted = TlsNetwork(network, load(), audit=audit)
-        watch = CertificateWatch(files, load, encrypted, clock_ms, rng, audit=audit)
-        proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))
-        proof = attrs.evolve(proof, audit=audit)
-        if security.accept_plain:
-            _warn_of_plain()
-            return Access(SwitchingNetwork(network, encrypted), proof, watch, audit)
-        return Access(encrypted, proof, watch, audit)
+    if config.security.tls is not None:
+        files = config.security.tls
+        return _by_certificates(config, files, network, clock_ms=clock_ms, rng=rng, audit=audit)
     if config.own.tls_port:
         raise ConfigurationError(
             f"tls_port = {config.own.tls_port}: expected certificate, key and ca in the table "
             "[security], by which clients know this member"
         )
-    proof = _by_key(security, config.member_id)
+    proof = _by_key(config.security, config.member_id)
     return Access(network, attrs.evolve(proof, audit=audit), audit=audit)
+
+
+def _by_certificates(
+    config: NodeConfig,
+    files: TlsFiles,
+    network: Network,
+    *,
+    clock_ms: Callable[[], int],
+    rng: Random,
+    audit: Audit,
+) -> Access:
+    security, cluster = config.security, config.cluster
+    load = partial(
+        load_material,
+        files,
+        cluster=cluster,
+        purposes=(Purpose.MEMBER,),
+        name=str(config.member_id),
+        clients=security.client_certificates if config.own.tls_port else None,
+        web=config.web.tls,
+    )
+    encrypted = TlsNetwork(network, load(), audit=audit)
+    watch = CertificateWatch(files, load, encrypted, clock_ms, rng, audit=audit)
+    proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))
+    proof = attrs.evolve(proof, audit=audit)
+    if not security.accept_plain:
+        return Access(encrypted, proof, watch, audit)
+    _warn_of_plain()
+    return Access(SwitchingNetwork(network, encrypted), proof, watch, audit)
 
 
 READERS: Final = (Purpose.READER, Purpose.BACKUP, Purpose.MEMBER)

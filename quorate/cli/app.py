@@ -117,6 +117,7 @@ for _verb, _name in (
     ("cli.archive:archive", "archive"),
     ("cli.restore:restore", "restore"),
     ("cli.trouble.doctor:doctor", "doctor"),
+    ("cli.trouble.support_bundle:support_bundle", "support-bundle"),
     ("demo.story:demo", "demo"),
     ("cli.simulate:simulate_seeds", "simulate"),
     ("cli.torture:torture_members", "torture"),

@@ -124,10 +124,7 @@ def load_material(
         what = "certificate, key or ca was replaced while it was read: try again"
         raise ConfigurationError(f"{files.certificate}: {what}")
     certificate = _shake_hands(server, client, files)
-    try:
-        identity = identity_untrusted(uris_of(certificate))
-    except WireError as error:
-        raise _wrong("certificate", files.certificate, str(error)) from None
+    identity = _identity_of(certificate, files)
     fits = identity.purpose in purposes and name in {None, identity.name}
     if identity.cluster != cluster or not fits:
         wanted = " or ".join(str(Identity(cluster, each, name or "NAME")) for each in purposes)
@@ -137,6 +134,13 @@ def load_material(
     authorities = frozenset(server.get_ca_certs(binary_form=True))
     expires_ms = int(expires * 1000)
     return Material(server, client, identity, expires_ms, stamp, authorities, port, browsers)
+
+
+def _identity_of(certificate: dict[str, Any], files: TlsFiles) -> Identity:
+    try:
+        return identity_untrusted(uris_of(certificate))
+    except WireError as error:
+        raise _wrong("certificate", files.certificate, str(error)) from None
 
 
 def _port_context(files: TlsFiles, clients: ClientCertificates) -> ssl.SSLContext:

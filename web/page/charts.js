@@ -100,7 +100,7 @@ export class Charts {
         cursor: { drag: { x: false, y: false }, points: { size: 5 }, y: false, sync: { key: "figures" } },
         scales: { x: { time: false }, y: chart.log ? { distr: 3, range: (/** @type {any} */ _u, /** @type {number} */ a, /** @type {number} */ b) => [10 ** Math.floor(Math.log10(a || 1e-4)), 10 ** Math.ceil(Math.log10((b || 1e-3) * 1.0001))] } : { range: (/** @type {any} */ _u, /** @type {number} */ _a, /** @type {number} */ b) => [0, Math.max(4, b || 0) * 1.1] } },
         axes: [
-          { ...axis, size: 20, gap: 2, space: 90, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((t) => moment(model.head, t, all.length > 1 && all[1] - all[0] < 1 ? 3 : 0)) },
+          { ...axis, size: 24, gap: 6, space: 90, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((t) => moment(model.head, t, all.length > 1 && all[1] - all[0] < 1 ? 3 : 0)) },
           { ...axis, ...(chart.log ? { grid: { ...axis.grid, filter: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((n) => (isPower(n) ? n : null)) } } : {}), ...(chart.unit === bytes ? { incrs: Array.from({ length: 40 }, (_, k) => 2 ** k) } : {}), size: 62, gap: 4, space: 26, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((n) => (n == null || (chart.log && !isPower(n)) ? "" : chart.unit(n))) },
         ],
         series: [{}, ...model.ids.map((id) => ({ label: String(id), stroke: colour(COLOURS[id % 6]), width: 1.6, dash: DASHES[id % 6], points: { show: false }, spanGaps: false }))],
@@ -121,7 +121,7 @@ export class Charts {
 
   /** @param {HTMLElement} box */
   #size(box) {
-    return { width: Math.max(160, box.clientWidth - 2), height: 118 };
+    return { width: Math.max(160, box.clientWidth - 2), height: 122 };
   }
 
   #resize() {

@@ -89,7 +89,7 @@ export class Diagram {
     const state = lastState(steps, now);
     if (forward !== 0) {
       if (moves.length && moves.length <= HOPS[model.live ? "live" : "recorded"] && !this.still.matches) {
-        for (const each of moves) if (each.state && each.state !== each.before) marker.hops.push({ from: each.before, to: each.state });
+        for (const each of moves) if (each.state && each.state !== (each.before || marker.state)) marker.hops.push({ from: each.before, to: each.state });
       } else marker.hops = [];
       for (const each of moves.slice(-HOPS.live)) this.#light(each.before, each.state);
       if (!marker.hops.length && !marker.hop) marker.state = state;

@@ -64,6 +64,7 @@ function marginOf(picture) {
   const { margin, heard, voters } = picture;
   const title = `${heard.length} of ${voters.length} voters are heard (${heard.join(", ") || "none"}), a quorum is ${Math.floor(voters.length / 2) + 1}.`;
   if (!voters.length) return { text: UNKNOWN, title: "No configuration is known.", kind: "warn" };
+  if (!picture.fresh.length) return { text: `${UNKNOWN} not known`, title: "No member is heard here; the cluster may be well.", kind: "unknown" };
   if (margin < 0) return { text: "■ no quorum", title, kind: "bad" };
   if (picture.suspended) return { text: "▲ suspended", title: "An operator has suspended the cluster: it takes no commands.", kind: "warn" };
   if (margin === 0) return { text: "▲ none may fail", title, kind: "warn" };
@@ -85,7 +86,7 @@ function facts(model, picture) {
   const of = (/** @type {any} */ each) => each ? `The slowest member is ${each.id}; over the last 10 s.` : "No command in the last 10 s, or nobody reports it.";
   /** @type {[string, string, string][]} */
   const found = [
-    ["voters heard", picture.voters.length ? `${picture.heard.length}\u202f/\u202f${picture.voters.length}` : UNKNOWN, `Heard: ${picture.heard.join(", ") || "none"}. Voters: ${picture.voters.join(", ")}.`],
+    ["voters heard", picture.voters.length && picture.fresh.length ? `${picture.heard.length}\u202f/\u202f${picture.voters.length}` : UNKNOWN, `Heard: ${picture.heard.join(", ") || "none"}. Voters: ${picture.voters.join(", ")}.`],
     ["config", picture.version == null ? UNKNOWN : `v${picture.version}${picture.joint ? " joint" : ""}`, picture.joint ? "The voters are changing: both sets must agree." : "The version of the configuration."],
   ];
   if (!model.live && !told.length) return found;

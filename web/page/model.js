@@ -214,7 +214,7 @@ export class Model {
     if (last && last.state === status.state && last.work === work && !last.dead) return;
     // A member that was there before we looked, or whose transitions were lost on their way.
     const at = Math.max(last?.at ?? -Infinity, this.log.at[i] - (status.state_age_s ?? 0));
-    this.#step(lane, i, { state: status.state, before: last?.state ?? "", term: status.term ?? null, work }, at);
+    this.#step(lane, i, { state: status.state, term: status.term ?? null, work }, at);
     if (work === "lead") this.#term({ term: status.term, at, leader: lane.id, cause: "", took: null });
   }
 

@@ -68,7 +68,7 @@ async def test_what_follows_a_login_has_the_usual_limits(world: World) -> None:
 
 
 async def test_little_is_read_ahead_of_a_login(world: World) -> None:
-    world.port.state.access.verifier.submit = lambda *_: True  # type: ignore[method-assign]
+    world.port.state.access.verifier.submit = lambda *_, **__: True  # type: ignore[method-assign]
     client = await world.connect()
     await client.send(line("AUTH nobody x"))
     await world.has_read(len(line("AUTH nobody x")))
@@ -164,6 +164,24 @@ async def test_wrong_passwords_are_answered_later_and_later(world: World) -> Non
     began = trio.current_time()
     await hello.ask(line("HELLO 3 AUTH bob no"), WRONG)
     assert trio.current_time() - began >= 0.4
+
+
+async def test_failed_logins_do_not_fill_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        client = await world.connect()
+        for name in ("bob", "secret-as-name", "other-as-name"):
+            await client.send(line(f"AUTH {name} {1025 * 'y'}"))
+        await world.until(lambda: not world.port.state.gathered)
+        await client.aclose()
+    await world.until(lambda: not world.port.state.clients)
+    lines = [text for text in caplog.messages if "could not log in" in text]
+    assert set(lines) == {
+        "a client at 127.0.0.1 could not log in; user: b'bob'",
+        "a client at 127.0.0.1 could not log in; user: unknown",
+    }
+    assert len(lines) == 2
 
 
 async def test_who_leaves_takes_its_delayed_answer_along(world: World) -> None:

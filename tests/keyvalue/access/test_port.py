@@ -1,5 +1,7 @@
 """Users at the client port: logins, denials, transactions, and changes that reach sessions."""
 
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 import trio
 
 from quorate.keyvalue.access.hashing import hash_secret
-from quorate.keyvalue.access.verifier import MAX_WAITING, Verifier
+from quorate.keyvalue.access.verifier import BUSY, MAX_WAITING, Verifier
 from quorate.keyvalue.protocol import resp
 from tests.support.client_port_world import RawClient, World, command
 
@@ -456,6 +458,81 @@ async def test_a_login_holds_up_nobody_and_the_queue_is_bounded(world: World) ->
         # It is remembered now, so the next login does not wait.
         lane.free = trio.Event()
         await ask(busy, "AUTH bob secret", resp.OK)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_login_is_not_checked_for_a_client_that_has_left(world: World) -> None:
+    lane, access = Held(), world.port.state.access
+    async with trio.open_nursery() as nursery:
+        access.verifier = Verifier([lane])  # type: ignore[list-item]
+        nursery.start_soon(access.verifier.run)
+        first, *others = [await world.connect() for _ in range(5)]
+        await first.send(line("AUTH nobody x"))
+        await world.until(lambda: lane.waiting)
+        for client in others:
+            await client.send(line("AUTH nobody x"))
+        await world.until(lambda: access.verifier.waiting == 4)
+        for client in others[:3]:
+            client.stream.socket.setsockopt(  # a reset, as of a program that was killed
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+            await client.aclose()
+        await world.until(lambda: len(world.port.state.clients) == 2)
+        for _ in range(MAX_WAITING - 1):  # those that have left take no places
+            assert access.verifier.submit(lambda: b"", lambda _: None, address="else")
+        assert access.verifier.waiting == MAX_WAITING
+        lane.free.set()
+        assert await first.receive(len(WRONG)) == WRONG
+        assert await others[3].receive(len(WRONG)) == WRONG
+        assert lane.waiting <= 2 + MAX_WAITING - 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_busy_answer_waits_like_one_to_a_wrong_password(world: World) -> None:
+    access = world.port.state.access
+    access.verifier.submit = lambda *_, **__: False  # type: ignore[method-assign]
+    client = await world.connect()
+    began = trio.current_time()
+    await client.send(line("AUTH nobody x") * 3)
+    for _ in range(3):
+        assert (await client.receive_until(b"\r\n")).startswith(b"-BUSY ")
+    assert trio.current_time() - began >= 0.05 + 0.1 + 0.2
+
+
+class Lane:
+    """Takes a second for each piece of work."""
+
+    async def read(self, fn: Callable[[], bytes]) -> bytes:
+        await trio.sleep(1)
+        return fn()
+
+
+async def test_no_address_locks_out_the_others(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    verifier = Verifier([Lane()])  # type: ignore[list-item]
+    results: list[tuple[str, bytes]] = []
+
+    def submit(address: str) -> bool:
+        return verifier.submit(
+            lambda: b"x", lambda result: results.append((address, result)), address=address
+        )
+
+    assert all(submit("loud") for _ in range(MAX_WAITING))
+    assert not submit("loud")
+    assert submit("quiet")  # it takes a place
+    assert results == [("loud", BUSY)]
+    assert verifier.waiting == MAX_WAITING
+    assert all(submit("other") for _ in range(31))
+    assert not submit("other")  # it has its share: half
+    results.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(verifier.run)
+        await trio.sleep(3.5)
+        assert [address for address, _ in results] == ["loud", "quiet", "other"]
+        await trio.sleep(70)
+        assert verifier.waiting == 0
+        assert len(results) == MAX_WAITING
         nursery.cancel_scope.cancel()
 
 
