@@ -17,6 +17,8 @@ from quorate.metrics import Histogram
 from quorate.node.requests.journey import Journey, Latencies, SlowBatch, SlowBatches
 from tests.support.client_port_world import RawClient, World, command
 
+parse: Any = redis_py.parse_slowlog_get  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
 SYNCED = SlowBatch(0, 416, 64, 5312, 1_700_000_001_500, 0.0001, 0.014, 0.0004, 0.0004, 0.0006)
 CUT_OFF = attrs.evolve(SYNCED, number=1, position=5728, quorum=2.5, sync=0.001)
 
@@ -45,7 +47,7 @@ async def ask(client: RawClient, *arguments: bytes | str) -> Any:
 
 async def test_an_entry_says_where_the_time_went(tmp_path: Path) -> None:
     async with slow_world(tmp_path) as (_, client):
-        newest, oldest = redis_py.parse_slowlog_get(await ask(client, "SLOWLOG", "GET"))
+        newest, oldest = parse(await ask(client, "SLOWLOG", "GET"))
         assert newest["id"] == 1
         assert newest["duration"] == 2_502_100
         assert oldest["start_time"] == 1_700_000_001
@@ -69,7 +71,7 @@ async def test_a_reset_forgets_what_was_and_not_what_comes(tmp_path: Path) -> No
         # Another list, which is not forgotten with it.
         assert len(await ask(client, "LATENCY", "LATEST")) == 3
         world.member.measured = Latencies((CUT_OFF, attrs.evolve(CUT_OFF, number=2)))
-        (entry,) = redis_py.parse_slowlog_get(await ask(client, "SLOWLOG", "GET"))
+        (entry,) = parse(await ask(client, "SLOWLOG", "GET"))
         assert entry["id"] == 2
 
 
