@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
+from redis.retry import Retry
 
 from tests.programs.clients.test_control import connect
 from tests.support.real import PATIENCE_SECONDS, RealCluster, quorate
@@ -33,9 +36,21 @@ def root(whole: RealCluster, request: pytest.FixtureRequest) -> Iterator[redis.R
         client.acl_log_reset()
 
 
-def as_user(cluster: RealCluster, member: int, name: str, secret: str = SECRET) -> redis.Redis:
+# For redis-py a wrong password is a broken connection, so it logs in again, ten times. Each answer
+# is later than the one before, up to 3 s.
+ONCE = Retry(NoBackoff(), 0)
+ONCE_ASYNC = AsyncRetry(NoBackoff(), 0)
+
+
+def as_user(
+    cluster: RealCluster, member: int, name: str, secret: str = SECRET, retry: Retry | None = None
+) -> redis.Redis:
     return redis.Redis(
-        port=cluster.ports[member], username=name, password=secret, decode_responses=True
+        port=cluster.ports[member],
+        username=name,
+        password=secret,
+        decode_responses=True,
+        **({} if retry is None else {"retry": retry}),
     )
 
 
@@ -76,7 +91,7 @@ def test_users_are_the_same_at_all_members(root: redis.Redis, whole: RealCluster
                 alice.keys("*")
         with redis.Redis(port=whole.ports[member], decode_responses=True) as client:
             assert client.acl_list() == lines
-        stranger = as_user(whole, member, "alice", "wrong")
+        stranger = as_user(whole, member, "alice", "wrong", ONCE)
         with stranger, pytest.raises(redis.AuthenticationError):
             stranger.ping()
 
@@ -184,6 +199,7 @@ def test_asyncio_users(root: redis.Redis, whole: RealCluster) -> None:
             port=whole.follower_port,
             username="alice",
             password="wrong",
+            retry=ONCE_ASYNC,
         ) as stranger:
             with pytest.raises(redis.AuthenticationError):
                 await stranger.ping()
