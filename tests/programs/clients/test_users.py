@@ -45,12 +45,13 @@ ONCE_ASYNC = AsyncRetry(NoBackoff(), 0)
 def as_user(
     cluster: RealCluster, member: int, name: str, secret: str = SECRET, retry: Retry | None = None
 ) -> redis.Redis:
+    options: dict[str, Any] = {} if retry is None else {"retry": retry}
     return redis.Redis(
         port=cluster.ports[member],
         username=name,
         password=secret,
         decode_responses=True,
-        **({} if retry is None else {"retry": retry}),
+        **options,
     )
 
 
