@@ -32,9 +32,11 @@ from quorate.node.config.config import load_config
 
 EXIT_STATUSES = Path(__file__).parents[2] / "docs" / "reference" / "exit-statuses.md"
 REPORTING = [["status"], ["is-leader"], ["transfer"], ["backup"], ["restore"], ["recover"]]
+REPORTING += [["doctor"]]
 SILENT = [
     [verb] for verb in ("run", "cluster", "demo", "log", "control", "member", "simulate", "torture")
 ]
+SILENT += [["support-bundle"]]
 VERBS = SILENT + REPORTING
 LOG_VERBS = [["log", verb] for verb in ("describe", "verify", "dump", "recovery-plan")]
 CONTROL_VERBS = [

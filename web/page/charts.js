@@ -2,7 +2,7 @@
 
 import { UNKNOWN, bytes, el, moment, put, rate, span } from "./format.js";
 import { trace } from "./marker.js";
-import { lagOf } from "./model.js";
+import { RECENT, STALE, lagOf } from "./model.js";
 
 /** Lines differ by colour, by dashes, and by the number at their end. */
 const COLOURS = ["line-0", "line-1", "line-2", "line-3", "line-4", "line-5"];
@@ -46,7 +46,7 @@ export class Charts {
 
   /** @param {import("./model.js").Model} model @param {any} picture @param {number} from @param {number} to */
   update(model, picture, from, to) {
-    const reported = model.live || model.ids.some((id) => model.lane(id).statuses.length && model.statusAt(model.lane(id), to)?.status?.rates);
+    const reported = model.frequent;
     const key = `${model.ids.join()} ${reported} ${model.head.cluster}`;
     if (this.key !== key) this.#make(model, reported ? LIVE : RECORDED);
     this.key = key;
@@ -75,9 +75,10 @@ export class Charts {
       let before = /** @type {any} */ (null);
       return times.map((t) => {
         const dead = model.stepAt(lane, t)?.dead;
-        if (t < lane.first || dead || (model.live && t - model.seenAt(lane, t) > 2)) return (before = null);
+        if (t < lane.first || dead || (model.frequent && t - model.seenAt(lane, t) > STALE)) return (before = null);
         const reported = model.statusAt(lane, t);
-        const one = { id, leads: model.stepAt(lane, t)?.work === "lead", stale: false, status: reported?.status ?? null, positions: model.positionsAt(lane, t), speed: /** @type {number | null} */ (null) };
+        const recent = reported && t - reported.at < RECENT ? reported.status : null;
+        const one = { id, leads: model.stepAt(lane, t)?.work === "lead", stale: false, status: recent, positions: model.positionsAt(lane, t), speed: /** @type {number | null} */ (null) };
         if (before?.positions.append != null && one.positions.append != null) one.speed = Math.max(0, (one.positions.append - before.positions.append) / step);
         return (before = one);
       });

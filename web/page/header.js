@@ -53,10 +53,12 @@ function leading(picture) {
     const [one] = leaders;
     return { text: `Member ${one.id} leads term ${one.term ?? "?"}`, kind: "good", title: `Reported by member ${one.by}, ${ago(picture.at - one.seen)}.${term?.cause ? ` Why there was an election: ${term.cause}.` : ""}` };
   }
+  const before = term ? `; member ${term.leader} led term ${term.term}` : "";
+  if (picture.fresh.some((/** @type {any} */ each) => !each.leads && each.step?.work !== "follow")) return { text: `No leader: election${before}`, title: "", kind: "warn" };
   const last = members.find((/** @type {any} */ each) => each.leads || (each.dead && term?.leader === each.id));
-  if (last?.stale) return { text: `No leader is heard; member ${last.id} led term ${last.term}, ${ago(picture.at - last.seen)}`, title: "It was not heard since.", kind: "bad" };
+  if (last?.stale) return { text: `No leader is heard; member ${last.id} led term ${last.term}`, title: `It is silent for ${span(picture.at - last.seen)}.`, kind: "bad" };
   if (!picture.fresh.length) return { text: "No member is heard", title: "", kind: "bad" };
-  return { text: `No leader${term ? ` since term ${term.term} of member ${term.leader}` : " yet"}: election`, title: "", kind: "warn" };
+  return { text: `No leader${before}`, title: "", kind: "warn" };
 }
 
 /** @param {any} picture */

@@ -2,6 +2,7 @@
 
 import { moment, span } from "./format.js";
 import { MEANING } from "./kinds.js";
+import { STALE } from "./model.js";
 
 /** How high a bar is, as a part of its lane. @type {Record<string, number>} */
 const HEIGHTS = { lead: 1, rise: 0.82, ballot: 0.66, seek: 0.5, join: 0.4, follow: 0.26 };
@@ -62,7 +63,7 @@ export function drawLane(pen, view, id) {
   const first = lane.steps[0]?.at ?? until;
   if (first > pen.from) hatch(pen, pen.from, Math.min(first, right), place, "unknown: nothing was heard of it", id);
   for (const gap of lane.gaps) hatch(pen, gap.from, gap.to, place, `not heard for ${span(gap.to - gap.from)}`, id);
-  if (model.live && lane.seen > 0 && (until - lane.seen > 2 || cut)) hatch(pen, lane.seen, until, place, `not heard for ${span(until - lane.seen)}`, id);
+  if (!model.omniscient && lane.seen > 0 && (until - lane.seen > STALE || cut)) hatch(pen, lane.seen, until, place, `not heard for ${span(until - lane.seen)}`, id);
   for (const each of lane.pauses) hatch(pen, each.from, Math.min(each.to, until), place, "paused", id);
 }
 

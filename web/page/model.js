@@ -15,6 +15,9 @@ export const STALE = 2;
 /** A member says something five times a second; one that is silent for so long may be gone. */
 const SILENT = 0.7;
 
+/** What a status says holds for so long, if no other comes; keyframes of a simulation are sparse. */
+export const RECENT = 5;
+
 /** A live page keeps this many events, then drops the older half. */
 const KEPT = 24_000;
 
@@ -27,7 +30,9 @@ const K = Object.fromEntries(KINDS.map((name) => [name, /** @type {number} */ (N
  * @typedef {{term: number, at: number, leader: number, cause: string, took: number | null}} Term
  * @typedef {{id: number, known: boolean, stale: boolean, seen: number, by: number,
  *   step: Step | null, dead: string, cut: string, paused: boolean, leads: boolean, term: number | null,
- *   positions: Record<string, number | null>, status: Record<string, any> | null}} Member
+ *   positions: Record<string, number | null>, status: Record<string, any> | null,
+ *   config: Record<string, any> | null}} Member
+ *   `status` is what the member said a moment ago, `config` what it said last
  */
 
 /**
@@ -72,8 +77,14 @@ export class Model {
     /** @type {Record<"transition" | "message" | "violation" | "batch" | "mark", number[]>} */
     this.order = { transition: [], message: [], violation: [], batch: [], mark: [] };
     /** The newest moment of which something may be known. */ this.latest = -Infinity;
+    /** Members report all the time, so one that is silent is not known any more. A flight recorder
+     * writes only what changes. */
+    this.frequent = live || (head.source === "live" && log.kind.includes(K.status));
+    /** In a simulation all is known. */
+    this.omniscient = head.source === "simulation";
     this.reset(log);
     for (let i = 0; i < log.count; i++) this.index(i);
+    if (!live) this.latest = this.end;
   }
 
   /** @param {EventLog} log */
@@ -136,6 +147,7 @@ export class Model {
       return;
     }
     const lane = this.lane(id);
+    const before = lane.seen;
     this.#heard(lane, log.seen[i], log.made.get(i)?.by ?? id);
     lane.last = Math.max(lane.last, at);
     switch (kind) {
@@ -146,7 +158,10 @@ export class Model {
       case K.leads: this.#leads(i); break;
       case K.pauses: lane.pauses.push({ from: at, to: Infinity }); break;
       case K.resumes: if (lane.pauses.length) lane.pauses[lane.pauses.length - 1].to = at; break;
-      case K.starts: case K.created: this.#step(lane, i, { state: "INIT", reason: "starts" }); break;
+      case K.starts: case K.created:
+        // Of a member that died unseen: it was silent from its last word on.
+        if (!this.omniscient && lane.steps.length && !lane.steps.at(-1)?.dead) lane.gaps.push({ from: before, to: at });
+        this.#step(lane, i, { state: "INIT", reason: "starts" }); break;
       case K.violation: append(log, order.violation, i); break;
       // There may be hundreds a second: they have a list of their own.
       case K.batch: append(log, order.batch, i); return;
@@ -158,7 +173,7 @@ export class Model {
 
   /** @param {Lane} lane @param {number} seen @param {number} by */
   #heard(lane, seen, by) {
-    if (this.live && seen - lane.seen > STALE && lane.seen > 0) {
+    if (this.frequent && seen - lane.seen > STALE && lane.seen > 0) {
       lane.gaps.push({ from: lane.seen, to: seen });
     }
     lane.first = Math.min(lane.first, seen);
@@ -302,14 +317,15 @@ export class Model {
     const known = seen > -Infinity && (step !== null || reported !== null);
     return {
       id, known, seen, by: lane.by, step,
-      stale: known && this.live && (t - seen > STALE || this.#wasSilent(lane, t)),
+      stale: known && !this.omniscient && ((this.frequent && t - seen > STALE) || this.#wasSilent(lane, t)),
       cut: "",
       dead: step?.dead ?? "",
       paused: lane.pauses.some((each) => each.from <= t && t < each.to),
       leads: step?.work === "lead",
       term: step?.term != null && step.at >= (reported?.at ?? -Infinity) ? step.term : reported?.status?.term ?? step?.term ?? null,
       positions: this.positionsAt(lane, t),
-      status: reported?.status ?? null,
+      status: reported && t - reported.at < RECENT ? reported.status : null,
+      config: reported?.status ?? null,
     };
   }
 
@@ -318,8 +334,8 @@ export class Model {
     const members = this.ids.map((id) => this.member(id, t));
     if (this.live) for (const each of members) this.#cutOff(each, members, t);
     const fresh = members.filter((each) => each.known && !each.stale && !each.dead && !each.paused);
-    const newest = fresh.filter((each) => each.status).sort((a, b) => (b.status?.config_version ?? 0) - (a.status?.config_version ?? 0));
-    const told = newest[0]?.status ?? members.find((each) => each.status)?.status;
+    const newest = fresh.filter((each) => each.config).sort((a, b) => (b.config?.config_version ?? 0) - (a.config?.config_version ?? 0));
+    const told = newest[0]?.config ?? members.find((each) => each.config)?.config;
     const config = this.#configAt(t) ?? told;
     const voters = config?.voters?.length ? [...config.voters] : this.ids.filter((id) => this.lane(id).role !== "standby" && this.lane(id).role !== "reader");
     const heard = voters.filter((id) => fresh.some((each) => each.id === id));

@@ -43,6 +43,19 @@ def flight(directory: Path, member: int, started: float, texts: dict[float, str]
             writer.write(Event(at, member, "note", {"text": text}))
 
 
+IN_ORDER = [
+    (150.0, -1, "note"),
+    (150.0, -1, "fault"),
+    (150.0, 1, "killed"),
+    (150.5, 0, "note"),
+    (150.5, 1, "note"),
+    (150.5, 1, "note"),
+    (151.0, -1, "client"),
+    (151.25, -1, "violation"),
+    (152.0, 0, "note"),
+]
+
+
 def test_flights_faults_operations_and_violations_are_in_one_order(tmp_path: Path) -> None:
     clock = Clock()
     # The wall clock is 5000 s ahead of the monotonic one.
@@ -82,17 +95,7 @@ def test_flights_faults_operations_and_violations_are_in_one_order(tmp_path: Pat
         (round(head.started_ms / 1000 + each.at - 5000, 3), each.member, each.kind)
         for each in events
     ]
-    assert told == [
-        (150.0, -1, "note"),
-        (150.0, -1, "fault"),
-        (150.0, 1, "killed"),
-        (150.5, 0, "note"),
-        (150.5, 1, "note"),
-        (150.5, 1, "note"),
-        (151.0, -1, "client"),
-        (151.25, -1, "violation"),
-        (152.0, 0, "note"),
-    ]
+    assert told == IN_ORDER
     fault, client = events[1].fields, events[6].fields
     assert (fault["what"], fault["targets"]) == ("kill", [1])
     assert client == {"client": 3, "op": "set", "key": "k", "status": "ok", "took": 0.25}
