@@ -56,7 +56,8 @@ export class Charts {
       if (chart.log) rows.forEach((row) => row.forEach((n, i) => { if (n != null && n < 1e-6) row[i] = 1e-6; }));
       plot.setData([times, ...rows], false);
       plot.setScale("x", { min: from, max: to });
-      const now = picture.members.map((/** @type {any} */ one) => (one.known && !one.stale && !one.dead ? chart.of({ ...one, speed: null }, picture.members) : null));
+      const shown = model.ids.map((id) => picture.members.find((/** @type {any} */ one) => one.id === id));
+      const now = shown.map((one) => (one?.known && !one.stale && !one.dead ? chart.of({ ...one, speed: null }, picture.members) : null));
       box.classList.toggle("silent", rows.every((row) => row.every((n) => n == null)));
       put(value, model.ids.map((id, k) => `${id}: ${now[k] == null ? UNKNOWN : chart.unit(now[k])}`).join("   "));
     }

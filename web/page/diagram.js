@@ -60,7 +60,7 @@ export class Diagram {
     this.#tell(model, picture);
     if (!this.drawing) return;
     for (const [id, marker] of this.markers) {
-      if (model.lanes.has(id)) continue;
+      if (picture.members.some((/** @type {any} */ each) => each.id === id)) continue;
       marker.g.remove();
       this.markers.delete(id);
     }

@@ -331,12 +331,15 @@ export class Model {
 
   /** All that was known at `t`. @param {number} t */
   picture(t) {
-    const members = this.ids.map((id) => this.member(id, t));
+    let members = this.ids.map((id) => this.member(id, t));
     if (this.live) for (const each of members) this.#cutOff(each, members, t);
     const fresh = members.filter((each) => each.known && !each.stale && !each.dead && !each.paused);
     const newest = fresh.filter((each) => each.config).sort((a, b) => (b.config?.config_version ?? 0) - (a.config?.config_version ?? 0));
     const told = newest[0]?.config ?? members.find((each) => each.config)?.config;
     const config = this.#configAt(t) ?? told;
+    // One that is silent and that nobody names any more was removed.
+    const named = new Set(newest.flatMap(({ config: each }) => [each?.member_id, ...(each?.peers ?? []).map((/** @type {any} */ one) => one.member_id)]));
+    if (this.live && named.size) members = members.filter((each) => fresh.includes(each) || named.has(each.id));
     const voters = config?.voters?.length ? [...config.voters] : this.ids.filter((id) => this.lane(id).role !== "standby" && this.lane(id).role !== "reader");
     const heard = voters.filter((id) => fresh.some((each) => each.id === id));
     const term = this.terms.filter((each) => each.at <= t).at(-1) ?? null;

@@ -30,7 +30,7 @@ export class Positions {
   update(model, picture) {
     const axis = this.#axis(picture);
     for (const [id, row] of this.rows) {
-      if (model.lanes.has(id)) continue;
+      if (picture.members.some((/** @type {any} */ each) => each.id === id)) continue;
       row.row.remove();
       this.rows.delete(id);
     }

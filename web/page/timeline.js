@@ -188,9 +188,8 @@ export class Timeline {
   #names(w) {
     const { picture } = this;
     const { g } = this.pen;
-    for (const member of picture.members) {
-      const place = this.pen.lanes?.get(member.id);
-      if (!place) continue;
+    for (const [id, place] of this.pen.lanes) {
+      const member = picture.members.find((/** @type {any} */ each) => each.id === id) ?? { id, known: true, dead: "removed" };
       const y = place.y + place.h / 2;
       trace(g, member.id, 14, y, 8);
       const dim = !member.known || member.stale || member.dead;
