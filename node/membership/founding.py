@@ -217,7 +217,8 @@ class Founders:
             self._said = waits
             log_event(
                 log,
-                logging.INFO,
+                # Once all are heard it waits for a moment only.
+                logging.INFO if self.missing else logging.DEBUG,
                 "founding_waits",
                 "member %(member)d: its store is new; the cluster begins once all members report "
                 "that theirs are new, too; not heard of: %(missing)s%(advice)s",
