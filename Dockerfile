@@ -21,8 +21,8 @@ ENV PATH=/opt/quorate/bin:$PATH
 RUN useradd --system --uid 7000 --create-home --home-dir /var/lib/quorate quorate
 USER 7000
 VOLUME /var/lib/quorate
-# Clients, and the other members.
-EXPOSE 7000 17000
+# Clients, browsers and Prometheus (the table [web]), and the other members.
+EXPOSE 7000 8001 17000
 # The member answers what it has received, then ends; it takes some seconds at most.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["quorate"]

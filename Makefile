@@ -25,7 +25,7 @@ QUICK := transport keyvalue/commands keyvalue/port keyvalue/protocol keyvalue/st
   documents node/protocol node/follower
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo quick test test-all pythons check fmt crash soak mutants sweep model spin bench bench-peers docs wheel lock clean
+.PHONY: help demo pipeline-demo quick test test-all pythons check fmt crash soak mutants sweep model spin bench bench-peers picture docs wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ bench-peers: $(dev) $(pipeline) ## the same, compared with etcd and RedisRaft, i
 
 docs: $(docs) ## the documentation site, in site/; fails at any warning or broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+picture: $(dev) ## the picture at the top of README.md: a real cluster, in Chromium
+	@$(BIN)/python -m tests.web.picture
 
 wheel: $(run) ## build a wheel with the compiled parts for this Python, in dist/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

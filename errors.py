@@ -20,6 +20,7 @@
     │   └── HandshakeError          the other end is of another cluster, or another member
     ├── RemovedError                this member was removed from its cluster
     ├── HistoryError                a recorded history is malformed, or has unknown operations
+    ├── RecordingError              a file is no recording of what members did, or is damaged
     ├── SafetyViolationError        the member saw what the protocol rules out, and stopped
     └── RequestError                a command or query of a client
         ├── NoLeaderError           it was not sent: no leader was found in time
@@ -158,6 +159,10 @@ class HandshakeError(TransportError):
 
 class HistoryError(QuorateError):
     """A recorded history is malformed, or has an operation that the checker does not know."""
+
+
+class RecordingError(QuorateError):
+    """A file is no recording of what members did, or has a line that is none of its events."""
 
 
 class SafetyViolationError(QuorateError):

@@ -92,7 +92,7 @@ def _fields(kind: type[attrs.AttrsInstance], *, but: Sequence[str] = ()) -> str:
 
 def settings() -> str:
     """Every key of a member's file, with its default."""
-    tables = ("members", "timeouts", "limits", "snapshot", "security")
+    tables = ("members", "timeouts", "limits", "snapshot", "security", "log", "web")
     means = meanings(quorate.Timeouts)
     timeouts = table(
         ("key", *(f"`{profile}`" for profile in PROFILES), "meaning"),
@@ -112,6 +112,8 @@ def settings() -> str:
         "`[limits]`": _fields(quorate.Limits),
         "`[snapshot]`": _fields(quorate.SnapshotPolicy),
         "`[security]`": _fields(quorate.Security),
+        "`[log]`": _fields(quorate.LogLines),
+        "`[web]`": _fields(quorate.Web),
     }
     return "\n\n".join(f"## {title}\n\n{text}" for title, text in parts.items())
 

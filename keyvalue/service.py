@@ -20,7 +20,8 @@ Users
     the member that it talks to; here every command of the log is applied.
 
 Exactly once
-    A command with a session and a sequence is applied once (:mod:`.state.sessions`).
+    A command with a session and a sequence is applied once (:mod:`.state.sessions`). Sessions are
+    the one place where it matters which user has sent an entry.
 
 Bounds
     A command beyond the request's work is not executed; its reply is an error, on every member.
@@ -180,7 +181,7 @@ class KeyValueService:
         # on all members alike (I-23).
         store.now = max(store.now, command.timestamp_ms)
         store.revision = command.position + command.index + 1  # see `KeyStore`
-        store.applying = True
+        store.principal, store.applying = command.principal, True
         if command.session:
             return self._apply_once(command)
         return self._answer(
@@ -228,7 +229,7 @@ class KeyValueService:
         sessions, session, sequence = self._store.sessions, command.session, command.sequence
         # Looked up where the log is applied, not at the port: only here all members agree on what
         # came first (I-33, H13).
-        reply = sessions.reply_to(session, sequence, self._store.now)
+        reply = sessions.reply_to(session, sequence, self._store.now, command.principal)
         if reply is None:
             # Never in parts: the kept reply must be that of the whole command.
             reply = self._answer(command.payload, command.flags & ~IN_PARTS, self._commands)

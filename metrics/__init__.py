@@ -9,7 +9,26 @@ This room knows no members and does no I/O, so every other room may use it. Read
 ``histogram.py``, then ``family.py``.
 """
 
+from .exposition import (
+    CONTENT_TYPE,
+    OPENMETRICS_CONTENT_TYPE,
+    exposition,
+    wants_openmetrics,
+)
 from .family import Family, Kind, Sample, counter, gauge, histogram, labelled
 from .histogram import Histogram
 
-__all__ = ["Family", "Histogram", "Kind", "Sample", "counter", "gauge", "histogram", "labelled"]
+__all__ = [
+    "CONTENT_TYPE",
+    "OPENMETRICS_CONTENT_TYPE",
+    "Family",
+    "Histogram",
+    "Kind",
+    "Sample",
+    "counter",
+    "exposition",
+    "gauge",
+    "histogram",
+    "labelled",
+    "wants_openmetrics",
+]

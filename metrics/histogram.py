@@ -39,6 +39,12 @@ class Histogram:
         self.counts[min(bucket, BUCKETS)] += weight
         self.total += value * weight
 
+    def clear(self) -> None:
+        """Forget all observations."""
+        # In place: others hold the list.
+        self.counts[:] = [0] * len(self.counts)
+        self.total = 0.0
+
     @property
     def count(self) -> int:
         """How many observations there were."""

@@ -14,11 +14,13 @@ Read first, in this order:
 
 from .config.config import (
     Limits,
+    LogLines,
     MemberConfig,
     NodeConfig,
     Security,
     SnapshotPolicy,
     Timeouts,
+    Web,
     load_config,
 )
 from .election.transition import Transition
@@ -35,6 +37,7 @@ __all__ = [
     "Command",
     "Gateway",
     "Limits",
+    "LogLines",
     "Member",
     "MemberAddress",
     "MemberConfig",
@@ -53,6 +56,7 @@ __all__ = [
     "Timers",
     "Topology",
     "Transition",
+    "Web",
     "diagram",
     "load_config",
     "open_member",

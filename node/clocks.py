@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ..log_events import log_event
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -95,8 +97,10 @@ class Clocks:
         if abs(jump) > MAX_SKEW_MS and not self._has_lasted(jump, at):
             return int(self._offset + at * 1000)
         if self._jump:
-            words = "is followed" if abs(jump) > MAX_SKEW_MS else "is over"
-            log.warning("clock_jump %s seconds=%.3f", words, self._jump / 1000)
+            what = "is followed" if abs(jump) > MAX_SKEW_MS else "is over"
+            words = "the jump of the wall clock, by %(seconds).3f s, %(what)s"
+            seconds = self._jump / 1000
+            log_event(log, logging.WARNING, "clock_jump", words, seconds=seconds, what=what)
             self._jump = 0.0
         self._offset = shown - at * 1000
         return shown
@@ -104,11 +108,14 @@ class Clocks:
     def _has_lasted(self, jump: float, at: float) -> bool:
         if not self._jump or abs(jump - self._jump) > MAX_SKEW_MS:
             self._jump, self._jumped_at = jump, at
-            log.warning(
-                "clock_jump seconds=%.3f: the wall clock jumped against the monotonic one; it is "
-                "not followed unless that lasts for %g s",
-                jump / 1000,
-                JUMP_SECONDS,
+            log_event(
+                log,
+                logging.WARNING,
+                "clock_jump",
+                "the wall clock jumped by %(seconds).3f s against the monotonic one; it is not "
+                f"followed unless that lasts for {JUMP_SECONDS:g} s",
+                seconds=jump / 1000,
+                what="begins",
             )
         return at - self._jumped_at >= JUMP_SECONDS
 
@@ -132,10 +139,14 @@ class Clocks:
         far = skew != math.inf and abs(skew) > MAX_SKEW_MS
         if far != self._far:
             self._far = far
-            log.warning(
-                "clock_skew seconds=%.3f: our clock is %s",
-                skew / 1000,
-                "not followed, but the time that a quorum has" if far else "followed again",
+            not_followed = "is not followed, but the time that a quorum has"
+            log_event(
+                log,
+                logging.WARNING,
+                "clock_skew",
+                "our clock, ahead of a quorum's by %(seconds).3f s, %(what)s",
+                seconds=skew / 1000,
+                what=not_followed if far else "is followed again",
             )
         return int(reached + at) if far else own
 

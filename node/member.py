@@ -21,7 +21,7 @@ connection or a silent peer does not.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 from typing import TYPE_CHECKING, Any, Never
 
 import attrs
@@ -54,6 +54,11 @@ from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .live.flight import recording_flight
+from .live.loop_delay import watch_loop
+from .live.relay import Relay
+from .live.reporter import Reporter
+from .live.reports import send_events
 from .member_status import Status
 from .membership.admission import become_voter
 from .membership.founding import Founders
@@ -66,6 +71,7 @@ from .protocol.states import State
 from .protocol.untrusted import TermBound
 from .readers.pace import SharedRate
 from .readers.serving import Server
+from .requests.journey import Latencies
 from .requests.request import COMMAND, QUERY, UNSTAMPED, RequestKind
 from .requests.router import Requests
 from .requests.status import MemberAddress, NodeStatus, Topology
@@ -126,8 +132,7 @@ class Member:
         check_interpreter()
         check_service(config, store, service)
         store.opened_with(kind_of(service))
-        self.config = config
-        self.store = store
+        self.config, self.store = config, store
         self.incarnation = rng.getrandbits(64)
         state = self.state = MemberState(config, store)
         self.access = access
@@ -149,11 +154,11 @@ class Member:
         self._terms = TermBound(config.member_id, lambda: state.known_term)
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
-        self._disk_space = DiskSpaceWatch(state, store, free)
-        self._install = self._snapshot_install()
-        self._server = self._make_server()
+        self.disk_space = DiskSpaceWatch(state, store, free)
+        self._install, self._server = self._snapshot_install(), self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
+        self.reporter = Reporter(self, clock_ms)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
@@ -195,6 +200,7 @@ class Member:
             self.repair,
             pace,
             self.access.security.authoriser,
+            self._send_events,
         )
 
     def _snapshot_install(self) -> SnapshotInstall:
@@ -225,7 +231,7 @@ class Member:
                 self.store.settled,
                 # A snapshot that is being installed would replace the log.
                 self.snapshots.idle,
-                self._disk_space.available,
+                self.disk_space.available,
                 self.founders.found,
                 self._install.reload,
             ),
@@ -288,12 +294,13 @@ class Member:
                 await consensus.start(self.links.run)
                 consensus.start_soon(self.applier.run, self.actions.act)
                 consensus.start_soon(self.requests.run)
-                consensus.start_soon(self._disk_space.run)
+                consensus.start_soon(self.disk_space.run)
                 consensus.start_soon(self.removal.run)
                 consensus.start_soon(self._disconnect_removed)
                 if self.access.watch is not None:
                     consensus.start_soon(self.access.watch.run, self.links)
                 self._tables.watch(consensus)
+                self.reporter.run_in(consensus)
                 # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
                 task_status.started()
@@ -334,6 +341,13 @@ class Member:
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Call `observer` with every transition of the election."""
         self.election.observers.append(observer)
+
+    def make_relay(self) -> Relay:
+        """Make what watches all members for those who watch this one."""
+        return Relay(self.reporter, self.state, self.links, self._rng)
+
+    async def _send_events(self, stream: FrameStream) -> None:
+        await send_events(self.reporter, stream)
 
     def reload_certificates(self) -> None:
         """Look at the files of our certificate now; without one nothing happens."""
@@ -486,7 +500,7 @@ class Member:
     def _on_durable(self, position: int) -> None:
         # First: it reports or commits, for which clients wait.
         self.state.role.on_durable(position)
-        self._disk_space.appended()
+        self.disk_space.appended()
 
     # --- the clients' gateway ---------------------------------------------------------------------
 
@@ -604,6 +618,19 @@ class Member:
         # Our clock may be behind our own log, and log time never goes back.
         return max(self.clocks.log_ms(), self.store.last_timestamp_ms)
 
+    def latencies(self) -> Latencies:
+        """Return how long things took here, and which batches took long."""
+        counts = self.state.counts
+        return Latencies(
+            tuple(self.applier.slow.kept),
+            {
+                "disk-sync": self.store.syncs,
+                "commit": counts.commit_duration,
+                "apply": self.applier.apply_duration,
+                "loop-delay": counts.loop_delay,
+            },
+        )
+
     def status(self) -> NodeStatus:
         """Describe this member as it is now."""
         status = Status(
@@ -641,10 +668,13 @@ def _write_nothing(_group: Sequence[Write]) -> None:
 
 
 @asynccontextmanager
-async def _running(member: Member) -> AsyncGenerator[None, None]:
+async def _running(member: Member, *, live: bool) -> AsyncGenerator[None, None]:
     """Run a member for the length of the block, and close it in order at the end."""
     async with trio.open_nursery() as nursery:
         await nursery.start(member.run)
+        if live:
+            patience = member.state.timeouts.leader_heartbeat_timeout
+            nursery.start_soon(watch_loop, member.state.counts, patience)
         try:
             yield
             await member.close()
@@ -682,6 +712,7 @@ async def open_member(
     security: PeerSecurity | None = None,
     executor: ExecutorFactory[Write] = ThreadExecutor,
     free: Callable[[Path], int] = free_bytes,
+    live: bool = False,
 ) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 
@@ -694,6 +725,7 @@ async def open_member(
         security: judges others, and proves who we are; by default as `config` says.
         executor: writes to disk on a thread unless given.
         free: returns the bytes that are free on a disk; the system's by default.
+        live: keep the flight recorder, and watch how late the event loop is; not in virtual time.
 
     Raises:
         ConfigurationError: an argument, a certificate or a key is wrong, or the port is too open.
@@ -716,5 +748,6 @@ async def open_member(
             executor=executor,
             free=free,
         )
-        async with writing(access.audit), _running(member):
+        flight = recording_flight(member.reporter, config.directory) if live else nullcontext()
+        async with writing(access.audit), flight, _running(member, live=live):
             yield member

@@ -14,6 +14,7 @@ import trio
 
 from ..storage import LogEnd, VotingRight
 from .configurations import Configurations
+from .counts import Counts
 from .protocol.membership import UNKNOWN_STORE
 from .protocol.quorum import ANY_STORE, VoterId
 from .protocol.role import Role
@@ -66,6 +67,7 @@ class MemberState:
         disk_full: too little room is left on the disk; the member appends nothing.
         tables_damage: the damage that a reader has found, in words; the member is about to restart.
         terminated: set when the whole cluster stops, and this member may.
+        counts: of what happens in its roles and elections.
         handbacks: for each member that the configuration prefers, how handing over to it went.
     """
 
@@ -87,6 +89,7 @@ class MemberState:
         self.disk_full = False
         self.tables_damage = ""
         self.terminated = trio.Event()
+        self.counts = Counts()
         self.handbacks = defaultdict[int, HandBack](HandBack)
         self._store = store
 

@@ -11,7 +11,7 @@ The names, by what they are for:
 
 - Run a member: `open_node`, `Node`, `KeyValue`.
 - Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
-  `Security`, `load_config`, `local_configs`.
+  `Security`, `LogLines`, `Web`, `load_config`, `local_configs`.
 - Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
   and the protocols `Service` and `SnapshotService`.
 - Judge by yourself who may come in: `PeerSecurity` of an `Authenticator`, a `CredentialsSupplier`
@@ -20,7 +20,8 @@ The names, by what they are for:
   and a `ClientAuthoriser`.
 - Look at it: `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`.
 - Errors: `QuorateError` is the base of all. `ConfigurationError`, `UsageError`,
-  `UnsupportedError`, `RemovedError`, `HistoryError`, `SafetyViolationError`.
+  `UnsupportedError`, `RemovedError`, `HistoryError`, `RecordingError`,
+  `SafetyViolationError`.
 - Errors of a request: `RequestError`, and below it `NoLeaderError`, `UnknownOutcomeError`,
   `RefusedError`, `OversizedRequestError`, `KeyValueError`.
 - Errors of the disk: `StorageError`, and below it `StoreMismatchError`, `StoreBusyError`,
@@ -57,6 +58,7 @@ _HOMES: Final = {
         "OversizedRequestError",
         "PrunedError",
         "QuorateError",
+        "RecordingError",
         "RefusedError",
         "RequestError",
         "SafetyViolationError",
@@ -77,6 +79,7 @@ _HOMES: Final = {
     ".node": (
         "Command",
         "Limits",
+        "LogLines",
         "MemberAddress",
         "MemberConfig",
         "NodeConfig",
@@ -92,6 +95,7 @@ _HOMES: Final = {
         "Timers",
         "Topology",
         "Transition",
+        "Web",
         "load_config",
     ),
     ".state_machine": ("SnapshotStateMachine", "StateMachine"),
@@ -126,6 +130,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .errors import OversizedRequestError as OversizedRequestError
     from .errors import PrunedError as PrunedError
     from .errors import QuorateError as QuorateError
+    from .errors import RecordingError as RecordingError
     from .errors import RefusedError as RefusedError
     from .errors import RemovedError as RemovedError
     from .errors import RequestError as RequestError
@@ -147,6 +152,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .local.cluster import local_configs as local_configs
     from .node import Command as Command
     from .node import Limits as Limits
+    from .node import LogLines as LogLines
     from .node import MemberAddress as MemberAddress
     from .node import MemberConfig as MemberConfig
     from .node import NodeConfig as NodeConfig
@@ -162,6 +168,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .node import Timers as Timers
     from .node import Topology as Topology
     from .node import Transition as Transition
+    from .node import Web as Web
     from .node import load_config as load_config
     from .state_machine import SnapshotStateMachine as SnapshotStateMachine
     from .state_machine import StateMachine as StateMachine

@@ -39,6 +39,8 @@ from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
 from .node.upkeep.exposure import check_client_exposure
 from .storage.log.batch import MAX_PRINCIPAL
+from .web.opening import open_guard
+from .web.showing import count_clients, showing
 
 if TYPE_CHECKING:
     import ssl
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from .node import NodeConfig, Service, Transition
     from .node.requests.request import Stamp
     from .transport import PeerSecurity
+    from .web.guard import Guard
 
 
 _MAX_FLAGS: Final = 255
@@ -335,13 +338,17 @@ async def open_node(
         RemovedError: it was removed from its cluster.
     """
     check_arguments(config, service)
+    # First: a mistake in it is found before anything is opened.
+    guard = await open_guard(config) if config.web.port else None
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-    opening = partial(open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security)
+    opening = partial(
+        open_member, config, rng=rng, clock_ms=_wall_clock_ms, security=security, live=True
+    )
     if service is not None:
-        async with opening(service) as member:
+        async with opening(service) as member, showing(member, config, guard):
             yield Node(member, member.state.terminated)
         return
-    async with _open_key_value(config, opening, clients) as node:
+    async with _open_key_value(config, opening, clients, guard) as node:
         yield node
 
 
@@ -350,11 +357,14 @@ async def _open_key_value(
     config: NodeConfig,
     opening: Callable[[Service], AbstractAsyncContextManager[Member]],
     clients: ClientSecurity | None,
+    guard: Guard | None,
 ) -> AsyncGenerator[Node, None]:
     """Run a member with the key-value store, and a port for its clients."""
-    # A program that judges the clients by itself says who may use the port.
-    protected = clients is None and await check_client_exposure(config)
     clients = clients or ClientSecurity()
+    # If the program judges each login, nobody comes in that it did not let in, and the file need
+    # not say who may use the port. An authoriser alone lets in everybody.
+    judged = clients.authenticator is not None
+    protected = not judged and await check_client_exposure(config)
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
@@ -362,10 +372,13 @@ async def _open_key_value(
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
-            yield Node(member, member.state.terminated, KeyValue(member, gathering), address)
-            await port.drain()  # first: it needs a member that still answers
-            await member.close()
-            await port.close()
+            count_clients(member, port)
+            # Outermost: whoever watches sees the stop, too.
+            async with showing(member, config, guard, port):
+                yield Node(member, member.state.terminated, KeyValue(member, gathering), address)
+                await port.drain()  # first: it needs a member that still answers
+                await member.close()
+                await port.close()
             nursery.cancel_scope.cancel()
     finally:
         if isinstance(store, KeyValueService):
@@ -427,4 +440,4 @@ def _tls_of(member: Member, config: NodeConfig) -> PortTls | None:
         assert found is not None, "the files are loaded with it if there is a tls_port"
         return found
 
-    return PortTls(config.own.tls_port, context, config.cluster)
+    return PortTls(config.own.tls_port, context, config.cluster, lambda: watch.material.authorities)

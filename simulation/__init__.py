@@ -18,13 +18,12 @@ from .machines.scheduler import run, seeded_scheduler
 from .observer import Observer
 from .plan import Outcome, Plan, simulate
 from .scenarios import SCENARIOS, Scenario
-from .watching.trace import Event, Trace
+from .watching.trace import Trace
 from .workloads import Sample
 from .world import Setting, World, open_world
 
 __all__ = [
     "SCENARIOS",
-    "Event",
     "Host",
     "Invariant",
     "Ledger",

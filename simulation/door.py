@@ -7,8 +7,10 @@ Its client waits until its patience ends, or until the connection is refused.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from ..errors import NoLeaderError, RequestError, UnknownOutcomeError
@@ -17,7 +19,7 @@ from .watching.facts import Answered, Asked, Refused
 from .watching.watched import seal, unseal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from random import Random
 
     from ..node import Member, Service
@@ -27,6 +29,21 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = (0.4, 2.0, 12.0)
 """How long a client waits, in heartbeat timeouts; one of them is chosen each time."""
+
+_NAMES: Final = re.compile(
+    rb"\*\d+\r\n\$\d+\r\n([A-Z.]{1,40})\r\n(?:\$\d+\r\n([^\r\n]{1,80})\r\n)?"
+)
+"""A command of the key-value store, and its key if it has one. Values are never recorded."""
+
+
+@attrs.frozen
+class _Call:
+    """An operation under way: where, its number, since when, and its names."""
+
+    at: int
+    serial: int
+    since: float
+    names: Mapping[str, str]
 
 
 class Serials:
@@ -88,6 +105,7 @@ class Door:
         sealed = seal(serial, payload)
         return await self._ask(
             serial,
+            payload,
             among,
             # Its number stands for a user: what the member has let in goes into the log.
             lambda member: member.command(sealed, flags, stamp, self.client),
@@ -102,12 +120,13 @@ class Door:
         """
         serial = self._serials.next()
         return await self._ask(
-            serial, among, lambda member: member.query(payload, flags), query=True
+            serial, payload, among, lambda member: member.query(payload, flags), query=True
         )
 
     async def _ask(
         self,
         serial: int,
+        payload: bytes,
         among: Sequence[int],
         ask: Callable[[Member], Awaitable[bytes]],
         *,
@@ -118,23 +137,26 @@ class Door:
         patience = self.rng.choice(PATIENCE) * timeouts.leader_heartbeat_timeout
         at = self.rng.choice(among or self._world.present)
         way_back = latency * self.rng.random()
+        call = _Call(at, serial, trio.current_time(), self._named(payload, query=query))
+        if call.names:
+            self._world.trace.show("client", at, client=self.client, status="called", **call.names)
         try:
             with trio.move_on_after(patience):
                 await trio.sleep(latency * self.rng.random())
                 reply = await self._at(at, ask)
                 await trio.sleep(way_back)
                 point, reply = unseal(reply)
-                self._done("ok", at, serial, reply)
+                self._done("ok", call, reply)
                 self._tell(Answered(serial, point, query))
                 return reply
         except NoLeaderError:
-            self._done("fail", at, serial)
+            self._done("fail", call)
             self._tell(Refused(serial))
             raise
         except RequestError:
-            self._done("unknown", at, serial)
+            self._done("unknown", call)
             raise
-        self._done("unknown", at, serial)
+        self._done("unknown", call)
         raise UnknownOutcomeError("the client gave up waiting")
 
     async def _at(self, at: int, ask: Callable[[Member], Awaitable[bytes]]) -> bytes:
@@ -146,6 +168,26 @@ class Door:
         await host.awake()
         return reply
 
-    def _done(self, status: str, at: int, serial: int, reply: bytes = b"") -> None:
+    def _done(self, status: str, call: _Call, reply: bytes = b"") -> None:
         self.counts[status] += 1
-        self._world.trace.tell(status, at, self.client, serial, reply)
+        took = trio.current_time() - call.since
+        names, trace = call.names, self._world.trace
+        words = call.serial, reply
+        trace.tell(
+            "client",
+            call.at,
+            *words,
+            more={**names, "took": took},
+            client=self.client,
+            status=status,
+        )
+
+    def _named(self, payload: bytes, *, query: bool) -> dict[str, str]:
+        """Return the names of an operation and its key, for a recording."""
+        if not self._world.trace.has_file:
+            return {}
+        found = _NAMES.match(payload)
+        if found is None:
+            return {"op": "query" if query else "command"}
+        op, key = (text.decode("latin-1") for text in found.groups(b""))
+        return {"op": op, "key": key} if key else {"op": op}

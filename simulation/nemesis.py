@@ -162,9 +162,9 @@ class Nemesis:
             self._count(name)
             await FAULTS[name](self.context)
 
-    def _count(self, name: str, *details: int) -> None:
+    def _count(self, name: str, *targets: int) -> None:
         self.context.count(name)
-        self.world.trace.tell("fault", -1, name, *details)
+        self.world.trace.tell("fault", what=name, targets=list(targets))
 
 
 def leaves_and_causes(failure: BaseException) -> list[BaseException]:

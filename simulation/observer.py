@@ -110,6 +110,7 @@ class Observer:
         known: all that is known of the cluster.
         violations: the words of all that did not hold.
         facts: how many there were.
+        on_violation: called with what does not hold, when that is seen.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Observer:
         self.known = Knowledge(members, standbys)
         self.violations: list[str] = []
         self.facts = 0
+        self.on_violation: Callable[[ViolationError], None] = lambda _: None
         self._fatal = fatal
         self._seen: dict[int, _Seen] = {}
         self._hearers: dict[type[Fact], list[Callable[[Fact], None]]] = {}
@@ -138,6 +140,7 @@ class Observer:
                 hear(fact)
             except ViolationError as violation:
                 self.violations.append(str(violation))
+                self.on_violation(violation)
                 if self._fatal:
                     raise
 

@@ -7,12 +7,17 @@ import random
 import tempfile
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import IO, TYPE_CHECKING, Final, cast
 
 import attrs
 import trio
 
+from quorate._version import __version__  # not of a room, so it has no other path
+
 from ..errors import ConfigurationError
+from ..recordings import Source
+from ..recordings.head import VIRTUAL, Head, RecordedMember
+from .invariants import ViolationError
 from .machines import scheduler
 from .observer import Observer
 from .ports.machine import Ports
@@ -27,10 +32,10 @@ from .world import open_world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from io import TextIOBase
 
     from ..node import Service
     from .machines.host import ServiceFactory
+    from .machines.setting import Setting
     from .world import World
 
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - used for a new folder
@@ -116,12 +121,12 @@ class Outcome:
     story: str = ""
 
 
-def simulate(plan: Plan, trace_file: TextIOBase | None = None) -> Outcome:
+def simulate(plan: Plan, trace_file: IO[str] | None = None) -> Outcome:
     """Run a plan; a violation is part of the outcome, not an error.
 
     Args:
         plan: the plan.
-        trace_file: a file for all events, see :mod:`.watching.trace`.
+        trace_file: a file for a recording, see :mod:`quorate.recordings`.
 
     Raises:
         ConfigurationError: the scenario or the service does not exist.
@@ -133,14 +138,14 @@ def simulate(plan: Plan, trace_file: TextIOBase | None = None) -> Outcome:
     make, workloads = _what(plan)
     parent = RAM_DISK if RAM_DISK.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="quorate-", dir=parent) as directory:
-        trace = Trace(trace_file, attrs.asdict(plan))
-        return scheduler.run(_run, plan, Path(directory), trace, make, workloads, seed=plan.seed)
+        place = Path(directory)
+        return scheduler.run(_run, plan, place, trace_file, make, workloads, seed=plan.seed)
 
 
 async def _run(
     plan: Plan,
     directory: Path,
-    trace: Trace,
+    trace_file: IO[str] | None,
     make: ServiceFactory[Service],
     workloads: Sequence[Workload],
 ) -> Outcome:
@@ -150,6 +155,8 @@ async def _run(
     slow = rng.choice((0.0, 0.0, 0.0, 0.002))
     standbys = range(len(setting.voters), setting.members)
     observer = Observer(list(range(setting.members)), standbys=standbys)
+    trace = Trace(trace_file, _head(plan, setting))
+    observer.on_violation = lambda violation: trace.end(*_parted(violation))
     probes = [probe for workload in workloads for probe in workload.probes]
     service = watch(make, observer.tell, observer, probes=probes, seconds=slow)
     violation, where = None, ""
@@ -159,12 +166,43 @@ async def _run(
             if scenario.users:
                 workloads = [_users(world, observer, plan.seed)]
             storms.append(Storm(world, observer, workloads, scenario, plan.seed))
-            await storms[0].run(plan.hours * SECONDS_PER_HOUR)
+            try:
+                await storms[0].run(plan.hours * SECONDS_PER_HOUR)
+            except Exception as failure:
+                trace.end(*_parted(_first_leaf(failure)))  # before all members end
+                raise
+            trace.close()
     except Exception as failure:  # noqa: BLE001 - any error is a finding
         leaf = _first_leaf(failure)
+        trace.end(*_parted(leaf))
         violation = f"{type(leaf).__name__}: {leaf}"
         where = "".join(traceback.format_exception(leaf))
     return _outcome(plan, storms[0], trace, violation, where)
+
+
+def _head(plan: Plan, setting: Setting) -> Head:
+    """Return the first line of a recording of this run."""
+    roles = dict.fromkeys(range(setting.members), "standby")
+    roles |= dict.fromkeys(setting.voters, "voter")
+    roles |= dict.fromkeys(setting.without_tables, "witness")
+    members = tuple(RecordedMember(i, role) for i, role in roles.items())
+    return Head(
+        Source.SIMULATION,
+        __version__,
+        "simulated",
+        VIRTUAL,
+        members=members,
+        seed=plan.seed,
+        command=plan.command,
+    )
+
+
+def _parted(failure: BaseException) -> tuple[str, str]:
+    """Return the name of what did not hold, and the rest of the words."""
+    if not isinstance(failure, ViolationError):
+        return type(failure).__name__, str(failure)
+    name, _, text = str(failure).partition(": ")
+    return name, text
 
 
 def _users(world: World[Service], observer: Observer, seed: int) -> UsersAtPorts:

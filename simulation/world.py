@@ -12,6 +12,7 @@ import trio
 from ..errors import NoLeaderError, RemovedError, UnknownOutcomeError, leaves
 from ..node import MemberConfig, NodeConfig, State
 from ..node.config.config import MAX_MEMBERS, Limits
+from ..node.leader.leadership import Leadership
 from ..node.one_error import one_error
 from ..node.protocol.membership import MemberRole
 from ..storage.testing import found_cluster
@@ -23,12 +24,14 @@ from .machines.scheduler import seeded_scheduler
 from .machines.setting import TIMEOUTS, Setting
 from .machines.tasks import Pauses
 from .messages import Messages
+from .watching.arrows import Arrows
 from .watching.facts import Deleted, LeaderRefused
+from .watching.pictures import Pictures
 from .watching.stamps import watch_stamps
 from .watching.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from pathlib import Path
 
     from ..node import Member, Service, Timeouts, Transition
@@ -92,18 +95,14 @@ class World(Generic[S_co]):
         self._directory = directory
         self._service = service
         self._after: list[Callable[[int], None]] = []
-        members = tuple(
-            MemberConfig(
-                i,
-                f"h{i}",
-                7000,
-                6000,
-                standby=i not in setting.voters,
-                witness=i in setting.without_tables,
-            )
-            for i in range(setting.members)
-        )
+        members = _first_members(setting)
         self.hosts = {i: self._host(i, members) for i in range(setting.members)}
+        self._arrows: Arrows | None = None
+        if self.trace.has_file:
+            self._arrows = Arrows(self.trace)
+            pictures = Pictures(self.trace, self.hosts)
+            self.trace.picture = pictures.now
+            self._after.append(pictures.look)
         if setting.founded:
             stores = {i: self.hosts[i].config.directory / "log" for i in setting.voters}
             found_cluster(
@@ -164,7 +163,7 @@ class World(Generic[S_co]):
         host.clock = self.make_clock(i)
         if self.observer is not None:
             self.observer.created(i)
-        self.trace.tell("created", i, host.name)
+        self.trace.tell("created", i, name=host.name)
         return host
 
     def readdress(self, i: int, member_port: int, membership: Membership) -> None:
@@ -203,7 +202,7 @@ class World(Generic[S_co]):
                 self.trace.tell("removed", i)
             elif self.setting.contain:
                 self.failures[i] = failure
-                self.trace.tell("fails", i, repr(failure)[:200])
+                self.trace.tell("fails", i, why=repr(failure)[:200])
             else:
                 raise
         finally:
@@ -215,6 +214,8 @@ class World(Generic[S_co]):
         """Observe a member that was just created."""
         i, store = member.config.member_id, member.store
         self.services.append(self.hosts[i].service)
+        if self._arrows is not None:
+            self._arrows.attend(member)
         if self.observer is not None:
             self._observe_member(member, self.observer)
             for name in self.hosts[i].deleted():
@@ -223,16 +224,19 @@ class World(Generic[S_co]):
         deliver, durable = member.on_message, store.on_durable
 
         def on_message(sender: int, message: Message) -> None:
+            arrow = self._arrows.of(sender, i, message) if self._arrows else {}
             if self.messages.passes(sender, i, message):
-                hear(sender, message)
+                hear(sender, message, arrow)
 
-        def hear(sender: int, message: Message) -> None:
-            self.trace.tell("hears", i, sender, type(message).__name__)
+        def hear(sender: int, message: Message, arrow: Mapping[str, int] | None = None) -> None:
+            # Without an arrow it was held back.
+            kind = type(message).__name__
+            self.trace.tell("hears", i, more=arrow or {}, sender=sender, type=kind)
             deliver(sender, message)
             self.happened(i)
 
         def on_durable(position: int) -> None:
-            self.trace.tell("durable", i, position)
+            self.trace.tell("durable", i, append=position)
             durable(position)
             self.happened(i)
 
@@ -266,14 +270,33 @@ class World(Generic[S_co]):
         self.trace.tell(
             "enters",
             transition.member_id,
-            transition.after.name,
-            transition.reason,
-            transition.term,
-            transition.log_end.term,
-            transition.log_end.position,
-            transition.commit_position,
+            before=transition.before.name,
+            after=transition.after.name,
+            reason=transition.reason,
+            term=transition.term,
+            election=transition.election,
+            log_end=[transition.log_end.term, transition.log_end.position],
+            commit=transition.commit_position,
         )
+        if self.trace.has_file:
+            self._show_leader(transition)
         self.happened(transition.member_id)
+
+    def _show_leader(self, transition: Transition) -> None:
+        """Write that a member leads, if that is the end of its election."""
+        member = self.hosts[transition.member_id].member
+        if member is None or transition.before is not State.LEADER_READY:
+            return
+        role, election = member.state.role, member.election
+        if transition.after is State.CLOSED and isinstance(role, Leadership):
+            self.trace.show(
+                "leads",
+                transition.member_id,
+                term=role.term,
+                cause=election.cause,
+                base=role.base,
+                took=transition.at - election.began,
+            )
 
     def happened(self, i: int) -> None:
         """Handle an event of a member."""
@@ -347,7 +370,7 @@ class World(Generic[S_co]):
         ]  # do not wait for a start that happens from now on
         for i in ids:
             self.happened(i)
-            self.trace.tell("powerless", i, fate.value)
+            self.trace.tell("powerless", i, fate=fate.value)
             self.hosts[i].cut_power(fate)
         for life in lives:
             await life.wait()
@@ -463,6 +486,20 @@ class World(Generic[S_co]):
     def path(self, member: int, *, since: int = 0) -> list[str]:
         """Return the names of the states that a member has entered."""
         return [t.after.name for t in self.transitions[since:] if t.member_id == member]
+
+
+def _first_members(setting: Setting) -> tuple[MemberConfig, ...]:
+    return tuple(
+        MemberConfig(
+            i,
+            f"h{i}",
+            7000,
+            6000,
+            standby=i not in setting.voters,
+            witness=i in setting.without_tables,
+        )
+        for i in range(setting.members)
+    )
 
 
 def _listed(membership: Membership, own: MemberConfig) -> tuple[MemberConfig, ...]:

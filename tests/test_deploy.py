@@ -35,8 +35,12 @@ def test_the_members_of_the_compose_file_agree_with_each_other_and_with_it() -> 
     assert COMPOSE.count("- certificates:/certificates:ro\n") == len(configs)
     services = re.findall(r"^  (member-\d):\n    <<: \*member\n", COMPOSE, re.MULTILINE)
     assert services == [member.host for member in first.members]
-    published = re.findall(r'ports: \["127\.0\.0\.1:\d+:(\d+)"\]', COMPOSE)
-    assert [int(port) for port in published] == [member.tls_port for member in first.members]
+    published = re.findall(
+        r'ports: \["127\.0\.0\.1:\d+:(\d+)", "127\.0\.0\.1:\d+:(\d+)"\]', COMPOSE
+    )
+    ports = [(member.tls_port, first.web.port) for member in first.members]
+    assert [(int(port), int(web)) for port, web in published] == ports
+    assert f"https://127.0.0.1:{first.web.port}/readyz" in COMPOSE
     mounted = re.findall(r"- \./(\S+):/etc/quorate/node\.toml:ro\n", COMPOSE)
     assert mounted == [f"deploy/compose/{name}.toml" for name in services]
     assert COMPOSE.count(f":{first.directory}\n") == len(services) + 1  # and the certificates
@@ -62,6 +66,9 @@ def test_the_certificates_of_the_compose_file_fit_its_members(
         paths = [place / path.name for path in (files.certificate, files.key, files.ca)]
         there = TlsFiles(paths[0], paths[1], paths[2])
         load_material(there, cluster=config.cluster, purposes=(Purpose.MEMBER,), name=str(member))
+    token = place / Path(load_config(ROOT / "deploy/compose/member-0.toml").web.token_file).name
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert len(token.read_text().strip()) >= 32
     (default,) = check(place / "client-default.crt")
     assert not default.problems
 
@@ -69,7 +76,8 @@ def test_the_certificates_of_the_compose_file_fit_its_members(
 def test_the_image_has_the_ports_and_the_directory_of_the_compose_file() -> None:
     first = load_config(ROOT / "deploy/compose/member-0.toml")
     assert f"VOLUME {first.directory}\n" in DOCKERFILE
-    assert f"EXPOSE {first.own.tls_port} {first.own.member_port}\n" in DOCKERFILE
+    ports = f"{first.own.tls_port} {first.web.port} {first.own.member_port}"
+    assert f"EXPOSE {ports}\n" in DOCKERFILE
 
 
 def test_the_build_of_the_image_gets_all_that_the_package_needs() -> None:

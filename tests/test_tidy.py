@@ -257,7 +257,7 @@ def test_a_wheel_holds_the_package_and_nothing_else(tmp_path: Path, compiler: st
         shutil.copytree(
             ROOT / folder, tree / folder, symlinks=True, ignore=shutil.ignore_patterns("*.so")
         )
-    for name in ("errors.py", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("errors.py", "log_events.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     subprocess.run(
@@ -272,6 +272,7 @@ def test_a_wheel_holds_the_package_and_nothing_else(tmp_path: Path, compiler: st
     expected = {name for name in TEXTS if name.startswith("quorate/")}
     expected |= {f"quorate/{name}" for name in TEXTS if name.startswith(ROOMS)}
     expected |= {"quorate/py.typed", "quorate/torture/slow_disk.c"}
+    expected |= {f"quorate/web/page/{file.name}" for file in (ROOT / "web" / "page").iterdir()}
     if compiler == COMPILER and COMPILER and (INCLUDE / "Python.h").exists():
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         compiled = ["keyvalue/native/_resp_reader", "storage/writing/_journal_writer"]

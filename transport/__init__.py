@@ -24,6 +24,7 @@ from .authentication import (
 )
 from .codec import MAX_BATCH_BYTES
 from .fields import (
+    EVENTS_VERSION,
     HEARTBEAT_VERSION,
     MAX_STRING_BYTES,
     MAX_TERM_SPANS,
@@ -49,6 +50,8 @@ from .messages import (
     Challenge,
     ChallengeResponse,
     CommitPosition,
+    EventsQuery,
+    EventsReport,
     ForwardReply,
     ForwardRequest,
     Founding,
@@ -93,6 +96,7 @@ from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
 __all__ = [
     "CONNECTION_ERRORS",
+    "EVENTS_VERSION",
     "HEARTBEAT_VERSION",
     "MAX_BATCH_BYTES",
     "MAX_FRAME_BYTES",
@@ -120,6 +124,8 @@ __all__ = [
     "CommitPosition",
     "Connection",
     "CredentialsSupplier",
+    "EventsQuery",
+    "EventsReport",
     "ForwardReply",
     "ForwardRequest",
     "Founding",

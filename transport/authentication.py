@@ -40,7 +40,7 @@ import attrs
 from ..errors import HandshakeError
 from .fields import NULL_VALUE
 from .identity import Identity, Purpose
-from .messages import BackupQuery, HeartbeatRequest, Hello, HelloReply, Message
+from .messages import BackupQuery, EventsQuery, HeartbeatRequest, Hello, HelloReply, Message
 from .strangers import Audit, NoAudit
 from .wire import encode
 
@@ -143,11 +143,14 @@ class Authoriser(Protocol):
 
 
 class ReadersAllowed:
-    """Allows every principal that was let in to ask for a backup, and for a sign of life."""
+    """Allows every principal that was let in to ask for a backup, and for a sign of life.
+
+    A member may ask for events, too; nobody else is let in for these.
+    """
 
     def allows(self, principal: str, message: type[Message]) -> bool:  # noqa: ARG002
         """See `Authoriser`."""
-        return message in {BackupQuery, HeartbeatRequest}
+        return message in {BackupQuery, EventsQuery, HeartbeatRequest}
 
 
 class Open:

@@ -8,7 +8,7 @@ import attrs
 NULL_VALUE: Final = -1
 """Stands for no term, no position, no member."""
 
-PROTOCOL_VERSION: Final = (3 << 16) + 1
+PROTOCOL_VERSION: Final = (3 << 16) + 2
 """Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello.
 
 A member of version 1 has a row for each skipped term, too. A leader of version 2 does not list
@@ -20,6 +20,10 @@ comes. So members send them only where both ends need them, or know them."""
 
 HEARTBEAT_VERSION: Final = (3 << 16) + 1
 """The first version that answers a `HeartbeatRequest`."""
+
+EVENTS_VERSION: Final = (3 << 16) + 2
+"""The first version that shows its events to other members. One before takes a hello with that
+purpose for a broken frame."""
 
 MAX_TERM: Final = 1 << 62
 """Highest term that is accepted. A sum of two still fits 64 bits."""
@@ -110,6 +114,8 @@ class StreamPurpose(IntEnum):
     SNAPSHOT = 3
     BACKUP = 4
     HEARTBEAT = 5
+    EVENTS = 6
+    """Live events, for a member that shows the cluster to somebody; not for tools."""
 
 
 class HelloStatus(IntEnum):

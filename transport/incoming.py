@@ -19,8 +19,10 @@ import attrs
 import trio
 
 from ..errors import WireError
+from ..log_events import log_event
 from .authentication import Accept, Authenticator, ChallengeWith, Reject
 from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, HelloStatus, StreamPurpose
+from .identity import Identity
 from .limits import RECEIVE_BYTES, LinkLimits
 from .messages import Challenge, ChallengeResponse, Hello, HelloReply, Message
 from .network import Connection
@@ -59,12 +61,14 @@ class Greeting:
         decoder: with what it has of the next frame.
         messages: that arrived together with the last one of the greeting.
         verdict: whether the dialler has proved who it is.
+        identity: what its certificate says; None without one.
     """
 
     hello: Hello
     decoder: FrameDecoder
     messages: list[Message]
     verdict: Accept | Reject
+    identity: Identity | None
 
 
 class LinkHandler(Protocol):
@@ -78,7 +82,8 @@ class LinkHandler(Protocol):
         """Whether the member of a hello may come in; if not, the status and the reason.
 
         Asked for every purpose, and again by `Links.judge_anew`. A client or a tool, whose
-        ``member_id`` is -1, is not asked about.
+        ``member_id`` is -1, is not asked about. If it has the certificate of a member, that member
+        is, and only `HelloStatus.REMOVED` counts.
         """
         ...
 
@@ -166,6 +171,7 @@ class Reception:
         self._hellos: dict[int, Hello] = {}  # with which these links began
         self._principals: dict[int, str] = {}  # as which the dialler was let in, by member
         self._streams = Counter[tuple[int, str]]()  # open streams by member and principal
+        self._readers: dict[Connection, Greeting] = {}  # whose streams these are
         self._log = OnceLog().warn
         self._strangers = Strangers(limits.pending_hellos, "without a hello", self._log)
 
@@ -187,12 +193,17 @@ class Reception:
                 self._close_link(member)
 
     def judge_anew(self) -> None:
-        """Ask the handler again about each link; close those that it refuses now."""
+        """Ask the handler again about each link and stream; close those that it refuses now."""
         for member, hello in list(self._hellos.items()):
             status, reason = self._handler.admits(hello)
             if status is not HelloStatus.ACCEPTED:
                 self._log(f"closed the link from member {member}: {reason}")
                 self._close_link(member)
+        for connection, greeting in list(self._readers.items()):
+            status, reason = self._judge_member(greeting)
+            if status is not HelloStatus.ACCEPTED:
+                self._log(f"closed {greeting.hello.purpose.name} of {connection.peer}: {reason}")
+                connection.close()
 
     def _close_link(self, member: int) -> None:
         """Close the member's link, unless that has happened; report its end."""
@@ -215,11 +226,13 @@ class Reception:
         else:
             asker = _asker(greeting)
             self._streams[asker] += 1
+            self._readers[connection] = greeting
             try:
                 stream = FrameStream(connection, decoder, messages)
                 stream.principal = asker[1]
                 await self._serve_stream(hello, stream)
             finally:
+                del self._readers[connection]
                 self._streams[asker] -= 1
                 # Ids of members that come and go would pile up otherwise.
                 self._streams += Counter()  # drops those that are 0
@@ -242,7 +255,8 @@ class Reception:
             raise WireError(f"a {type(hello).__name__} came first" if hello else "it closed")
         # The credentials may mean something else in another version. It is refused anyway.
         if _is_other_version(hello):
-            return Greeting(hello, decoder, messages, Reject("another version"))
+            reject = Reject("another version")
+            return Greeting(hello, decoder, messages, reject, connection.identity)
         verdict = self._authenticator.connect(hello, connection.identity)
         if isinstance(verdict, ChallengeWith):
             challenge = Challenge(0, next(self._challenges), verdict.challenge)
@@ -254,7 +268,7 @@ class Reception:
                 found = type(answer).__name__ if answer else "it closed"
                 raise WireError(f"{found}, expected the response to our challenge")
             verdict = self._authenticator.respond(hello, verdict.challenge, answer.credentials)
-        return Greeting(hello, decoder, messages, verdict)
+        return Greeting(hello, decoder, messages, verdict, connection.identity)
 
     async def _answer(self, connection: Connection, greeting: Greeting) -> bool:
         """Accept or refuse; return whether the connection goes on."""
@@ -331,7 +345,7 @@ class Reception:
         if hello.called_member_id not in {NULL_VALUE, self._member_id}:
             reason = f"called member {hello.called_member_id}, this is member {self._member_id}"
             return HelloStatus.WRONG_MEMBER, reason
-        status, reason = self._judge_member(hello)
+        status, reason = self._judge_member(greeting)
         if status is not HelloStatus.ACCEPTED:
             return status, reason
         # Each stream reads the log and fills buffers, so one caller must not open as many as it
@@ -341,12 +355,13 @@ class Reception:
             return HelloStatus.BUSY, f"{most} streams are open already"
         return HelloStatus.ACCEPTED, ""
 
-    def _judge_member(self, hello: Hello) -> tuple[HelloStatus, str]:
+    def _judge_member(self, greeting: Greeting) -> tuple[HelloStatus, str]:
         """Return the status of a hello, as far as its sender decides, and the reason if refused."""
+        hello = greeting.hello
         member, purpose = hello.member_id, hello.purpose
         # Clients and tools have no id. They may read, and never take part in consensus.
         if member == NULL_VALUE and purpose in CLIENT_PURPOSES:
-            return HelloStatus.ACCEPTED, ""
+            return self._judge_owner(greeting)
         # Our own id is that of a second process with our configuration. A link to it would be one
         # to ourselves.
         if member < 0 or member == self._member_id:
@@ -356,6 +371,16 @@ class Reception:
         if status is HelloStatus.ACCEPTED and purpose is StreamPurpose.CONSENSUS:
             return self._peers.judge(hello)
         return status, reason
+
+    def _judge_owner(self, greeting: Greeting) -> tuple[HelloStatus, str]:
+        """Judge a tool, which may have the certificate of a member that was removed."""
+        owner = greeting.identity.member_id if greeting.identity else None
+        if owner is not None:
+            hello = attrs.evolve(greeting.hello, member_id=owner)
+            status, reason = self._handler.admits(hello)
+            if status is HelloStatus.REMOVED:
+                return status, reason
+        return HelloStatus.ACCEPTED, ""
 
     def _end_link(self, member: int) -> None:
         """Close the member's link, if there is one, and report its end."""
@@ -369,7 +394,16 @@ class Reception:
     ) -> None:
         if self._links.get(member) is not connection:
             return  # replaced by a newer one while it was answered
-        log.info("link from member %d at %s is up", member, connection.peer)
+        log_event(
+            log,
+            logging.DEBUG,
+            "link",
+            "link from member %(peer)d at %(address)s is up",
+            peer=member,
+            direction="in",
+            up=True,
+            address=connection.peer,
+        )
         try:
             while True:
                 # First what came together with the hello, then what is received.
@@ -377,10 +411,20 @@ class Reception:
                 try:
                     data = await connection.receive(RECEIVE_BYTES)
                     messages = _decoded(connection, decoder, data)
+                    self._peers.count_received(member, len(data))
                 except CONNECTION_ERRORS as error:
                     newer = self._links.get(member) not in {None, connection}
                     why = "a newer one took its place" if newer else describe(error)
-                    log.info("link from member %d ended: %s", member, why)
+                    log_event(
+                        log,
+                        logging.DEBUG,
+                        "link",
+                        "link from member %(peer)d ended: %(why)s",
+                        peer=member,
+                        direction="in",
+                        up=False,
+                        why=why,
+                    )
                     break
         except BaseException:
             # Cancelled, or a bug in the handler: report nothing more.
@@ -416,8 +460,15 @@ class Reception:
                 trio.ClosedResourceError,
                 trio.TooSlowError,
             ) as group:
-                name = hello.purpose.name
-                log.info("%s from %s ended: %r", name, stream.peer, group.exceptions)
+                log_event(
+                    log,
+                    logging.DEBUG,
+                    "stream_ended",
+                    "%(purpose)s from %(address)s ended: %(why)s",
+                    purpose=hello.purpose.name,
+                    address=stream.peer,
+                    why=repr(group.exceptions),
+                )
 
 
 def _asker(greeting: Greeting) -> tuple[int, str]:

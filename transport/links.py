@@ -279,6 +279,11 @@ class Links:
         link = self._peers.links.get(member)
         return "" if link is None else link.trouble
 
+    def traffic(self, member: int) -> tuple[int, int]:
+        """Return the bytes sent to a peer, and received from it, without those of streams."""
+        link = self._peers.links.get(member)
+        return (0, 0) if link is None else (link.sent_bytes, link.received_bytes)
+
     def disconnect(self, member: int) -> None:
         """Close our link to the peer; it is dialled again."""
         # `OutgoingLink.run` dials again after its usual pause.

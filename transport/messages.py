@@ -563,6 +563,20 @@ class SnapshotPart:
     part: bytes
 
 
+@attrs.frozen
+class EventsQuery:
+    """First frame of a stream of events: report what happens to you, until the stream ends."""
+
+    protocol_version: I32 = PROTOCOL_VERSION
+
+
+@attrs.frozen
+class EventsReport:
+    """What has happened to the sender: lines of JSON, each an event, as in a recording."""
+
+    lines: bytes
+
+
 Message: TypeAlias = (
     Hello
     | HelloReply
@@ -598,4 +612,6 @@ Message: TypeAlias = (
     | SnapshotRequest
     | SnapshotOffer
     | SnapshotPart
+    | EventsQuery
+    | EventsReport
 )

@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, WireError
+from ..log_events import log_event
 from .identity import Identity
 
 log = logging.getLogger("quorate.transport")
@@ -346,7 +347,8 @@ async def _accept(listener: socket.socket) -> TcpConnection:
         except BlockingIOError:
             continue
         except OSError as error:
-            log.warning("accept: %s", error)
+            words = "no connection can be accepted: %(why)s"
+            log_event(log, logging.WARNING, "accept_failed", words, why=str(error))
             await trio.sleep(ACCEPT_PAUSE_SECONDS)
             continue
         sock.setblocking(False)

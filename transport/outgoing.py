@@ -19,14 +19,17 @@ Where the peer is dialled is the business of `dialling`.
 """
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 import attrs
 import trio
 
 from ..errors import HandshakeError
+from ..log_events import log_event
 from .authentication import PeerSecurity
 from .dialling import Dialling
 from .fields import HelloStatus
@@ -36,6 +39,10 @@ from .network import Address, Connection, Network
 from .streams import CONNECTION_ERRORS, describe
 
 log = logging.getLogger("quorate.transport")
+
+MISSED_SECONDS: Final = 10.0
+"""How long a peer is unreachable before that is logged as a warning. Shorter: each restart warns.
+Longer: an operator learns of a lost member later."""
 
 
 @attrs.define(eq=False)
@@ -114,6 +121,9 @@ class OutgoingLink:
         self._emptied = trio.Event()  # nothing waits any more
         self._logged: dict[Address, str] = {}  # the last reason that was logged for each address
         self._trouble = ""  # the last reason of all
+        self._down_since = math.inf
+        self._missed = False  # it was logged that the peer is missing
+        self.sent_bytes = self.received_bytes = 0
         self._scope = trio.CancelScope()  # of `run`
 
     @property
@@ -158,6 +168,7 @@ class OutgoingLink:
         connection = self._connection
         if connection is None:
             return False
+        self.sent_bytes += len(frame)
         rest: bytes | memoryview = frame
         # Nothing may overtake a waiting frame, and a half-sent one must be completed first.
         if not (self._messages.size or self._bulk.size):
@@ -215,6 +226,7 @@ class OutgoingLink:
         """Keep the link up until `end`."""
         with self._scope:
             while True:
+                self._down_since = trio.current_time()
                 reached = await self._dialling.reach()
                 self._address, since = reached.address, trio.current_time()
                 unasked = bool(reached.rest or reached.decoder.pending)
@@ -224,7 +236,8 @@ class OutgoingLink:
     def _dial_failed(self, address: Address, error: Exception) -> None:
         """Note why a dial has failed."""
         refusal = isinstance(error, HandshakeError)
-        self._note(address, describe(error), logging.WARNING if refusal else logging.INFO)
+        self._note(address, describe(error), logging.WARNING if refusal else logging.DEBUG)
+        self._warn_if_missed(address, describe(error))
         if (
             isinstance(error, HandshakeError)
             and error.status == HelloStatus.REMOVED
@@ -232,6 +245,25 @@ class OutgoingLink:
             and not self._scope.cancel_called
         ):
             self._on_removed(error.reason)
+
+    def _warn_if_missed(self, address: Address, reason: str) -> None:
+        """Warn once that the peer has been unreachable for long."""
+        # No part of a member logs that a follower is lost: nothing has to be decided then. But an
+        # operator has to know.
+        if self._missed or trio.current_time() < self._down_since + MISSED_SECONDS:
+            return
+        self._missed = True
+        log_event(
+            log,
+            logging.WARNING,
+            "link",
+            f"no link to member %(peer)d for {MISSED_SECONDS:g} s; %(address)s: %(why)s",
+            peer=self.hello.called_member_id,
+            direction="out",
+            up=False,
+            address=str(address),
+            why=reason,
+        )
 
     async def _keep(self, connection: Connection, *, unasked: bool) -> None:
         """Use one connection until it ends."""
@@ -245,7 +277,17 @@ class OutgoingLink:
         self._filled = trio.Event()
         self._logged.clear()
         self._trouble = ""
-        log.info("link to member %d at %s is up", self.hello.called_member_id, self._address)
+        log_event(
+            log,
+            logging.INFO if self._missed else logging.DEBUG,
+            "link",
+            "link to member %(peer)d at %(address)s is up",
+            peer=self.hello.called_member_id,
+            direction="out",
+            up=True,
+            address=str(self._address),
+        )
+        self._missed = False
         try:
             self._on_up()
             async with trio.open_nursery() as nursery:
@@ -302,7 +344,7 @@ class OutgoingLink:
                 return
             self._half_sent = None
 
-    def _note(self, address: Address, reason: str, level: int = logging.INFO) -> None:
+    def _note(self, address: Address, reason: str, level: int = logging.DEBUG) -> None:
         """Note why there is no link; log it once, until the reason at this address changes."""
         self._trouble = f"{address}: {reason}"
         if self._logged.get(address) != reason:
@@ -311,5 +353,14 @@ class OutgoingLink:
                 each: why for each, why in self._logged.items() if each in self.addresses
             }
             self._logged[address] = reason
-            member = self.hello.called_member_id
-            log.log(level, "no link to member %d at %s: %s", member, address, reason)
+            log_event(
+                log,
+                level,
+                "link",
+                "no link to member %(peer)d at %(address)s: %(why)s",
+                peer=self.hello.called_member_id,
+                direction="out",
+                up=False,
+                address=str(address),
+                why=reason,
+            )

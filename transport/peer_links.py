@@ -140,6 +140,11 @@ class PeerLinks:
         if (link := self.links.get(member)) is not None:
             link.nudge()
 
+    def count_received(self, member: int, size: int) -> None:
+        """Count bytes that came from a member; for those of a member without a link do nothing."""
+        if (link := self.links.get(member)) is not None:
+            link.received_bytes += size
+
     def run(self, nursery: trio.Nursery) -> None:
         """Begin to dial; each link is a task of the nursery, from now on and in time to come."""
         self._nursery = nursery

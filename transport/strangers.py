@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import trio
 
+from ..log_events import log_event
 from .limits import REMEMBERED_REASONS
 
 log = logging.getLogger("quorate.transport")
@@ -45,24 +46,29 @@ class NoAudit:
 
 
 class OnceLog:
-    """Logs reasons for refusing connections, each once in an hour, and a bounded number of them."""
+    """Logs reasons for refusing strangers, each once in an hour, and a bounded number of them."""
 
     def __init__(self) -> None:
         self._logged: dict[str, None] = {}
         self._since = float("-inf")
 
     def warn(self, reason: str) -> None:
-        """Log a reason, unless it was logged before, or too many were."""
+        """Log a reason for refusing a connection, if it is new."""
+        if words := self.if_new(reason):
+            log_event(log, logging.WARNING, "connection_refused", "%(why)s", why=words)
+
+    def if_new(self, reason: str) -> str:
+        """Return what to log; empty if the reason was logged before, or too many were."""
         # Not once for ever: strangers could use up the room with nonsense, and after that an
         # impostor would be refused in silence.
         if trio.current_time() >= self._since + FORGET_SECONDS:
             self._logged, self._since = {}, trio.current_time()
         if reason in self._logged or len(self._logged) > REMEMBERED_REASONS:
-            return
+            return ""
         self._logged[reason] = None
         if len(self._logged) > REMEMBERED_REASONS:
-            reason = f"more than {REMEMBERED_REASONS} reasons: no more are logged in this hour"
-        log.warning("%s", reason)
+            return f"more than {REMEMBERED_REASONS} reasons: no more are logged in this hour"
+        return reason
 
 
 class Strangers:

@@ -82,6 +82,8 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
         131: m.SnapshotRequest,
         132: m.SnapshotOffer,
         133: m.SnapshotPart,
+        140: m.EventsQuery,
+        141: m.EventsReport,
     }
 )
 

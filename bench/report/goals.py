@@ -111,6 +111,11 @@ def _goals() -> list[Goal]:
         Goal("SET, 64 clients, pipeline 16, to RedisRaft", 5, to("RedisRaft", "set", 64, 16)),
         *_reads(),
         Goal(
+            "SET, 64 clients with TLS, to plain ones",
+            0.8,
+            field("tls", {"port": "TLS", "command": "set"}, "of_plain"),
+        ),
+        Goal(
             "p99 of SET, 64 clients, to RedisRaft's",
             1.5,
             to("RedisRaft", "set", 64, name=P99),

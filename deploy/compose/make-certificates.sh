@@ -1,4 +1,5 @@
-# Makes the certificates of compose.yaml that are missing: of its members, and of one client.
+# Makes what is missing for compose.yaml: certificates of its members and of one client, and the
+# token of the members' web ports.
 set -eu
 cd /var/lib/quorate
 [ -e ca.crt ] || quorate certs init compose --dir .
@@ -9,3 +10,4 @@ for member in 0 1 2; do
 done
 # The user "default", who may do everything.
 [ -e client-default.crt ] || quorate certs issue client default --dir .
+[ -e web.token ] || (umask 077; python3 -c 'import secrets; print(secrets.token_hex())' > web.token)

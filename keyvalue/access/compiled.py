@@ -92,21 +92,17 @@ class Access:
     Attributes:
         open: every command on every key: nothing need be checked.
         joins: `SETS` and `GETS`, if it may use these two on all keys.
-        logged_in: false for a connection that has to log in first.
     """
 
-    __slots__ = ("_allowed", "_known", "_patterns", "joins", "logged_in", "name", "open", "user")
+    __slots__ = ("_allowed", "_known", "_patterns", "joins", "name", "open", "user")
 
-    def __init__(self, name: bytes, user: User, *, logged_in: bool = True) -> None:
+    def __init__(self, name: bytes, user: User) -> None:
         self.name = name
         self.user = user
-        self.logged_in = logged_in
-        self._allowed = allowed_commands(user) if logged_in else frozenset[bytes]()
-        self._patterns = (
-            [(matcher(rule.pattern), rule.rights) for rule in user.keys] if logged_in else []
-        )
+        self._allowed = allowed_commands(user)
+        self._patterns = [(matcher(rule.pattern), rule.rights) for rule in user.keys]
         self._known: dict[bytes, int] = {}
-        all_keys = logged_in and ALL_KEYS in user.keys
+        all_keys = ALL_KEYS in user.keys
         self.open = all_keys and self._allowed == ALL_NAMES
         self.joins = (
             SETS * (b"set" in self._allowed) | GETS * (b"get" in self._allowed) if all_keys else 0

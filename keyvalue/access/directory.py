@@ -6,7 +6,8 @@ would be. So a port begins with *unknown* users. It asks the leader, and takes o
 until the member's own state is as new. The leader is asked on and on, because the state may fall
 behind again (:mod:`..port.leader_users`).
 
-While the users are unknown, everybody is `UNKNOWN`: a client may ask about the member, and no more.
+While the users are unknown, nobody can be let in. A client that was let in before stays so, and may
+ask about the member, and no more (:meth:`Directory.meanwhile`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,15 +18,14 @@ from .judges import ClientAuthoriser, JudgedAccess
 from .rules import NOBODY, User, apply
 from .users import DEFAULT_NAME, Users
 
-__all__ = ["UNKNOWN", "Directory"]
+__all__ = ["Directory"]
 
 _HARMLESS: Final = (
     b"+@connection -@dangerous +info +cluster +command +role +time +quorate.status +config|get "
     b"-cluster|countkeysinslot"
 )
 
-UNKNOWN: Final = apply(NOBODY, [b"on", b"nopass", *_HARMLESS.split()])
-"""The user `default` while nothing is known of the users."""
+_MEANWHILE: Final = apply(NOBODY, _HARMLESS.split())
 
 
 class Directory:
@@ -48,7 +48,8 @@ class Directory:
         authoriser: ClientAuthoriser | None = None,
     ) -> None:
         self._users = Users() if users is None else users
-        self._borrowed: Mapping[bytes, User] | None = None if settled else {DEFAULT_NAME: UNKNOWN}
+        self._known = settled
+        self._borrowed: Mapping[bytes, User] | None = None
         self._borrowed_version = -1
         self._authoriser = authoriser
         self._access: dict[bytes, Access] = {}
@@ -60,8 +61,8 @@ class Directory:
 
     @property
     def known(self) -> bool:
-        """Whether anything is known of the users."""
-        return self._borrowed is None or self._borrowed.get(DEFAULT_NAME) is not UNKNOWN
+        """Whether it is known which users there are; see `PortAccess` for what follows if not."""
+        return self._known
 
     @property
     def own_version(self) -> int:
@@ -78,30 +79,44 @@ class Directory:
     def settle(self) -> None:
         """Use the users of the state from now on."""
         if not self.settled:
-            self.settled, self._borrowed = True, None
+            self.settled, self._known, self._borrowed = True, True, None
             self._changed()
 
     def borrow(self, users: Mapping[bytes, User], version: int) -> None:
         """Use these users of the leader, which are newer than those of the state."""
         self.settled = False
         # A version alone is a change, too: leaders compare it with that of requests.
-        if (users, version) != (self._borrowed, self._borrowed_version):
+        if not self._known or (users, version) != (self._borrowed, self._borrowed_version):
             self._borrowed, self._borrowed_version = dict(users), version
+            self._known = True
             self._changed()
-
-    def unknown(self, name: bytes) -> Access:
-        """What a user may do while nothing is known of the users."""
-        access = self._access.get(name)
-        if access is None:
-            access = self._access[name] = Access(name, UNKNOWN)
-        return access
 
     def forget(self) -> None:
         """Count the users as unknown."""
         self.settled = False
-        if self.known:
-            self._borrowed = {DEFAULT_NAME: UNKNOWN}
+        if self._known:
+            self._known = False
             self._changed()
+
+    def meanwhile(self, name: bytes) -> Access:
+        """Return what a user that was let in before may do while the users are unknown."""
+        access = self._access.get(name)
+        if access is None:
+            access = self._access[name] = Access(name, _MEANWHILE)
+        return access
+
+    @property
+    def default_was_free(self) -> bool:
+        """Whether `default` needed no password, by the users that were known last.
+
+        While the users are unknown, this may be old. It decides only how much a client may take
+        until they are known.
+        """
+        default = self._last(DEFAULT_NAME)
+        return default is not None and default.enabled and default.nopass
+
+    def _last(self, name: bytes) -> User | None:
+        return self._users.get(name) if self._borrowed is None else self._borrowed.get(name)
 
     # --- users
 
@@ -110,18 +125,22 @@ class Directory:
         self._listeners.append(listener)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Return the names, in order."""
+        """Return the names, in order; none while the users are unknown."""
+        if not self._known:
+            return iter(())
         return iter(self._users if self._borrowed is None else sorted(self._borrowed))
 
     def get(self, name: bytes) -> User | None:
-        """Return a user; None if there is none of that name."""
-        return self._users.get(name) if self._borrowed is None else self._borrowed.get(name)
+        """Return a user; None if there is none of that name, or the users are unknown."""
+        return self._last(name) if self._known else None
 
     def access(self, name: bytes) -> Access | None:
         """Return what a user may do; None unless it exists and may log in."""
+        if not self._known:
+            return None
         access = self._access.get(name)
         if access is None and (user := self.get(name)) is not None and user.enabled:
-            if self._authoriser is None or user is UNKNOWN:
+            if self._authoriser is None:
                 access = Access(name, user)
             else:
                 access = JudgedAccess(name, user, self._authoriser.allows)

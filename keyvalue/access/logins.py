@@ -69,11 +69,12 @@ class Logins:
         access = self._users.access(name)
         if len(secret) > MAX_SECRET_BYTES:
             return None
-        if access is not None and access.user.nopass:
-            return NO_PASSWORD
+        # First: what a program decides by itself is not for `nopass` to decide.
         if (judge := self._authenticator) is not None:
             text = name.decode(errors="replace")
             return Pending(lambda: JUDGED if judge.login(text, secret) else b"")
+        if access is not None and access.user.nopass:
+            return NO_PASSWORD
         hashes = () if access is None else access.user.hashes
         for word in hashes:
             if self._tag(word, secret) in self._remembered or (
@@ -84,25 +85,33 @@ class Logins:
         slow = [word for word in hashes if is_slow(word)] or [UNUSABLE]
         return Pending(lambda: next((word for word in slow if matches(secret, word)), b""))
 
-    def confirm(self, name: bytes, secret: bytes, proof: bytes) -> bool:
-        """Whether the result of a pending check lets the user in; and remember it."""
-        if not proof:
-            return False
-        if proof == JUDGED:  # asked anew each time: what it knows may change
-            return self.holds(name, proof)
+    @property
+    def judged(self) -> bool:
+        """Whether a program judges logins, so that passwords and `nopass` mean nothing."""
+        return self._authenticator is not None
+
+    def remember(self, secret: bytes, proof: bytes) -> None:
+        """Take the result of a pending check: the next time it takes no time."""
+        if not proof or proof == JUDGED:  # asked anew each time: what it knows may change
+            return
         self._remembered[self._tag(proof, secret)] = None
         if len(self._remembered) > MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
-        # The user may have changed while the secret was checked.
-        return self.holds(name, proof)
 
-    def holds(self, name: bytes, proof: bytes) -> bool:
-        """Whether what a session has proved still lets it in."""
+    def holds(self, name: bytes, proof: bytes, *, remote: bool = False) -> bool:
+        """Whether what a session has proved lets it in, or still does.
+
+        Args:
+            name: of the user.
+            proof: what it has proved.
+            remote: it must have proved something, whether its user needs a password or not.
+        """
         access = self._users.access(name)
         if access is None:
             return False
-        judged = proof == CERTIFICATE or (proof == JUDGED and self._authenticator is not None)
-        return access.user.nopass or judged or proof in access.user.hashes
+        if proof == CERTIFICATE or self.judged:
+            return proof in (CERTIFICATE, JUDGED)
+        return (access.user.nopass and not remote) or proof in access.user.hashes
 
     def _tag(self, word: bytes, secret: bytes) -> bytes:
         return hmac.digest(self._key, b"%d %b%b" % (len(word), word, secret), "sha256")

@@ -8,7 +8,8 @@ Order matters
 
 Secrets
     ``>secret`` and ``<secret`` are refused here. The member that a client talks to first replaces
-    them by ``#hash``, ``$scrypt$...`` or ``!hash`` (:mod:`.hashing`): no log entry has a secret.
+    them by ``#hash``, ``$scrypt$...`` or ``!hash`` (:mod:`.hashing`): no log entry has a secret. It
+    also refuses words that are no rules (`check`), as one may be a secret without its sign.
 
 Not supported
     Selectors, ``(...)``, and rules on the first argument of a plain command (``+select|0``).
@@ -32,6 +33,7 @@ __all__ = [
     "RuleError",
     "User",
     "apply",
+    "check",
     "shown_rule",
     "words",
 ]
@@ -181,6 +183,23 @@ def apply(user: User, given: Iterable[bytes]) -> User:
     if sum(map(len, shown := words(user))) + len(shown) > MAX_USER_BYTES:
         raise RuleError(shown[-1], _TOO_LONG)
     return user
+
+
+def check(given: Iterable[bytes]) -> None:
+    """Refuse words that are no rules, whatever the user is; secrets are not looked at.
+
+    Raises:
+        RuleError: for the first of them.
+    """
+    for word in given:
+        if word[:1] in (b">", b"<"):
+            continue
+        try:
+            _apply(NOBODY, word)
+        except ValueError as error:
+            # That one depends on the user.
+            if str(error) != _NO_SUCH_HASH:
+                raise RuleError(word, str(error)) from None
 
 
 def _apply(user: User, word: bytes) -> User:

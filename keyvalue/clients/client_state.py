@@ -62,6 +62,8 @@ class ClientState:
     """The connection ends once its last reply is sent."""
     access: Access = _OPEN
     """What its user may do. Set by `give`."""
+    logged_in: bool = True
+    """Whether it was let in. If not, the limits before a login hold. Set by `give`."""
     joins: int = SETS | GETS
     """``access.joins``, which is looked at for each plain command."""
     login: bytes = DEFAULT_NAME
@@ -75,6 +77,8 @@ class ClientState:
     """The user that its certificate names; empty without a certificate."""
     good_until: float = math.inf
     """When its certificate expires."""
+    authorities: frozenset[bytes] = frozenset()
+    """The CAs that its certificate may be of, each as DER; empty without a certificate."""
     tls: bool = False
     """It came by TLS."""
     remote: bool = False
@@ -96,9 +100,9 @@ class ClientState:
         """Name of its user; `default` before a login."""
         return self.access.name
 
-    def give(self, access: Access) -> None:
-        """Set what its user may do."""
-        self.access, self.joins = access, access.joins
+    def give(self, access: Access, *, logged_in: bool = True) -> None:
+        """Set what its user may do, and whether that is a login."""
+        self.access, self.joins, self.logged_in = access, access.joins, logged_in
 
     def skips(self) -> bool:
         """Begin a command; return whether the reply to this command alone is skipped."""

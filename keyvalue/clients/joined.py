@@ -23,12 +23,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ...errors import RequestError, UnknownOutcomeError
+from ...log_events import log_event
 from ...node.requests.gateway import Gateway
-from ...node.requests.request import Request, RequestKind
+from ...node.requests.request import QUERY, Request, RequestKind
 from ..limits import AT_ONCE_BYTES, RUN_COMMANDS
 from ..native.resp_reader import cut_replies_untrusted
 from ..protocol.payload import IN_PARTS, PART, encode_part, part
-from .counters import Counters
+from .counters import KINDS, Counters
 
 __all__ = ["JoinedClient", "JoinedRequest"]
 
@@ -73,6 +74,9 @@ class JoinedRequest(Request):
         limit_bytes: the longest payload; a single client may exceed it.
         gateway: takes the requests that this one is split into.
         counters: figures of the port.
+
+    Attributes:
+        began: when the turn of the port began that has made it (trio's clock).
     """
 
     __slots__ = (
@@ -86,6 +90,7 @@ class JoinedRequest(Request):
         "_payloads",
         "_room",
         "_size",
+        "began",
     )
 
     def __init__(
@@ -99,6 +104,7 @@ class JoinedRequest(Request):
         super().__init__(kind, b"", flags, self._on_result)
         self._gateway = gateway
         self._counters = counters
+        self.began = 0.0
         self._own_flags = flags
         # three lists with one place per client; a client that has left is None
         self._clients: list[JoinedClient | None] = []
@@ -125,8 +131,10 @@ class JoinedRequest(Request):
         """Take no more clients and become a request."""
         # Joined once, at the end: bytes that grow with each client would be copied each time.
         self.payload = b"".join(self._payloads)
-        self._counters.commands += self._commands
-        self._counters.input_bytes += self._size
+        counters = self._counters
+        counters.commands += self._commands
+        counters.by_command["get" if self.kind is QUERY else "set"] += self._commands
+        counters.input_bytes += self._size
         # Many clients' commands may be too much work for one entry; `_take_in_part` can resume.
         if self._commands > 1:
             self.flags |= IN_PARTS
@@ -252,17 +260,33 @@ class JoinedRequest(Request):
 
     def _abort(self) -> None:
         """End all connections after a bug in this file."""
-        _log.exception("%d connections are closed", len(self._clients) - self._clients.count(None))
+        log_event(
+            _log,
+            logging.ERROR,
+            "clients_closed",
+            "%(count)d connections are closed",
+            exc_info=True,
+            count=len(self._clients) - self._clients.count(None),
+        )
         for client in [*self._clients]:
             if client is not None:
                 client.close()
 
     def _deliver(self, replies: list[bytes]) -> None:
         """Give the next clients their replies."""
-        start = self._answered
+        start, settled = self._answered, 0
         self._answered += len(replies)
         for place, reply in enumerate(replies, start):
             # Looked up each time: sending the reply before may have closed this client.
             client = self._clients[place]
-            if client is not None and not client.settle(reply):
+            if client is None:
+                continue
+            if client.settle(reply):
+                settled += self._counts[place]
+            else:
                 self._split_off(place).done(reply)
+        # One look at the clock for all of them. What was split off counts itself. Errors need not
+        # be looked for: a plain SET or GET has none, and other failures are split, too.
+        if settled:
+            counters = self._counters
+            counters.durations[KINDS[self.kind]].observe(counters.clock() - self.began, settled)

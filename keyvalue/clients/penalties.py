@@ -1,7 +1,8 @@
 """Delays the answers to failed logins, so that guessing passwords takes long.
 
 Each failure from an address doubles the delay, from 50 ms to 3 s. A connection gets no other answer
-in that time. Connections from elsewhere, and right passwords, are not delayed.
+in that time. Connections from elsewhere, and right passwords, are not delayed. A login that was not
+checked, because too many waited, counts as a failure: asking on and on is no way in.
 
 The table of addresses is bounded: the one that has failed least recently is forgotten first. Of
 IPv6 addresses the network counts, because whoever has one address there has all of them.
@@ -18,7 +19,7 @@ import trio
 
 from ...node.protocol.signal import Signal
 
-__all__ = ["Penalties"]
+__all__ = ["Penalties", "network_of"]
 
 FIRST_SECONDS: Final = 0.05
 
@@ -53,7 +54,7 @@ class Penalties:
             peer: address and port of the client.
             now: of trio's clock.
         """
-        network = _network_of(peer)
+        network = network_of(peer)
         count, at = self._failures.pop(network, (0, now))
         if now - at > FORGET_SECONDS:
             count = 0
@@ -75,7 +76,8 @@ class Penalties:
                 heapq.heappop(self._due)[2]()
 
 
-def _network_of(peer: str) -> str:
+def network_of(peer: str) -> str:
+    """Return what counts as one address: the host of a client, or its network."""
     host = peer.rpartition(":")[0].strip("[]")
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

@@ -6,6 +6,17 @@ A change of a user reaches the sessions at once, while the entry is applied:
   still one of the user's, or the user needs none;
 - otherwise it has to log in again;
 - the sessions of a deleted user are closed.
+
+Strangers
+    Where the file says that clients of other machines log in, one of them that has proved nothing
+    is a *stranger*: it is never let in, not even as a user that needs no password. So no change of
+    a user can open the port. Where a program judges logins, every client is one until it is judged.
+
+While the users are unknown
+    Nobody can be let in, and nobody is logged out. A client that is no stranger may ask about the
+    member. So may `default`, on this machine: that is how a cluster without users works, and how
+    it is founded. If `default` needed a password when the users were known last, the limits before
+    a login hold for it, too. The other commands wait until the users are known.
 """
 
 import logging
@@ -17,22 +28,26 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import attrs
 
 from ...errors import NoLeaderError, RequestError
+from ...log_events import log_event
+from ...transport.strangers import OnceLog
 from ..access.compiled import Access, Denial, Reason
 from ..access.denials import Denials
 from ..access.directory import Directory
 from ..access.judges import ClientAuthenticator
 from ..access.logins import CERTIFICATE, NO_PASSWORD, Logins
-from ..access.rules import DEFAULT
+from ..access.rules import NOBODY
 from ..access.users import DEFAULT_NAME
 from ..access.verifier import Verifier
 from .client_state import ClientState
-from .penalties import Penalties
+from .penalties import Penalties, network_of
 from .port_audit import PortAudit
 
 __all__ = ["PortAccess"]
 
-BEFORE_LOGIN: Final = Access(DEFAULT_NAME, DEFAULT, logged_in=False)
+BEFORE_LOGIN: Final = Access(DEFAULT_NAME, NOBODY)
 """What a client may do before it has logged in."""
+
+_log = logging.getLogger("quorate.keyvalue")
 
 
 class _Connection(Protocol):
@@ -41,8 +56,6 @@ class _Connection(Protocol):
 
 C = TypeVar("C", bound=_Connection)
 _Callback: TypeAlias = Callable[[bytes | RequestError], None]
-
-_log = logging.getLogger("quorate.keyvalue")
 
 
 @attrs.define(eq=False)
@@ -79,6 +92,7 @@ class PortAccess:
     logins: Logins = attrs.field(init=False)
     confirmed_at: float = attrs.field(init=False)
     missing_at: str = attrs.field(init=False, default="")
+    _failures: OnceLog = attrs.field(init=False, factory=OnceLog)
     _waiting: list[_Callback] = attrs.field(init=False, factory=list[_Callback])
 
     def __attrs_post_init__(self) -> None:
@@ -96,7 +110,7 @@ class PortAccess:
         client.proof = CERTIFICATE if client.certified else NO_PASSWORD
         client.login = client.certified or DEFAULT_NAME
         self._give(client)
-        if client.certified and client.access.logged_in:
+        if client.certified and client.logged_in:
             self.audit.login(client, "certificate")
 
     def log_in(self, client: ClientState, name: bytes, proof: bytes) -> None:
@@ -105,38 +119,54 @@ class PortAccess:
         self._give(client)
         self.audit.login(client, "no password" if proof == NO_PASSWORD else "password")
 
+    def lets_in(self, client: ClientState, name: bytes, proof: bytes) -> bool:
+        """Whether a proof lets a client in as a user."""
+        return self.logins.holds(name, proof, remote=client.remote)
+
     def revise(self, connections: Sequence[C]) -> list[C]:
         """Apply a change of users to sessions; return those to close."""
         ended: list[C] = []
         for connection in connections:
             client = connection.client
-            if not self.users.known:
+            if not self.users.known and client.logged_in:
                 # Nobody is logged out by an election: it will be checked again.
-                if client.access.logged_in:
-                    client.give(self.users.unknown(client.login))
-            elif self.users.get(client.login) is not None:
+                client.give(self.users.meanwhile(client.login))
+            elif not self.users.known or self.users.get(client.login) is not None:
                 self._give(client)
             elif client.changes_users:  # it is answered first: it has deleted its own user
-                client.give(BEFORE_LOGIN)
+                client.give(BEFORE_LOGIN, logged_in=False)
                 client.removed = True
             else:
-                client.give(BEFORE_LOGIN)
+                client.give(BEFORE_LOGIN, logged_in=False)
                 ended.append(connection)
         return ended
 
     def _give(self, client: ClientState) -> None:
         access = self.users.access(client.login)
-        # While everybody may do everything, strangers must not be everybody.
-        stranger = client.remote and not self.users.restricted
-        if stranger and client.proof == NO_PASSWORD:
-            client.give(BEFORE_LOGIN)
-        elif access is not None and self.logins.holds(client.login, client.proof):
+        if access is not None and self.lets_in(client, client.login, client.proof):
             client.give(access)
             client.principal = access.user.number
+        elif self.users.known or client.proof != NO_PASSWORD or self.is_stranger(client):
+            client.give(BEFORE_LOGIN, logged_in=False)
         else:
-            client.give(BEFORE_LOGIN)
+            free = self.users.default_was_free
+            client.give(self.users.meanwhile(DEFAULT_NAME), logged_in=free)
+
+    def is_stranger(self, client: ClientState) -> bool:
+        """Whether a client must prove something first, whatever the users are."""
+        return (client.remote or self.logins.judged) and client.proof == NO_PASSWORD
 
     # --- unknown users
+
+    def may_found(self, client: ClientState) -> bool:
+        """Whether a client may found a cluster, while no leader can say which users there are.
+
+        A cluster that is not founded has no leader. So it is for clients of this machine, and for
+        the first user of all, if a certificate says that it is.
+        """
+        if self.users.known:
+            return False
+        return client.certified == DEFAULT_NAME or not (client.remote or self.logins.judged)
 
     def wait_for_users(self, done: _Callback) -> None:
         """Call back once the users are known, with nothing; or with an error, if no leader is."""
@@ -172,7 +202,7 @@ class PortAccess:
             line: returns the client's line of CLIENT LIST.
             now_ms: log time.
         """
-        if not client.access.logged_in:
+        if not client.logged_in:
             return self.why_not_in(client) or b"NOAUTH Authentication required."
         if self._note(client, denial, client.user, line=line, now_ms=now_ms):
             self.audit.denied(client, denial)
@@ -199,9 +229,10 @@ class PortAccess:
         self.audit.login_failed(client, name, known=known)
         # People type their password where the name belongs.
         user = repr(name) if known else "unknown"
-        _log.warning(
-            "login_failed client=%d address=%s user=%s", client.client_id, client.peer, user
-        )
+        # Once an hour for each pair: anybody may send as many as they like. The audit log has more.
+        where = network_of(client.peer)
+        if words := self._failures.if_new(f"a client at {where} could not log in; user: {user}"):
+            log_event(_log, logging.WARNING, "login_failed", "%(why)s", why=words)
 
     def _note(
         self,

@@ -4,6 +4,10 @@ No secret gets there. Passwords and hashes in ACL SETUSER are left out, and so i
 no rule: it may be a password without its ``>``. A name that nobody has is left out, because people
 type their password there. Keys are left out, too: they may say more than the reader of a log should
 know, and ACL LOG has them.
+
+What a client can cause as often as it likes is bounded, or it would push out all older events:
+failed logins by address, logins and denials by address and user. Each kind has a bound of its own,
+so that nobody hides a denial behind a flood of logins.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +38,7 @@ class PortAudit:
 
     def login(self, client: ClientState, by: str) -> None:
         """A client has logged in."""
-        self._note("login", client, by=by)
+        self._note("login", client, _source("login", client), by=by)
 
     def login_failed(self, client: ClientState, name: bytes, *, known: bool) -> None:
         """A login has failed; the name is shown only if there is such a user."""
@@ -50,7 +54,8 @@ class PortAudit:
         """A command was denied to a user."""
         command = denial.what if denial.reason is Reason.COMMAND else client.last_command
         reason = denial.reason.value
-        self._note("denied", client, _host(client), reason=reason, command=_text(command))
+        source = _source("denied", client)
+        self._note("denied", client, source, reason=reason, command=_text(command))
 
     def operator(self, client: ClientState, words: bytes) -> Callable[[str], None]:
         """An operator's request begins; call the result with its outcome."""
@@ -88,6 +93,11 @@ class PortAudit:
 
 def _host(client: ClientState) -> str:
     return client.peer.rpartition(":")[0]
+
+
+def _source(event: str, client: ClientState) -> str:
+    """Return what has a bound of its own: events of a kind, of one user at one address."""
+    return f"{event} {_host(client)} {_text(client.user)}"
 
 
 def _text(word: bytes) -> str:

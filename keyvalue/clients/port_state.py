@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from ...errors import OversizedRequestError
+from ...log_events import log_event
 from ...node.config.config import Redirect
 from ...node.requests.gateway import Gateway
 from ...node.requests.request import COMMAND, CONTROL, QUERY, Request, still_wanted
@@ -140,6 +141,10 @@ class PortState:
     now: float = 0.0
     """When the present turn began (trio's clock, seconds)."""
     counters: Counters = attrs.field(factory=Counters)
+    slowlog_from: int = 0
+    """Number of the first slow batch that SLOWLOG shows; those before were reset."""
+    latency_from: dict[str, int] = attrs.field(factory=dict[str, int])
+    """Likewise for each event of LATENCY."""
     unfinished: deque[Callable[[], None]] = attrs.field(factory=deque[Callable[[], None]])
     """Conversations that have paused; each is called once in a later turn."""
     wake: Callable[[], None] = attrs.field(default=lambda: None)
@@ -189,7 +194,7 @@ class PortState:
 
     def count_stranger(self, connection: ClientConnection) -> None:
         """Count a connection if it has to log in first."""
-        if not connection.client.access.logged_in:
+        if not connection.client.logged_in:
             most, now = self.limits.max_clients, trio.current_time()
             self.counters.closed_strangers += self.strangers.came(connection, now, most)
 
@@ -243,6 +248,7 @@ class PortState:
             if request is not None:
                 request.close()
             request = JoinedRequest(kind, flags, self.run_bytes, self.gateway, self.counters)
+            request.began = self.now
             request.principal, request.rules = principal, self.access.users.version
             self.joining[key] = request
             self.gathered.append(request)
@@ -279,12 +285,15 @@ class PortState:
     def close_slow(self, connection: ClientConnection, reason: str) -> None:
         """Close a client that does not read, and log the reason."""
         self.counters.slow_clients += 1
-        _log.warning(
-            "client_closed client=%d address=%s unread_bytes=%d reason=%r",
-            connection.client.client_id,
-            connection.client.peer,
-            connection.waiting_bytes[1],
-            reason,
+        log_event(
+            _log,
+            logging.WARNING,
+            "client_closed",
+            "client %(client)d at %(address)s is closed: %(why)s",
+            client=connection.client.client_id,
+            address=connection.client.peer,
+            why=reason,
+            unread_bytes=connection.waiting_bytes[1],
         )
         connection.close()
 
@@ -305,12 +314,16 @@ class PortState:
         if (size := largest.unfinished_bytes) <= ONE_READ_BYTES:
             return
         self.counters.refused_clients += 1
-        _log.warning(
-            "client_refused client=%d address=%s unfinished_bytes=%d limit_of_all=%d",
-            largest.client.client_id,
-            largest.client.peer,
-            size,
-            most,
+        log_event(
+            _log,
+            logging.WARNING,
+            "client_refused",
+            "client %(client)d at %(address)s is closed: it holds %(unfinished_bytes)d bytes of "
+            "unfinished input, of %(limit)d that all clients may hold",
+            client=largest.client.client_id,
+            address=largest.client.peer,
+            unfinished_bytes=size,
+            limit=most,
         )
         words = f"unfinished input of all clients takes more than {most} bytes; this connection"
         words += f" held most of it, {size} bytes, and is closed; send less at once"

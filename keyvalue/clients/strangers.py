@@ -62,7 +62,7 @@ class Strangers:
 
     def _forget_known(self) -> None:
         for connection in [*self._since]:
-            if connection.client.access.logged_in or connection.fileno < 0:
+            if connection.client.logged_in or connection.fileno < 0:
                 del self._since[connection]
 
     def _close(self, connection: _Connection) -> None:

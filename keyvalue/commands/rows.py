@@ -91,6 +91,18 @@ config|set ; -4 ; C admin noscript loading stale ; 0 0 0 ; 2.0.0 ; Change settin
 config|resetstat ; 2 ; C admin noscript loading stale ; 0 0 0 ; 2.0.0 ; Set the statistics of this member to zero
 config|rewrite ; 2 ; C admin noscript loading stale ; 0 0 0 ; 2.8.0 ; Write the configuration to its file
 config|help ; 2 ; C loading stale ; 0 0 0 ; 5.0.0 ; Describe the subcommands
+slowlog ; -2 ; C container ; 0 0 0 ; 2.2.12 ; Show the batches of this member that took long
+slowlog|get ; -2 ; C admin loading stale ; 0 0 0 ; 2.2.12 ; Return the latest slow batches (10, or the number given, -1 for all), and where their time went ; request_policy:all_nodes nondeterministic_output
+slowlog|len ; 2 ; C admin loading stale ; 0 0 0 ; 2.2.12 ; Count the slow batches ; request_policy:all_nodes response_policy:agg_sum nondeterministic_output
+slowlog|reset ; 2 ; C admin loading stale ; 0 0 0 ; 2.2.12 ; Forget the slow batches ; request_policy:all_nodes response_policy:all_succeeded
+slowlog|help ; 2 ; C loading stale ; 0 0 0 ; 6.2.0 ; Describe the subcommands
+latency ; -2 ; C container ; 0 0 0 ; 2.8.13 ; Show how long things take on this member
+latency|doctor ; 2 ; C admin noscript loading stale ; 0 0 0 ; 2.8.13 ; Return in words what takes how long, and what slow batches waited for ; nondeterministic_output request_policy:all_nodes response_policy:special
+latency|histogram ; -2 ; C admin noscript loading stale ; 0 0 0 ; 7.0.0 ; Return durations of commands by kind, and of disk, commits and event loop ; nondeterministic_output request_policy:all_nodes response_policy:special
+latency|history ; 3 ; C admin noscript loading stale ; 0 0 0 ; 2.8.13 ; Return when an event was slow: batch, receive, sync, quorum, apply or reply ; nondeterministic_output request_policy:all_nodes response_policy:special
+latency|latest ; 2 ; C admin noscript loading stale ; 0 0 0 ; 2.8.13 ; Return the latest of each slow event ; nondeterministic_output request_policy:all_nodes response_policy:special
+latency|reset ; -2 ; C admin noscript loading stale ; 0 0 0 ; 2.8.13 ; Forget slow events ; request_policy:all_nodes response_policy:all_succeeded
+latency|help ; 2 ; C loading stale ; 0 0 0 ; 2.8.13 ; Describe the subcommands
 role ; 1 ; C noscript loading stale fast admin_only ; 0 0 0 ; 2.8.12 ; Return the role of this member
 time ; 1 ; C loading stale fast ; 0 0 0 ; 2.6.0 ; Return the time of the log ; nondeterministic_output
 lastsave ; 1 ; C loading stale fast admin_only ; 0 0 0 ; 1.0.0 ; Return the time of the newest snapshot ; nondeterministic_output

@@ -20,21 +20,22 @@ _NEGATIVE: Final = resp.error("ERR a sequence is 1 or more")
 
 def session(store: KeyStore, arguments: list[bytes]) -> bytes:
     """QUORATE.SESSION OPEN [timeout-ms] | KEEPALIVE id [acknowledged-sequence] | CLOSE id."""
+    now, user = store.now, store.principal
     match [arguments[1].upper(), *arguments[2:]]:
         case [b"OPEN"]:
-            return resp.integer(store.sessions.open(DEFAULT_SESSION_MS, store.revision, store.now))
+            return resp.integer(store.sessions.open(DEFAULT_SESSION_MS, store.revision, now, user))
         case [b"OPEN", text]:
             timeout_ms = integer(text)
             if not MIN_SESSION_MS <= timeout_ms <= MAX_SESSION_MS:
                 return _TIMEOUT
-            return resp.integer(store.sessions.open(timeout_ms, store.revision, store.now))
+            return resp.integer(store.sessions.open(timeout_ms, store.revision, now, user))
         case [b"KEEPALIVE", text, *rest] if len(rest) <= 1:
             acknowledged = integer(rest[0]) if rest else 0
             if acknowledged < 0:
                 return _NEGATIVE
-            gone = store.sessions.keep_alive(integer(text), acknowledged, store.now)
+            gone = store.sessions.keep_alive(integer(text), acknowledged, now, user)
         case [b"CLOSE", text]:
-            gone = store.sessions.close(integer(text), store.now)
+            gone = store.sessions.close(integer(text), now, user)
         case [b"OPEN" | b"KEEPALIVE" | b"CLOSE", *_]:
             return arity_error(_NAME)
         case _:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..access.categories import CATEGORIES, LISTED
-from ..access.rules import RuleError
+from ..access.rules import RuleError, check
 from ..access.secrets import has_secrets, without_secrets
 from ..access.users import check_name
 from ..clients.client_state import ClientState
@@ -17,6 +17,7 @@ from ..commands.arguments import parse_integer
 from ..commands.introspection import help_reply
 from ..commands.table import fault, resolve
 from ..protocol import resp
+from ..protocol.resp import CommandError
 
 __all__ = ["CHANGES", "acl_reply", "hashing"]
 
@@ -59,12 +60,20 @@ def hashing(arguments: Sequence[bytes], port: PortState) -> Callable[[], bytes] 
     The work returns an encoded command, or an encoded error.
 
     Raises:
-        CommandError: the name can't be a user's.
+        CommandError: the name can't be a user's, or a word is no rule.
     """
     name, words = arguments[2], list(arguments[3:])
-    if arguments[1].lower() != b"setuser" or not has_secrets(words):
+    if arguments[1].lower() != b"setuser":
         return None
     check_name(name)
+    # Before there is an entry: a word that is no rule may be a password without its sign, and the
+    # log and backups would have it for ever.
+    try:
+        check(words)
+    except RuleError as error:
+        raise CommandError(resp.error(b"ERR " + error.text)) from None
+    if not has_secrets(words):
+        return None
     user = port.access.users.get(name)
     hashes = () if user is None else user.hashes
     random_bytes = port.access.random_bytes

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from ...log_events import log_event
 from ..clients.client_state import ClientState
 from ..clients.port_state import PortState
 from ..clients.transaction import Queued, Transaction, weave
@@ -25,6 +26,8 @@ from .acl_command import acl_reply
 from .client_command import client_reply
 from .cluster_view import cluster_reply
 from .info import config_get, info_text, role_reply, settings, status_json
+from .slow.latency import latency_reply
+from .slow.slowlog import slowlog_reply
 
 __all__ = ["answer", "control_words", "must_wait", "woven"]
 
@@ -55,7 +58,15 @@ def answer(
     except CommandError as trouble:
         return trouble.reply
     except Exception:  # noqa: BLE001 - a bug in a handler must not end the member
-        _log.exception("client %d, command %s", client.client_id, spec.name)
+        log_event(
+            _log,
+            logging.ERROR,
+            "command_failed",
+            "client %(client)d, command %(command)s",
+            exc_info=True,
+            client=client.client_id,
+            command=spec.name,
+        )
         return resp.error(f"ERR internal error in '{spec.name}', see the member's log")
 
 
@@ -260,6 +271,7 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "echo": _echo,
     "info": _info,
     "lastsave": _lastsave,
+    "latency": latency_reply,
     "multi": _multi,
     "ping": _ping,
     "quit": _quit,
@@ -269,6 +281,7 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "reset": _reset,
     "role": _role,
     "select": _select,
+    "slowlog": slowlog_reply,
     "time": _time,
     "unwatch": _unwatch,
     "wait": _wait,

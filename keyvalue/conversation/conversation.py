@@ -37,11 +37,14 @@ from typing import Final
 import trio
 
 from ...errors import OversizedRequestError, RequestError, WireError
+from ...log_events import log_event
 from ...node.requests.request import UNSTAMPED, Request, RequestKind, Stamp
 from ..access.compiled import GETS, SETS
 from ..access.verifier import BUSY
 from ..clients.client_state import SKIP_NEXT, SKIPPING, ClientState, Replies
+from ..clients.counters import KINDS
 from ..clients.joined import JoinedRequest
+from ..clients.penalties import network_of
 from ..clients.port_state import Outlet, PortState
 from ..clients.request_errors import DeniedError, error_text
 from ..limits import AT_ONCE_BYTES
@@ -78,6 +81,7 @@ class Conversation:
     """
 
     __slots__ = (
+        "_began",
         "_commands",
         "_convert",
         "_expected",
@@ -106,6 +110,7 @@ class Conversation:
         self._whole, self._next = b"", 0  # the chunk's encoding; index of its next command
         self._request: Request | None = None  # under way
         self._expected = 0  # number of its commands
+        self._began: float | None = None  # when it was submitted; None for a wait
         self._convert: Convert | None = None  # makes the reply from the request's result
         # In its place, the next step of a command that takes several; it also gets errors.
         self._then: Then | None = None
@@ -201,7 +206,7 @@ class Conversation:
 
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
         """Make a request of its own of this client's part of the joined one."""
-        self._expected = count
+        self._expected, self._began = count, self.port.now
         self._request = request = Request(kind, payload, flags, self._on_result)
         return request
 
@@ -254,11 +259,18 @@ class Conversation:
         """End the connection after a bug in here."""
         # Our caller may be the task that applies the log. An exception there would end the member,
         # so a bug in the conversation ends one connection instead.
-        _log.exception("client %d: its connection is closed", self.client.client_id)
+        log_event(
+            _log,
+            logging.ERROR,
+            "client_closed",
+            "client %(client)d: its connection is closed",
+            exc_info=True,
+            client=self.client.client_id,
+        )
         self._outlet.close()
 
     def _load(self, data: bytes) -> None:
-        if self.client.access.logged_in:
+        if self.client.logged_in:
             taken = self._parser.take_untrusted(data)
         else:
             taken, rest = self._parser.take_before_login_untrusted(data)
@@ -266,14 +278,14 @@ class Conversation:
                 self._held, self.held_bytes = [rest], len(rest)
         self._commands, self._whole = taken
         self._next = 0
-        self.port.counters.commands += len(self._commands)
+        self.port.counters.count_commands(self._commands)
 
     def _refill(self) -> bool:
         """Parse the input that was held; False if there is nothing to execute."""
         # Everything before the broken bytes is answered by now: the error is the last reply.
         if self._parser.failure is not None:
             self.port.counters.protocol_errors += isinstance(self._parser.failure, WireError)
-            self.replies.append(resp.error(f"ERR {self._parser.failure}"))
+            self.reply(resp.error(f"ERR {self._parser.failure}"))
             self.client.closing = True
         if self.client.closing or not self._held:
             return False
@@ -286,6 +298,7 @@ class Conversation:
         """Execute commands until a request is under way, none is left, or it is time to pause."""
         self._running = True
         pause_at: float | None = None
+        answered, now = 0, 0.0
         while self._request is None and not self.client.closing:
             if (self.replies or self._outlet.congested) and self._must_wait():
                 self._paused = True  # the outlet resumes us when the client has read
@@ -297,6 +310,7 @@ class Conversation:
                 # Only commands that made no request are timed. A request ends this loop anyway, and
                 # the service bounds their work.
                 now = trio.current_time()
+                answered += 1
                 if pause_at is None:
                     pause_at = now + PATIENCE_S
                 elif now > pause_at:
@@ -304,6 +318,9 @@ class Conversation:
                     self.port.resume_later(self.resume)
                     break
         self._running = False
+        if answered:
+            # Up to the last look at the clock, for all of them: they are sent together.
+            self.port.counters.durations["admin"].observe(now - self.port.now, answered)
         # The chunk is let go as soon as its last command is sent: thousands of clients may wait.
         if self._next == len(self._commands):
             (self._commands, self._whole), self._next = NOTHING, 0
@@ -354,6 +371,7 @@ class Conversation:
                 if elsewhere:
                     # READONLY on a follower: answered from its own state, without the leader. If
                     # that may not know of a removed user, nobody's access is open.
+                    self.port.counters.stale_reads += end - at
                     self._take_replies(gateway.stale_query(payload, flags), payload, end - at)
                     return False
                 self._submit(kind, payload, flags, end - at)
@@ -370,6 +388,7 @@ class Conversation:
 
     def reply(self, reply: bytes) -> None:
         """Answer the command."""
+        self.port.counters.count_reply(reply)
         self.replies.append(reply)
 
     def submit(
@@ -398,7 +417,12 @@ class Conversation:
         def done(result: bytes) -> None:
             request.done(result)  # looked up now: a client that has left has replaced it
 
-        if not self.port.access.verifier.submit(work, done):
+        if not self.port.access.verifier.submit(
+            work,
+            done,
+            address=network_of(self.client.peer),
+            wanted=lambda: not request.cancelled,
+        ):
             self._request = self._then = None
             then(BUSY)
 
@@ -430,7 +454,7 @@ class Conversation:
     ) -> None:
         # Set before `submit`, which may deliver the result at once; `_convert` and `_then` are
         # already. `_on_result` clears them.
-        self._expected = count
+        self._expected, self._began = count, self.port.now
         self._request = request = Request(kind, payload, flags, self._on_result)
         request.session, request.sequence = stamp
         request.principal, request.rules = self.client.principal, self.port.access.users.version
@@ -443,24 +467,37 @@ class Conversation:
         then, self._then = self._then, None
         if request is None:
             return  # the client is gone
+        # Before the next step of a command, which may submit another request.
+        answered, began, self._began = self._expected, self._began, None
         try:
             if then is not None:
                 then(result)
             elif not isinstance(result, bytes):
                 # One error for each command of the request: clients count replies.
-                self.replies.append(resp.error(error_text(result)) * self._expected)
+                error = resp.error(error_text(result))
+                self.port.counters.count_replies(error * answered, answered)
+                self.replies.append(error * answered)
             elif (reply := convert(result) if convert else result).startswith(PART):
-                self._take_replies(reply, request.payload, self._expected)
+                answered = self._take_replies(reply, request.payload, self._expected)
             else:
+                self.port.counters.count_replies(reply, answered)
                 self.replies.append(reply)
+            if began is not None:
+                counters = self.port.counters
+                counters.durations[KINDS[request.kind]].observe(counters.clock() - began, answered)
             if not self._running:  # else the loop in `_run` continues by itself
                 self._run()
         except Exception:  # noqa: BLE001 - see _close_after_bug
             self._close_after_bug()
 
-    def _take_replies(self, reply: bytes, payload: bytes, expected: int) -> None:
-        """Take the reply to `expected` commands; those that were not executed come next."""
+    def _take_replies(self, reply: bytes, payload: bytes, expected: int) -> int:
+        """Take the reply to `expected` commands; those that were not executed come next.
+
+        Returns:
+            How many were executed.
+        """
         done, replies = part(reply, expected)
+        self.port.counters.count_replies(replies, done)
         self.replies.append(replies)
         # Step back to the first command that was not executed; `_step` makes a request of the rest.
         if done < expected:
@@ -468,3 +505,4 @@ class Conversation:
                 self._commands = PayloadParser().parse_untrusted(payload)
                 self._whole, self._next = payload, expected
             self._next -= expected - done
+        return done

@@ -20,6 +20,7 @@ import attrs
 
 from quorate._version import __version__  # not of a room, so it has no other path
 
+from ...node.requests.journey import KEPT, SLOW_SECONDS
 from ...node.requests.status import MemberAddress, NodeStatus
 from ...storage.writing import journal_writer
 from ..clients.port_state import KEEPALIVE_SECONDS, PortState
@@ -263,6 +264,8 @@ def settings(port: PortState) -> dict[str, str]:
         "proto-max-bulk-len": str(port.limits.request_bytes),
         "requirepass": "",
         "save": "",
+        "slowlog-log-slower-than": str(round(SLOW_SECONDS * 1_000_000)),
+        "slowlog-max-len": str(KEPT),
         "tcp-keepalive": str(KEEPALIVE_SECONDS),
         "timeout": "0",
         "tls-port": str(port.tls_port),

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from ...errors import NoLeaderError
-from ..access.logins import Pending
+from ..access.logins import NO_PASSWORD, Pending
 from ..access.users import DEFAULT_NAME
 from ..clients.client_state import ClientState
 from ..clients.port_state import PortState
@@ -71,18 +71,21 @@ def begin_login(arguments: Sequence[bytes], client: ClientState, port: PortState
     except CommandError as trouble:
         return trouble.reply
     if asked.user is None:
-        if client.access.logged_in:
+        if client.logged_in:
             return asked.done()
         why_not = port.access.why_not_in(client)
         return resp.error(why_not) if why_not else _LOGIN_FIRST
     name, secret = asked.user
 
-    def finish(proof: bytes | None, *, right: bool) -> bytes:
-        if not right or proof is None:
+    def finish(proof: bytes | None) -> bytes:
+        # The user may have changed while the secret was checked.
+        if not proof or not port.access.lets_in(client, name, proof):
             port.access.deny_login(
                 client, name, line=lambda: client_line(client, port), now_ms=port.gateway.now_ms()
             )
-            return WRONG_PASSWORD
+            # Whatever its password: it can't come from there yet, and nor can anybody else.
+            none_yet = proof == NO_PASSWORD and port.access.why_not_in(client)
+            return resp.error(none_yet) if none_yet else WRONG_PASSWORD
         port.access.log_in(client, name, proof)
         return asked.done()
 
@@ -93,19 +96,21 @@ def begin_login(arguments: Sequence[bytes], client: ClientState, port: PortState
         # An election has begun: a right password must not be called wrong.
         if not port.access.users.known:
             return resp.error(error_text(NoLeaderError()))
-        return finish(result, right=port.access.logins.confirm(name, secret, result))
+        port.access.logins.remember(secret, result)
+        return finish(result)
 
     found = port.access.logins.check(name, secret)
     if isinstance(found, Pending):
         return Login(found.work, finish_later)
-    return finish(found, right=found is not None)
+    return finish(found)
 
 
 def _parse_auth(arguments: Sequence[bytes], port: PortState) -> _Asked:
     match arguments[1:]:
         case [secret]:
             default = port.access.users.get(DEFAULT_NAME)
-            if default is not None and default.nopass:
+            judged = port.access.logins.judged
+            if default is not None and default.nopass and not judged:
                 raise CommandError(_NO_PASSWORD)
             return _Asked((DEFAULT_NAME, secret), lambda: resp.OK)
         case [name, secret]:

@@ -7,6 +7,7 @@ it is answered here, or sent as a request of its own.
 import trio
 
 from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
+from ..access.verifier import BUSY
 from ..clients.request_errors import error_text
 from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, Kind, fault, resolve
@@ -78,7 +79,7 @@ def _log_in(arguments: list[bytes], steps: Steps) -> None:
     login = begin_login(arguments, steps.client, steps.port)
 
     def end(reply: bytes) -> None:
-        if reply != WRONG_PASSWORD:
+        if reply not in (WRONG_PASSWORD, BUSY):
             steps.reply(reply)
             return
         # It waits here, and holds up nobody else.
@@ -142,6 +143,7 @@ def _keyed(
         encoded, convert = client.watched.ask_along(spec, arguments, encoded)
     if client.cluster_aware and not gateway.topology.is_leader:
         if client.read_only and spec.kind is Kind.READ:
+            port.counters.stale_reads += 1
             reply = gateway.stale_query(encoded, client.flags)
             return steps.reply(convert(reply) if convert else reply)
         if (moved := redirection(port, client, spec, arguments)) is not None:

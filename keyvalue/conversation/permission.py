@@ -29,22 +29,28 @@ def permits(steps: Steps, arguments: list[bytes]) -> bool:
 
 def must_know_users(steps: Steps, spec: CommandSpec, arguments: list[bytes]) -> bool:
     """Whether a command waits until the users are known; see `access.directory`."""
-    if steps.port.access.users.known:
+    client, access = steps.client, steps.port.access
+    if access.users.known:
         return False
     if spec.name in LOGINS:
         return len(arguments) > _HELLO_WITHOUT_LOGIN or spec.name == "auth"
-    # A cluster that is not founded has no leader, and no users.
-    if spec.name == "quorate.control" and arguments[1].lower() == b"found":
+    # For a stranger they make no difference, so it is answered at once, and takes no room.
+    if access.is_stranger(client) or _founds(steps, spec, arguments):
         return False
-    return steps.client.access.denial(spec, arguments) is not None
+    return client.access.denial(spec, arguments) is not None
+
+
+def _founds(steps: Steps, spec: CommandSpec, arguments: list[bytes]) -> bool:
+    """Whether a command founds the cluster, which has no leader yet, and no users."""
+    founds = spec.name == "quorate.control" and arguments[1].lower() == b"found"
+    return founds and steps.port.access.may_found(steps.client)
 
 
 def denied(steps: Steps, spec: CommandSpec, arguments: list[bytes]) -> bytes | None:
     """Return the text of the error if the user may not run a command."""
     client, port = steps.client, steps.port
     denial = client.access.denial(spec, arguments)
-    # See `must_know_users`, which lets this one pass.
-    if denial is None or (denial.what == b"quorate.control" and not port.access.users.known):
+    if denial is None or _founds(steps, spec, arguments):
         return None
     return port.access.deny(
         client, denial, line=lambda: client_line(client, port), now_ms=port.gateway.now_ms()

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from ...log_events import log_event
 from ...node.requests.request import RequestKind
 from ..clients.request_errors import error_text
 from ..commands.table import resolve
@@ -94,10 +95,13 @@ class _Change:
         names = missing.decode() if isinstance(missing, bytes) else "unknown"
         self._port.access.missing_at = names
         if names:
-            _log.warning(
-                "users_not_everywhere client=%d members_without_change=%s",
-                self._client.client_id,
-                names.replace(" ", ","),
+            log_event(
+                _log,
+                logging.WARNING,
+                "users_not_everywhere",
+                "members without the change of users: %(members)s",
+                client=self._client.client_id,
+                members=names.replace(" ", ","),
             )
         self.finish(self._answer)
 

@@ -12,6 +12,7 @@ import trio
 
 from ...errors import KeyValueError
 from ...node.requests.request import UNSTAMPED, Stamp
+from ..access.rules import RuleError, check
 from ..access.secrets import has_secrets
 from ..commands.table import CommandSpec, Kind, all_commands, fault, resolve
 from ..protocol import resp
@@ -82,8 +83,13 @@ class KeyValue:
             raise KeyValueError(trouble.decode("utf-8", "replace"))
         # The port hashes secrets before there is an entry. Here nobody does, and the log would have
         # them for ever, although the state machine refuses them.
-        if spec.name == "acl|setuser" and has_secrets(words[3:]):
-            raise KeyValueError(_UNHASHED)
+        if spec.name == "acl|setuser":
+            if has_secrets(words[3:]):
+                raise KeyValueError(_UNHASHED)
+            try:
+                check(words[3:])
+            except RuleError as error:  # perhaps a secret without its sign
+                raise KeyValueError(f"ERR {error.text.decode('utf-8', 'replace')}") from None
         return _decoded(await self._send(spec, resp.pack(words)))
 
     def _send(self, spec: CommandSpec, payload: bytes) -> Awaitable[bytes]:

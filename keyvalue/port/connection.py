@@ -260,7 +260,7 @@ class Connection:
     def _most_input(self) -> int:
         """How many bytes are read ahead."""
         most = self._port.limits.input_bytes
-        return most if self.client.access.logged_in else min(most, BEFORE_LOGIN.request_bytes)
+        return most if self.client.logged_in else min(most, BEFORE_LOGIN.request_bytes)
 
     def _count_input(self) -> None:
         """Report the waiting input to the port, which may refuse this client because of it."""
@@ -359,7 +359,7 @@ class Connection:
         limits = self._port.limits
         crowded = self._port.unread_bytes > limits.all_output_bytes // 2
         # Nor does a client that has to log in first get more than its socket takes.
-        none = crowded or not self.client.access.logged_in
+        none = crowded or not self.client.logged_in
         return self._outgoing_bytes > (0 if none else limits.output_bytes)
 
     def _drain(self) -> None:

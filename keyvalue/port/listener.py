@@ -45,6 +45,7 @@ from typing import Final, Never
 import attrs
 import trio
 
+from ...log_events import log_event
 from ...node.config.config import Redirect
 from ...node.protocol.signal import Signal
 from ...node.requests.gateway import Gateway
@@ -113,11 +114,13 @@ class PortTls:
         port: TCP port, 0 for any free one.
         context: returns the context in use; it may be another one for each client.
         cluster: whose certificates of clients name users.
+        authorities: returns the CAs that are trusted now, each as DER.
     """
 
     port: int
     context: Callable[[], ssl.SSLContext]
     cluster: str
+    authorities: Callable[[], frozenset[bytes]] = frozenset
 
 
 class ClientPort:
@@ -179,6 +182,7 @@ class ClientPort:
         self._end_of_descriptors = sys.maxsize
         self._ids = itertools.count(1)
         self._now = trio.lowlevel.current_clock().current_time  # turns call it often
+        self._state.counters.clock = self._now
 
     @property
     def state(self) -> PortState:
@@ -304,11 +308,15 @@ class ClientPort:
         room = max(self._end_of_descriptors - sum(1 for _ in _OPEN_FILES.iterdir()), 0)
         if room < wanted:
             self._state.limits = attrs.evolve(self._state.limits, max_clients=room)
-            _log.warning(
-                "max_clients is %d, but the limit of open files, %d, leaves room for %d clients",
-                wanted,
-                limit,
-                room,
+            log_event(
+                _log,
+                logging.WARNING,
+                "few_descriptors",
+                "max_clients is %(wanted)d, but the limit of open files, %(limit)d, leaves room "
+                "for %(room)d clients",
+                wanted=wanted,
+                limit=limit,
+                room=room,
             )
 
     # Coming and going ------------------------------------------------------------------------
@@ -344,7 +352,8 @@ class ClientPort:
                 # The client stays in the kernel's queue, so the listener stays readable. Without
                 # the pause this loop would spin.
                 if error.errno in _OUT_OF_DESCRIPTORS:
-                    _log.warning("no client can be accepted: %s", error.strerror)
+                    words = "no client can be accepted: %(why)s"
+                    log_event(_log, logging.WARNING, "accept_failed", words, why=error.strerror)
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _close_overdue(self) -> Never:
@@ -358,9 +367,13 @@ class ClientPort:
             now = trio.current_time()
             for connection in [one for one, until in self._lingering.items() if until <= now]:
                 connection.close()
+            trusted = self._tls.authorities() if self._tls else frozenset[bytes]()
             for connection in list(self._connections.values()):
                 connection.close_if_stalled(now)
-                if connection.client.good_until <= now:
+                # Which of the CAs its certificate is of, Python does not say before 3.13.
+                if connection.client.good_until <= now or not (
+                    connection.client.authorities <= trusted
+                ):
                     connection.close()
             self._state.counters.closed_strangers += self._state.strangers.end_overdue(now)
 
@@ -385,7 +398,8 @@ class ClientPort:
         if door.tls:
             assert self._tls is not None, "a door with TLS is made only for it"
             wrapped = TlsSocket(sock, self._tls.context())
-            self._handshakes.begin(Arrival(wrapped, address, door.redirects, trio.current_time()))
+            now, trusted = trio.current_time(), self._tls.authorities()
+            self._handshakes.begin(Arrival(wrapped, address, door.redirects, now, trusted))
         else:
             self._admit(sock, address, at_redirect_port=door.redirects)
 
@@ -406,6 +420,7 @@ class ClientPort:
             # OpenSSL looks at it once, by the system's clock; a session may last for months.
             left = shown.ends - time.time()  # noqa: TID251 - as OpenSSL
             connection.client.good_until = trio.current_time() + left
+            connection.client.authorities = arrival.authorities
         # epoll does not see what came together with the end of the handshake.
         if connection is not None and arrival.socket.has_input:
             self._state.resume_later(lambda: _read(connection))

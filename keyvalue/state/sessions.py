@@ -17,11 +17,17 @@ The end
     A session ends when it is closed, or when none of its commands arrived for its timeout. It is
     gone from the moment that log time reaches its deadline; the answer is then ``-NOSESSION``.
 
+The owner
+    A session belongs to the user that has opened it, by the number in the entry (`principal`). For
+    entries of another user it does not exist: ids can be guessed, and kept replies have values. The
+    answer is that for a missing session, so that nobody learns which ids are in use.
+
 Where it is stored
     In the notes of the tables (`storage.tables.notes`), next to the keys: durable with them, part
     of snapshots, and equal on all members. All numbers are big-endian, 8 bytes each.
 
-    - key: id; row: timeout, deadline, floor (the last sequence below the window)
+    - key: id; row: timeout, deadline, floor (the last sequence below the window); then the number
+      of the owner, unless that is 0
     - key: id, sequence; row: the kept reply
     - key: 0; row: the last id that was given out
 
@@ -53,6 +59,7 @@ __all__ = ["LAST_ID", "OTHER_NOTES", "Sessions", "no_session"]
 _ID: Final = struct.Struct(">Q")
 _REPLY: Final = struct.Struct(">QQ")
 _SESSION: Final = struct.Struct(">QQQ")
+_OWNED_BYTES: Final = _SESSION.size + _ID.size
 LAST_ID: Final = _ID.pack(0)
 """Key of the note with the last id that was given out."""
 OTHER_NOTES: Final = b"\xff"
@@ -91,6 +98,7 @@ class _SessionRecord:
 
     Args:
         timeout_ms: how long it lasts without a command.
+        owner: the principal of the entry that opened it; only its entries may use it.
         deadline_ms: log time at which it ends.
         floor: every sequence up to here is below the window.
         sequences: those with kept replies, ascending, all above `floor`.
@@ -98,6 +106,7 @@ class _SessionRecord:
     """
 
     timeout_ms: int
+    owner: int
     deadline_ms: int = 0
     floor: int = 0
     sequences: list[int] = attrs.field(factory=list[int])
@@ -127,9 +136,12 @@ class Sessions:
     def _load_untrusted(self, key: bytes, row: bytes) -> None:
         if key == LAST_ID and len(row) == _ID.size:
             (self._last_id,) = _ID.unpack(row)
-        elif len(key) == _ID.size and len(row) == _SESSION.size:
-            timeout_ms, deadline_ms, floor = _SESSION.unpack(row)
-            self._sessions[_ID.unpack(key)[0]] = _SessionRecord(timeout_ms, deadline_ms, floor)
+        elif len(key) == _ID.size and len(row) in (_SESSION.size, _OWNED_BYTES):
+            timeout_ms, deadline_ms, floor = _SESSION.unpack_from(row)
+            owner = _ID.unpack_from(row, _SESSION.size)[0] if len(row) > _SESSION.size else 0
+            self._sessions[_ID.unpack(key)[0]] = _SessionRecord(
+                timeout_ms, owner, deadline_ms, floor
+            )
             self._timers.schedule(key, deadline_ms)
         elif len(key) == _REPLY.size and _REPLY.unpack(key)[0] in self._sessions:
             session_id, sequence = _REPLY.unpack(key)
@@ -148,8 +160,8 @@ class Sessions:
 
     # --- open, keep alive, close
 
-    def open(self, timeout_ms: int, revision: int, now: int) -> int:
-        """Open a session and return its id.
+    def open(self, timeout_ms: int, revision: int, now: int, owner: int) -> int:
+        """Open a session of a user, given by its number, and return the session's id.
 
         Raises:
             CommandError: there are too many already.
@@ -161,22 +173,23 @@ class Sessions:
         self._last_id = session_id = max(revision, self._last_id + 1)  # one entry may open several
         # Durable with the session. After a restart no id may come twice (I-30).
         self._tables.put_note(LAST_ID, _ID.pack(session_id))
-        self._sessions[session_id] = session = _SessionRecord(timeout_ms)
+        self._sessions[session_id] = session = _SessionRecord(timeout_ms, owner)
         self._alive(session_id, session, now)
         return session_id
 
-    def keep_alive(self, session_id: int, acknowledged: int, now: int) -> int:
+    def keep_alive(self, session_id: int, acknowledged: int, now: int, user: int) -> int:
         """Renew the deadline and forget the acknowledged replies; return their number.
 
         Args:
             session_id: the session.
             acknowledged: the client has all replies up to this sequence; 0 for none.
             now: log time in milliseconds.
+            user: the number of the user that asks.
 
         Raises:
-            CommandError: there is no such session, or no command with that sequence arrived.
+            CommandError: the user has no such session, or no command with that sequence arrived.
         """
-        session = self._find(session_id, now)
+        session = self._find(session_id, now, user)
         # An acknowledgement of the future would drop replies that the client has not seen.
         highest = session.sequences[-1] if session.sequences else session.floor
         if acknowledged > highest:
@@ -188,14 +201,14 @@ class Sessions:
         self._alive(session_id, session, now)
         return count
 
-    def close(self, session_id: int, now: int) -> int:
+    def close(self, session_id: int, now: int, user: int) -> int:
         """End a session; return the number of replies that were removed with it.
 
         Raises:
-            CommandError: there is no such session.
+            CommandError: the user has no such session.
         """
         # A session that timed out is gone for the client, whether it is removed or not (I-32).
-        self._find(session_id, now)
+        self._find(session_id, now, user)
         return self._end(session_id)
 
     def expire(self, now: int) -> None:
@@ -210,14 +223,13 @@ class Sessions:
 
     # --- exactly once
 
-    def reply_to(self, session_id: int, sequence: int, now: int) -> bytes | None:
-        """Return the reply to a command that must not be applied; None if it must be.
+    def reply_to(self, session_id: int, sequence: int, now: int, user: int) -> bytes | None:
+        """Return the reply to a command of a user that must not be applied; None if it must be.
 
         It is the kept reply, or an error: no such session, or below the window.
         """
-        session = self._sessions.get(session_id)
-        # The deadline decides, not the removal: `expire` may be behind.
-        if session is None or session.deadline_ms <= now:
+        session = self._living(session_id, now, user)
+        if session is None:
             return no_session(session_id)
         # A repetition renews the deadline as well: it shows that the client is alive.
         self._alive(session_id, session, now)
@@ -249,9 +261,19 @@ class Sessions:
 
     # --- parts
 
-    def _find(self, session_id: int, now: int) -> _SessionRecord:
+    def _living(self, session_id: int, now: int, user: int) -> _SessionRecord | None:
+        """Return a session that a user may use; None if there is none."""
         session = self._sessions.get(session_id)
+        # The deadline decides, not the removal: `expire` may be behind.
         if session is None or session.deadline_ms <= now:
+            return None
+        # Looked at here and not at the port: the entry says which user it is on all members alike,
+        # and a repetition must not even renew the deadline of a stranger's session.
+        return session if session.owner == user else None
+
+    def _find(self, session_id: int, now: int, user: int) -> _SessionRecord:
+        session = self._living(session_id, now, user)
+        if session is None:
             raise CommandError(no_session(session_id))
         return session
 
@@ -262,6 +284,8 @@ class Sessions:
 
     def _note(self, session_id: int, session: _SessionRecord) -> None:
         row = _SESSION.pack(session.timeout_ms, session.deadline_ms, session.floor)
+        if session.owner:
+            row += _ID.pack(session.owner)
         self._tables.put_note(_ID.pack(session_id), row)
 
     def _forget(self, session_id: int, session: _SessionRecord, count: int) -> None:

@@ -54,6 +54,7 @@ class KeyStore:
         now: log time in milliseconds.
         revision: given to every change.
         null: the null reply in the protocol (RESP2 or 3) of the present request.
+        principal: number of the user that has sent the present entry.
         applying: whether a log entry is being applied; otherwise a query is answered.
         left: work that the request may still do, in nanoseconds.
         walked: keys that the request's walks have looked at.
@@ -65,6 +66,7 @@ class KeyStore:
         "left",
         "now",
         "null",
+        "principal",
         "put",
         "revision",
         "sessions",
@@ -81,6 +83,7 @@ class KeyStore:
         self.now = tables.timestamp_ms
         self.revision = tables.position
         self.null = resp.NULL[0]
+        self.principal = 0
         self.applying = False
         self.left = MAX_WORK
         self.walked = 0

@@ -75,6 +75,7 @@ class Arrival:
         address: where it connects from.
         at_redirect_port: it came through the port for cluster clients.
         since: when (trio's clock).
+        authorities: the CAs that its certificate may be of, each as DER.
         refused: its handshake has failed, and it may still read why.
     """
 
@@ -82,6 +83,7 @@ class Arrival:
     address: tuple[str, int]
     at_redirect_port: bool
     since: float
+    authorities: frozenset[bytes] = frozenset()
     refused: bool = False
 
 

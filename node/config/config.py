@@ -26,6 +26,8 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     [limits]                        # each may be set alone
     [snapshot]                      # each may be set alone
     [security]                      # [open, on loopback only] see Security
+    [log]                           # each may be set alone, see LogLines
+    [web]                           # [no such port] see Web
 
 A file is how a member begins. With ``join = true`` it is added to a cluster that runs: its list has
 members of that time, which it dials first, and the member itself. Once the log has a configuration
@@ -50,6 +52,7 @@ from ...errors import ConfigurationError
 from ..protocol.membership import MAX_HOST_CHARACTERS
 from ..protocol.promise import MAX_LEASE_MS
 from .limits import Limits, SnapshotPolicy
+from .log_lines import LogFormat, LogLevel, LogLines
 from .security import Security
 from .settings import (
     SECONDS,
@@ -63,11 +66,15 @@ from .settings import (
     structure,
     unexpected,
 )
+from .web import Web
 
 __all__ = [
     "MAX_MEMBERS",
     "PROFILES",
     "Limits",
+    "LogFormat",
+    "LogLevel",
+    "LogLines",
     "MemberConfig",
     "NodeConfig",
     "Profile",
@@ -75,6 +82,7 @@ __all__ = [
     "Security",
     "SnapshotPolicy",
     "Timeouts",
+    "Web",
     "load_config",
 ]
 
@@ -308,7 +316,7 @@ def _members(value: Iterable[MemberConfig]) -> tuple[MemberConfig, ...]:
 
 def _is_settings(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     kinds = {"timeouts": Timeouts, "limits": Limits, "snapshot": SnapshotPolicy}
-    kind = (kinds | {"security": Security})[attribute.name]
+    kind = (kinds | {"security": Security, "log": LogLines, "web": Web})[attribute.name]
     if not isinstance(value, kind):
         raise ConfigurationError(unexpected(attribute.name, value, f"a {kind.__name__}"))
 
@@ -338,6 +346,8 @@ class NodeConfig:
             without a vote, and `members` has members of that time and itself. It makes no
             difference once the member has joined. A store that founds a cluster is refused with it.
         security: how it proves who it is, and what it asks of others; see :class:`Security`.
+        log: what `quorate run` logs, and how; see :class:`LogLines`.
+        web: where it shows itself to browsers and monitors; see :class:`Web`.
 
     Raises:
         ConfigurationError: with the key, the value and what was expected.
@@ -380,6 +390,8 @@ class NodeConfig:
     )
     join: bool = attrs.field(default=False, validator=_FLAG)
     security: Security = attrs.field(factory=Security, validator=_is_settings)
+    log: LogLines = attrs.field(factory=LogLines, validator=_is_settings)
+    web: Web = attrs.field(factory=Web, validator=_is_settings)
 
     def __attrs_post_init__(self) -> None:
         ids = [member.member_id for member in self.members]
@@ -396,6 +408,14 @@ class NodeConfig:
                 f"members: {witnesses} of {len(self.voters)} members with a vote are witnesses: "
                 f"expected at most {most}, since each majority needs a member with tables"
             )
+        self._check_ports()
+        if self.join and set(self.voters) <= {self.member_id}:
+            raise ConfigurationError(
+                "join = true: members: no other member with a vote: expected one of the cluster"
+            )
+
+    def _check_ports(self) -> None:
+        """Check that all ports differ, and that the web port has what it needs."""
         seen: dict[tuple[str, int], str] = {}
         for index, member in enumerate(self.members):
             for name in ("member_port", "client_port", "redirect_port", "tls_port"):
@@ -407,10 +427,12 @@ class NodeConfig:
                     what = f"a port of {member.host} other than that of {other}"
                     raise ConfigurationError(unexpected(key, port, what))
         assert self.own.member_id == self.member_id
-        if self.join and set(self.voters) <= {self.member_id}:
-            raise ConfigurationError(
-                "join = true: members: no other member with a vote: expected one of the cluster"
-            )
+        if taken := seen.get((self.web.host, self.web.port)):
+            what = f"a port of {self.web.host} other than that of {taken}"
+            raise ConfigurationError(unexpected("web.port", self.web.port, what))
+        if self.web.tls and self.security.tls is None:
+            what = "certificate, key and ca in the table [security], or false"
+            raise ConfigurationError(unexpected("web.tls", self.web.tls, what))
 
     @property
     def own(self) -> MemberConfig:
@@ -460,6 +482,8 @@ class NodeConfig:
         lines += _changes("limits", self.limits, Limits())
         lines += _changes("snapshot", self.snapshot, SnapshotPolicy())
         lines += _changes("security", self.security, Security())
+        lines += _changes("log", self.log, LogLines())
+        lines += _changes("web", self.web, Web())
         return "\n".join(lines) + "\n"
 
 
@@ -487,6 +511,7 @@ def load_config(path: Path | str) -> NodeConfig:
         config,
         directory=path.parent / config.directory.expanduser(),
         security=config.security.within(path.parent),
+        web=config.web.within(path.parent),
     )
 
 

@@ -67,14 +67,16 @@ class Security:
         client_certificates: whether clients on a TLS port show a certificate: "none" (the default),
             "optional" or "required". Its URI, ``quorate://CLUSTER/client/USER``, names their user.
         tls_minimum: oldest version of TLS that is spoken: "1.3" (the default) or "1.2".
-        require_users: whether clients from other machines have to log in (default false). While
-            the user `default` is open, they are refused. With it, or with `client_certificates =
-            "required"`, clients may be listened for at other addresses than loopback.
+        require_users: whether clients from other machines have to log in (default false).
+            A user that needs no password is for clients of this machine then. With it, or with
+            `client_certificates = "required"`, clients may be listened for at other addresses than
+            loopback.
         accept_plain: whether members without TLS are let in and dialled, too (default false), while
             the cluster is switched to TLS. It takes the protection of TLS away, so it needs
             `insecure_network`.
         insecure_network: whether to listen without all this at other addresses than loopback
-            (default false). Everybody who reaches such a port can do everything.
+            (default false). Everybody who reaches such a port can do everything, unless another
+            line protects it.
         stale_auth: whether a member that can't reach the leader goes on to serve users by the rules
             that it knows (default false). A removed user may then read there for as long as the
             member is cut off.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from ...log_events import log_event
 from ...storage import LogEnd
 from ...transport import (
     NULL_VALUE,
@@ -31,6 +32,7 @@ from ..protocol.promise import MAX_LEASE_MS
 from ..protocol.quorum import ANY_STORE, VoterId
 from ..protocol.role import Ended
 from ..protocol.states import BALLOT_STATES, EDGES, State
+from .causes import cause_of
 from .inbox import Inbox
 from .pauses import Backoff, HoldBack
 from .transition import Adoption, Next, Transition
@@ -150,6 +152,7 @@ class ElectionContext:
         self.hold_back = HoldBack(state, rng)
         self.observers: list[Callable[[Transition], None]] = []
         self._extended_canvass = True
+        self._last_leader: tuple[int, int | None] | None = None
 
     # --- transitions ------------------------------------------------------------------------------
 
@@ -172,15 +175,34 @@ class ElectionContext:
             self._extended_canvass = False
         self._publish(before, step)
         if after is State.CLOSED:
+            self._count()
+            self._log_outcome()
             # Only a completed election shows that the cause of the failures is gone.
             self.failed_ballots = 0
             self.backoff.reset()
             self.hold_back.reset()
 
+    def _count(self) -> None:
+        """Count an election that is over."""
+        state = self.state
+        counts, leader = state.counts, (state.leadership_term, state.leader_id)
+        outcome = "leader" if state.leader_id == state.member_id else "follower"
+        counts.elections[cause_of(self.cause), outcome] += 1
+        counts.election_duration.observe(trio.current_time() - self.began)
+        # A follower that joins its leader again has found no other one; nor is the first a change.
+        if self._last_leader not in {None, leader}:
+            counts.leader_changes += 1
+        self._last_leader = leader
+
+    def _count_failure(self) -> None:
+        """Count an attempt that goes back to its begin."""
+        self.state.counts.elections[cause_of(self.cause), "failed"] += 1
+
     def failed(self, failure: object) -> Next:
         """Note a failure and go back to INIT, which waits if the last one was the same."""
         words = failure if isinstance(failure, str) else repr(failure)
         self.backoff.failed(words)
+        self._count_failure()
         return Next(State.INIT, words)
 
     def reopen(self, ended: Ended) -> Next:
@@ -191,6 +213,7 @@ class ElectionContext:
             if ended.message is None:
                 # A member that hears of a newer term has not failed: it need not wait.
                 self.backoff.failed(ended.reason)
+            self._count_failure()
             self._inherit(ended)
         return Next(State.INIT, ended.reason)
 
@@ -203,7 +226,7 @@ class ElectionContext:
         if self.count > 1:
             # A leader or a quorum that is lost is what an operator looks for in the log.
             lost = not (ended.in_order or self.state.closing)
-            level = logging.WARNING if lost else logging.INFO
+            level = logging.WARNING if lost else logging.DEBUG
             self._publish(before, Next(State.INIT, ended.reason), level)
 
     def _inherit(self, ended: Ended) -> None:
@@ -214,7 +237,22 @@ class ElectionContext:
         if ended.message is not None:
             self.inbox.on_message(*ended.message)
 
-    def _publish(self, before: State, step: Next, level: int = logging.INFO) -> None:
+    def _log_outcome(self) -> None:
+        """Log who leads which term, why there was an election, and how long it took here."""
+        log_event(
+            log,
+            logging.INFO,
+            "leads",
+            "member %(member)d: member %(leader)s leads term %(term)d, after an election of "
+            "%(took).3f s; why: %(cause)s",
+            member=self.state.member_id,
+            leader=self.state.leader_id,
+            term=self.state.leadership_term,
+            cause=self.cause,
+            took=trio.current_time() - self.began,
+        )
+
+    def _publish(self, before: State, step: Next, level: int = logging.DEBUG) -> None:
         """Log a transition, and call its observers."""
         state, after = self.state, step.state
         # A ballot is about the promised term; `leadership_term` only rises once somebody has won
@@ -231,18 +269,19 @@ class ElectionContext:
             log_end=state.log_end,
             commit_position=self.applier.commit_position,
         )
-        log.log(
+        log_event(
+            log,
             level,
-            "member %d: %s -> %s: %s (election %d, term %d, log %d/%d, commit %d)",
-            state.member_id,
-            before.name,
-            after.name,
-            step.reason,
-            self.count,
-            transition.term,
-            transition.log_end.term,
-            transition.log_end.position,
-            transition.commit_position,
+            "enters",
+            "member %(member)d: %(before)s -> %(after)s: %(reason)s",
+            member=state.member_id,
+            before=before.name,
+            after=after.name,
+            reason=step.reason,
+            term=transition.term,
+            election=self.count,
+            log_end=[transition.log_end.term, transition.log_end.position],
+            commit=transition.commit_position,
         )
         for observer in self.observers:
             observer(transition)

@@ -165,7 +165,7 @@ class Following(Role):
         self.lease_ms = message.lease_ms
         self.flags = AppendFlags.NONE
         self.notified_commit = message.commit_position
-        self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
+        self.pulse = Heartbeats(state.timeouts.leader_heartbeat_interval, state.counts)
         # The announcement was a sign of life; without this the watch would end the role at once.
         self.pulse.alive()
         self._termination = self._make_termination(snapshots)
@@ -580,4 +580,5 @@ class Following(Role):
         # Judged only after all that waits in the sockets was read: after a pause of our own the
         # leader would seem silent.
         await overdue(lambda: self.pulse.heard_at + timeout, timeout)
+        self.pulse.lost()
         self.end("leader heartbeat timeout")

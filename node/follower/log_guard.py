@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...errors import SafetyViolationError
+from ...log_events import log_event
 from ..protocol import log_matching
 from ..protocol.untrusted import contradiction
 
@@ -53,8 +54,14 @@ class LogGuard:
         """Log that a leader is not followed."""
         for observer in self._observers:
             observer(why)
-        log.error(
-            "leader_refused member=%d sender=%d reason=%r", self._state.member_id, sender, why
+        log_event(
+            log,
+            logging.ERROR,
+            "leader_refused",
+            "member %(member)d: does not follow member %(sender)d: %(why)s",
+            member=self._state.member_id,
+            sender=sender,
+            why=why,
         )
 
     async def refuses(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import trio
 
 from ...errors import StorageError, TransportError, WireError
+from ...log_events import log_event
 from ...storage.rows.term_table import term_at
 from ...storage.snapshots.file import decode_head_untrusted
 from ...transport import (
@@ -114,10 +115,9 @@ class SnapshotInstall:
         seat = self._state.membership.seat(leader_id)
         if seat is not None and seat.role is MemberRole.WITNESS:
             self._remind(
-                f"member {self._state.member_id}: its log is too old for that of member "
-                f"{leader_id}, a witness, which has no snapshot; until another member with tables "
-                f"runs, the cluster takes no writes. Not reached: members "
-                f"{sorted({*self._state.peers} - {*linked})}"
+                f"its log is too old for that of member {leader_id}, a witness, which has no "
+                "snapshot; until another member with tables runs, the cluster takes no writes. "
+                f"Not reached: members {sorted({*self._state.peers} - {*linked})}"
             )
         raise TransportError("no member has sent a snapshot that the leader's log goes on from")
 
@@ -127,9 +127,9 @@ class SnapshotInstall:
             head = await self._fetch_from_any()
             if head is None:
                 self._remind(
-                    f"member {self._state.member_id}: its tables are gone, and none of its "
-                    "snapshots is intact: it waits for another member's. If the other members run "
-                    "and have none, type: quorate control snapshot --connect HOST:PORT"
+                    "its tables are gone, and none of its snapshots is intact: it waits for "
+                    "another member's. If the other members run and have none, type: quorate "
+                    "control snapshot --connect HOST:PORT"
                 )
                 timeouts = self._state.timeouts
                 alone = not any(map(self._links.connected, self._state.peers))
@@ -151,7 +151,15 @@ class SnapshotInstall:
         """Log what we wait for, unless that was just done."""
         if trio.current_time() - self._reminded_at >= REMIND_SECONDS:
             self._reminded_at = trio.current_time()
-            log.error("%s", words)
+            own = self._state.member_id
+            log_event(
+                log,
+                logging.ERROR,
+                "snapshot_needed",
+                "member %(member)d: %(why)s",
+                member=own,
+                why=words,
+            )
 
     async def _fetch_from_any(self) -> SnapshotHead | None:
         """Fetch a snapshot from any member that has a suitable one."""
@@ -170,7 +178,15 @@ class SnapshotInstall:
 
     def _log_refusal(self, member: int, trouble: BaseException) -> None:
         own = self._state.member_id
-        log.warning("member %d: no snapshot from member %d: %r", own, member, trouble)
+        log_event(
+            log,
+            logging.WARNING,
+            "snapshot_refused",
+            "member %(member)d: no snapshot from member %(peer)d: %(why)s",
+            member=own,
+            peer=member,
+            why=repr(trouble),
+        )
 
     async def fetch(self, member: int, judge: Callable[[SnapshotHead], None]) -> SnapshotHead:
         """Fetch a member's newest snapshot, or the rest of it.

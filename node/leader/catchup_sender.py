@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ...errors import DamagedRecordError, StorageError
+from ...log_events import log_event
 from ...transport import CatchupPosition, LogBatch, StopCatchup, StreamPurpose
 from ...transport.network import parse_address_untrusted
 from ...transport.streams import CONNECTION_ERRORS
@@ -96,7 +97,9 @@ class CatchupSender:
             raise  # no member has the batch; it is never skipped or sent: this member stops
         # The follower gives up when nothing comes any more, and joins anew.
         except* (*CONNECTION_ERRORS, StorageError) as group:
-            log.info("catch-up of member %d ended: %r", member, group.exceptions[0])
+            words = "catch-up of member %(peer)d ended: %(why)s"
+            why = repr(group.exceptions[0])
+            log_event(log, logging.DEBUG, "catchup_ended", words, peer=member, why=why)
         finally:
             # A newer replay may stand here by now; it must stay findable for `stop`.
             if self._running.get(member) is scope:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import RefusedError
+from ...log_events import log_event
 from ..protocol.role import SLOWEST_DISK, Role
 from ..protocol.signal import Signal, sleep_until
 
@@ -141,10 +142,14 @@ class DiskWatch:
         """Begin to hand over if a follower has the whole log; returns at once."""
         best = handover.best_successor()
         if best is not None:
-            log.warning(
-                "member %d: our disk stalls; handing over to member %d",
-                self._state.member_id,
-                best,
+            log_event(
+                log,
+                logging.WARNING,
+                "hands_over",
+                "member %(member)d: %(why)s; handing over to member %(to)d",
+                member=self._state.member_id,
+                to=best,
+                why="our disk stalls",
             )
             # Not awaited: if the successor does not take over, we still have to step down in time.
             nursery.start_soon(self._to_best, handover)
@@ -154,4 +159,5 @@ class DiskWatch:
             # Not drained: the next leader commits what is in flight.
             await handover.to_best(drain=False)
         except RefusedError as error:
-            log.warning("member %d: not handed over: %s", self._state.member_id, error)
+            own, words = self._state.member_id, "member %(member)d: not handed over: %(why)s"
+            log_event(log, logging.WARNING, "handover_failed", words, member=own, why=str(error))

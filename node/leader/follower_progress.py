@@ -150,7 +150,8 @@ class Followers(dict[int, Follower]):
         return frozenset(before.outgoing).difference(now.voters)
 
     def _pulse(self) -> Heartbeats:
-        return Heartbeats(self._state.timeouts.leader_heartbeat_interval)
+        state = self._state
+        return Heartbeats(state.timeouts.leader_heartbeat_interval, state.counts)
 
     def renew(self, member: int) -> None:
         """Begin anew with a member that speaks with another store than before."""

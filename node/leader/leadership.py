@@ -273,6 +273,7 @@ class Leadership(Role):
         # These are in the log, which the next leader may keep or cut: neither success nor failure
         # is certain.
         for request in self._applier.forget():
+            self._state.counts.unknown_outcomes += 1
             request.done(
                 UnknownOutcomeError(
                     f"the leader of term {self.term} lost its leadership with this write in "
@@ -325,9 +326,10 @@ class Leadership(Role):
 
     # --- positions --------------------------------------------------------------------------------
 
-    def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store knows it
+    def on_durable(self, position: int) -> None:
         """Count our own recording like a follower's."""
         self._disk.look()
+        self.replication.window.durable(position)
         # A catch-up sends only what is durable here; at the end of the log it waits for this.
         self._catchups.durable.notify()
         self._advance()
@@ -602,6 +604,7 @@ class Leadership(Role):
             # The order matters: the announcement carries the number that was just made.
             self.reads.renew_lease()
             self.replication.announce_commit(now_ms=self._clock.now_ms())
+            self.replication.mark()
             # Here as well: the deadline of a WAIT may come although no follower reports.
             self._waits.look()
             await trio.sleep(self._state.timeouts.leader_heartbeat_interval)

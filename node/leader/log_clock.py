@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Never
 
 import trio
 
+from ...log_events import log_event
 from ...storage import Entry, EntryKind
 from ..protocol.signal import Signal
 
@@ -61,10 +62,14 @@ class LogClock:
         self._now = trio.lowlevel.current_clock().current_time  # cheaper, per batch
         self._last_at = self._now()
         if (behind := last_ms - clock_ms()) > LOGGED_SKEW_MS:
-            log.warning(
-                "the clock is %.3g s behind the log's time, which goes on at %d %% of the pace",
-                behind / 1000,
-                SLOW_MS_PER_SECOND / 10,
+            log_event(
+                log,
+                logging.WARNING,
+                "log_clock_behind",
+                "the clock is %(seconds).3g s behind the log's time, which goes on at "
+                "%(percent)d %% of the pace",
+                seconds=behind / 1000,
+                percent=SLOW_MS_PER_SECOND / 10,
             )
 
     def now_ms(self) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...errors import RefusedError
+from ...log_events import log_event
 from .follower_progress import Steady
 
 if TYPE_CHECKING:
@@ -133,8 +134,11 @@ class Preference:
         # Before the handover, because its success cancels this task.
         self._steady.restart(member)
         self._state.handbacks[member].at = trio.current_time()
-        log.info("member %d: hands over to member %d by priority", self._state.member_id, member)
+        own = self._state.member_id
+        words = "member %(member)d: hands over to member %(to)d by %(why)s"
+        log_event(log, logging.INFO, "hands_over", words, member=own, to=member, why="priority")
         try:
             await self._handover.to(member)
         except RefusedError as error:
-            log.info("member %d: not handed over by priority: %s", self._state.member_id, error)
+            words = "member %(member)d: not handed over by priority: %(why)s"
+            log_event(log, logging.INFO, "handover_failed", words, member=own, why=str(error))

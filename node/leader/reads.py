@@ -100,7 +100,9 @@ class Reads:
         reads = [*still_allowed(self.waiting)]
         self.waiting = []
         # Asked once: a lease that ends between two looks would leave a round without a number.
-        certain = self._state.alone or self.lease_left > 0
+        leased = self.lease_left > 0
+        certain = self._state.alone or leased
+        self._state.counts.reads["lease" if leased else "quorum"] += len(reads)
         # Made after the reads came: an older echo does not prove that we led when they came (H14).
         number = 0 if certain else self.make_number()
         # I-37: every write that was acknowledged before these reads is below the commit position of

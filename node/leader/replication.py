@@ -10,12 +10,17 @@ message (`announce_commit`). So this file owns all that followers are sent in or
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
+
+import trio
 
 from ...errors import RefusedError
 from ...storage import DESCRIPTOR_BYTES, BatchHeader, Entry, EntryKind, encode_batch
 from ...transport import NULL_VALUE, CommitPosition, LogBatch, LogJoined, encode
+from ..requests.journey import Journey
 from ..requests.request import still_allowed
 from ..state_machine.applier import PendingBatch
 
@@ -36,6 +41,11 @@ MAX_IN_FLIGHT_BYTES: Final = 32 << 20
 other. If larger, these bytes and one more request of the largest size overflow a link's queue."""
 
 
+MARKS: Final = 512
+"""Heartbeats for which the leader knows where its log ended. Fewer: the lag of a slow follower is
+shown as shorter than it is. More: memory."""
+
+
 class Window:
     """The commands of a leadership that are in no batch yet, and its batches in flight.
 
@@ -45,14 +55,15 @@ class Window:
 
     Attributes:
         waiting: commands that are in no batch yet, in the order of their arrival.
-        in_flight: where each uncommitted batch ends.
+        in_flight: the uncommitted batches.
     """
 
     def __init__(self, state: MemberState, applier: Applier) -> None:
         self._state = state
         self._applier = applier
         self.waiting: list[Request] = []
-        self.in_flight: deque[int] = deque()
+        self.in_flight: deque[Journey] = deque()
+        self._now = trio.lowlevel.current_clock().current_time  # cheaper, per batch
 
     def withdraw(self) -> list[Request]:
         """Remove and return the commands that are in no batch."""
@@ -96,17 +107,42 @@ class Window:
             return False
         if not self.in_flight:
             return True
-        size = self.in_flight[-1] - applier.commit_position
+        size = self.in_flight[-1].end - applier.commit_position
         return len(self.in_flight) < most and size < MAX_IN_FLIGHT_BYTES
 
-    def sent(self, end: int) -> None:
-        """Note that a batch, which ends at `end`, is in flight."""
-        self.in_flight.append(end)
+    def sent(self, header: BatchHeader, requests: list[Request] | None) -> Journey:
+        """Note that a batch is in flight; return its way so far.
+
+        Args:
+            header: of the batch.
+            requests: those in it, the one that came first at its begin; None if it has none.
+        """
+        taken = now = self._now()
+        if requests:
+            # Each got its deadline when this member took it.
+            taken = min(requests[0].deadline - self._state.config.limits.park_seconds, now)
+        journey = Journey(
+            header.position, header.end, header.count, header.timestamp_ms, taken, now
+        )
+        self.in_flight.append(journey)
+        return journey
+
+    def durable(self, position: int) -> None:
+        """Note that our own disk has everything below `position`."""
+        now = self._now()
+        for journey in self.in_flight:
+            if journey.end > position:
+                break
+            # Batches of a group before have theirs already.
+            journey.durable = journey.durable or now
 
     def committed(self, position: int) -> None:
         """Note that everything below `position` is committed."""
-        while self.in_flight and self.in_flight[0] <= position:
-            self.in_flight.popleft()
+        now, took = self._now(), self._state.counts.commit_duration
+        while self.in_flight and self.in_flight[0].end <= position:
+            journey = self.in_flight.popleft()
+            journey.committed = now
+            took.observe(now - journey.appended, journey.entries)
 
 
 class Replication:
@@ -163,6 +199,7 @@ class Replication:
         self._now_ms = now_ms
         self._reads = reads
         self._before_append = before_append
+        self._marks: deque[tuple[int, float]] = deque(maxlen=MARKS)
 
     @property
     def in_flight(self) -> bool:
@@ -212,11 +249,13 @@ class Replication:
                 follower.live = self._links.send_frame(follower.member_id, frame)
         size, count = len(batch), len(entries)
         self.end += size
-        self.window.sent(self.end)
         header = BatchHeader(self._term, position, size, count, now_ms, self.announced)
+        journey = self.window.sent(header, requests)
         # Offered before it can become durable: when it is committed, the applier has it in memory,
         # and need not read it back.
-        self._applier.offer(PendingBatch(header, None, entries, requests or [None] * count))
+        self._applier.offer(
+            PendingBatch(header, None, entries, requests or [None] * count, journey=journey)
+        )
         self._store.append(batch, header=header)
 
     def append_action(self, action: bytes, principal: int = 0) -> int:
@@ -228,6 +267,22 @@ class Replication:
         """
         self.append([Entry(EntryKind.CLUSTER_ACTION, action, principal=principal)])
         return self.end
+
+    def mark(self) -> None:
+        """Note where the log ends now; to be called at each heartbeat."""
+        self._marks.append((self.end, trio.current_time()))
+
+    def lag_seconds(self, position: int) -> float:
+        """Return for how long, at most, a follower is behind whose log ends at `position`.
+
+        It has all that had been appended so long ago. Exact to a heartbeat interval; not more than
+        `MARKS` of them.
+        """
+        if position >= self.end or not self._marks:
+            return 0.0
+        # The last mark that it has reached. If it has reached none, it is as old as the oldest.
+        place = max(bisect_right(self._marks, position, key=itemgetter(0)) - 1, 0)
+        return trio.current_time() - self._marks[place][1]
 
     # --- to the followers -------------------------------------------------------------------------
 

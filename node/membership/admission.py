@@ -82,6 +82,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ...log_events import log_event
 from ...storage import VotingRight, VotingStatus
 
 if TYPE_CHECKING:
@@ -106,5 +107,7 @@ async def become_voter(store: Store, applied: Membership) -> bool:
         return False
     status = VotingStatus(VotingRight.VOTER, applied.founders, applied.floor)
     await store.save_voting_status(status)
-    log.warning("store_admitted member=%d role=%s", own.member_id, seat.role.value)
+    words = "member %(member)d: the log admits its store as a %(role)s"
+    role = seat.role.value
+    log_event(log, logging.INFO, "store_admitted", words, member=own.member_id, role=role)
     return True

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import LostStoreError, RefusedError
+from ...log_events import log_event
 from ...storage import VotingRight, VotingStatus
 from ...storage.rows.log_end import EMPTY_LOG, LogEnd
 from ...transport import Address, Founding, FoundingStore, Hello, LinkLimits
@@ -188,14 +189,23 @@ class Founders:
         """Log with which stores the cluster begins, or that it began without ours."""
         own = self._state.member_id
         if status.kind is VotingRight.RECOVERING:
-            log.warning(
-                "member %d: the cluster was founded without this member; "
-                "it has no vote until the log admits its store",
-                own,
+            log_event(
+                log,
+                logging.WARNING,
+                "founded_without",
+                "member %(member)d: the cluster was founded without this member; it has no vote "
+                "until the log admits its store",
+                member=own,
             )
             return
-        members = ", ".join(str(member) for member, _ in status.founders)
-        log.info("member %d: the cluster is founded by members %s", own, members)
+        log_event(
+            log,
+            logging.INFO,
+            "founded",
+            "member %(member)d: the cluster is founded by members %(founders)s",
+            member=own,
+            founders=[member for member, _ in status.founders],
+        )
 
     def _tell(self) -> None:
         """Log which members the founding waits for, whenever that changes."""
@@ -205,12 +215,15 @@ class Founders:
         # Once for each change: an operator may take hours to start the next member.
         if waits != self._said:
             self._said = waits
-            log.info(
-                "member %d: its store is new; the cluster begins once all members report that "
-                "theirs are new, too; not heard of: %s%s",
-                self._state.member_id,
-                waits,
-                self._way_out(),
+            log_event(
+                log,
+                logging.INFO,
+                "founding_waits",
+                "member %(member)d: its store is new; the cluster begins once all members report "
+                "that theirs are new, too; not heard of: %(missing)s%(advice)s",
+                member=self._state.member_id,
+                missing=list(self.missing),
+                advice=self._way_out(),
             )
 
     def _tell_of_histories(self) -> None:
@@ -218,12 +231,16 @@ class Founders:
         for member, hello in self._with_history.items():
             if member not in self._said_of:
                 self._said_of.add(member)
-                log.warning(
-                    "member %d: its store is new, but %s has the history %016x; it is "
-                    "asked with which stores that began",
-                    self._state.member_id,
-                    self._where(member),
-                    hello.history,
+                log_event(
+                    log,
+                    logging.WARNING,
+                    "founding_history",
+                    "member %(member)d: its store is new, but %(where)s has the history "
+                    "%(history)s; it is asked with which stores that began",
+                    member=self._state.member_id,
+                    where=self._where(member),
+                    history=f"{hello.history:016x}",
+                    peer=member,
                 )
 
     def _way_out(self) -> str:
@@ -260,7 +277,14 @@ class Founders:
         self._changed.notify()
         named = ", ".join(map(str, self._without))
         waits = [peer for peer in self.missing if peer not in self._without]
-        log.warning("member %d: founds without member %s", self._state.member_id, named)
+        log_event(
+            log,
+            logging.WARNING,
+            "founds_without",
+            "member %(member)d: founds without members %(without)s",
+            member=self._state.member_id,
+            without=list(self._without),
+        )
         still = f", once member {', '.join(map(str, waits))} is there" if waits else ""
         done(f"the cluster begins without member {named}{still}".encode())
         return True

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from ...log_events import log_event
 from ...transport import Address
 
 if TYPE_CHECKING:
@@ -71,16 +72,19 @@ class TwoProcesses:
         back = hello.incarnation == last.before != last.hello.incarnation
         if (other or back) and now - last.warned_at >= REPEAT_SECONDS:
             last.warned_at = now
-            log.warning(
-                "member %d: two processes say that they are member %d: stores %016x and %016x, at "
-                '%s. Stop the one that is wrong: log lines "link from member %d" have the '
-                "addresses from which they call",
-                self._own,
-                member,
-                last.hello.instance,
-                hello.instance,
-                Address(hello.host, hello.port),
-                member,
+            log_event(
+                log,
+                logging.WARNING,
+                "two_processes",
+                "member %(member)d: two processes say that they are member %(peer)d: stores "
+                "%(before)s and %(after)s, at %(address)s. Stop the one that is wrong: at the "
+                'level DEBUG, lines "link from member %(peer)d" have the addresses from which '
+                "they call",
+                member=self._own,
+                peer=member,
+                before=f"{last.hello.instance:016x}",
+                after=f"{hello.instance:016x}",
+                address=str(Address(hello.host, hello.port)),
             )
         if hello.incarnation != last.hello.incarnation:
             last.before = last.hello.incarnation

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 import attrs
 import trio
 
+from ...log_events import log_event
 from ...transport import Message, NewLeadershipTerm, is_term
 from . import log_matching
 
@@ -90,14 +91,18 @@ class TermBound:
             return True
         if now >= self._stands_until:
             self._stands_until = now + STEP_SECONDS
-            log.warning(
-                "term_refused member=%d sender=%d message=%s term=%d known=%d bound=%d",
-                self._member_id,
-                sender,
-                type(message).__name__,
-                term,
-                known,
-                self._bound,
+            log_event(
+                log,
+                logging.WARNING,
+                "term_refused",
+                "member %(member)d: refused a %(type)s of member %(sender)d: its term %(term)d is "
+                "far above %(known)d, the last one known",
+                member=self._member_id,
+                sender=sender,
+                type=type(message).__name__,
+                term=term,
+                known=known,
+                bound=self._bound,
             )
             self._bound += TERM_STEP
         return False

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import StorageError, StoreMismatchError, TransportError, WireError
+from ...log_events import log_event
 from ...storage import SnapshotFolder, Store, ThreadExecutor, decode_header_untrusted
 from ...storage.rows.term_table import term_at
 from ...transport import CONNECTION_ERRORS, NULL_VALUE
@@ -61,6 +62,7 @@ class Backup:
     Attributes:
         store: its log.
         directory: of the store and the snapshots.
+        trouble: why nothing more is recorded now, in words; empty if something is.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Backup:
         self._folder = SnapshotFolder(directory / "snapshots")
         self._client = client
         self._report = report
+        self.trouble = ""
         self._last_said = ""
         self._source: int | None = None
         self._caught_up = False
@@ -91,6 +94,7 @@ class Backup:
             before = self.store.append_position
             try:
                 answers = await self._client.ask()
+                self.trouble = ""
                 if not follow and stop == END_OF_TIME:
                     stop = max(said.commit_position for said in answers)
                 await self._check_service(answers)
@@ -102,7 +106,8 @@ class Backup:
                 failures = 1 if self.store.append_position > before else failures + 1
                 if not follow and failures > len(self._client.addresses):
                     raise
-                self._say(f"{describe(trouble)}; retrying")
+                self.trouble = describe(trouble)
+                self._say(f"{self.trouble}; retrying")
                 self._source = None
                 await trio.sleep(RETRY_SECONDS)
             else:
@@ -287,6 +292,10 @@ class Backup:
             await self.store.save_committed(self.store.append_position)
 
 
+def _log_step(what: str) -> None:
+    log_event(log, logging.INFO, "backup", "%(what)s", what=what)
+
+
 @one_error
 @asynccontextmanager
 async def open_backup(
@@ -295,7 +304,7 @@ async def open_backup(
     *,
     rng: Random,
     executor: ExecutorFactory[Write] = ThreadExecutor,
-    report: Callable[[str], None] = log.info,
+    report: Callable[[str], None] = _log_step,
 ) -> AsyncGenerator[Backup, None]:
     """Open a backup for the duration of the block; begin one if there is none.
 

@@ -16,12 +16,14 @@ import attrs
 import trio
 
 from ...errors import DamagedRecordError, StorageError, WireError
+from ...log_events import log_event
 from ...storage import HEADER_BYTES, SnapshotReader, decode_header_untrusted
 from ...transport import (
     NULL_VALUE,
     BackupQuery,
     BackupResponse,
     CommitPosition,
+    EventsQuery,
     HeartbeatRequest,
     HeartbeatResponse,
     LogBatch,
@@ -35,6 +37,8 @@ from ..follower.following import Following
 from ..leader.leadership import Leadership
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ...storage import Store
     from ...transport import Authoriser, FrameStream, Hello, Message
     from ..state import MemberState
@@ -71,7 +75,8 @@ class Server:
         snapshots: of the service.
         repair: reads the log.
         pace: of all readers from outside together.
-        authoriser: decides who may ask for a backup, or for a sign of life.
+        authoriser: decides who may ask for a backup, for a sign of life, or for events.
+        events: sends this member's events on a stream until that ends.
     """
 
     state: MemberState
@@ -81,6 +86,7 @@ class Server:
     repair: Repair
     pace: SharedRate
     authoriser: Authoriser
+    events: Callable[[FrameStream], Awaitable[None]]
 
     async def serve(self, hello: Hello, stream: FrameStream) -> bool:
         """Serve a stream that asks for our data, and close it; False if it is another kind."""
@@ -103,7 +109,10 @@ class Server:
                 await self._serve_backup(stream)
             case StreamPurpose.HEARTBEAT if self._allows(stream, HeartbeatRequest):
                 await self._serve_heartbeats(stream)
-            case StreamPurpose.BACKUP | StreamPurpose.HEARTBEAT:
+            case StreamPurpose.EVENTS if self._allows(stream, EventsQuery):
+                if isinstance(await _received(stream), EventsQuery):
+                    await self.events(stream)
+            case StreamPurpose.BACKUP | StreamPurpose.HEARTBEAT | StreamPurpose.EVENTS:
                 pass  # not allowed
             case _:
                 return False
@@ -113,7 +122,15 @@ class Server:
         """Whether the other end of a stream may send a message of a class."""
         allowed = self.authoriser.allows(stream.principal, message)
         if not allowed:
-            log.warning("%s may not send a %s", stream.principal, message.__name__)
+            words = "%(principal)s may not send a %(type)s"
+            log_event(
+                log,
+                logging.WARNING,
+                "not_allowed",
+                words,
+                principal=str(stream.principal),
+                type=message.__name__,
+            )
         return allowed
 
     async def _serve_heartbeats(self, stream: FrameStream) -> None:
@@ -146,7 +163,7 @@ class Server:
         except DamagedRecordError:
             raise  # no member has it; it is never skipped or sent: the member stops
         except StorageError as error:
-            log.warning("member %d: backup refused: %s", self.state.member_id, error)
+            self._log_refusal("backup", error)
 
     async def _offer(self) -> BackupResponse:
         """Return what a reader must know to choose a member: log, newest snapshot, leader."""
@@ -229,7 +246,13 @@ class Server:
         except DamagedRecordError:
             raise  # no member has it; it is never skipped or sent: the member stops
         except StorageError as error:
-            log.warning("member %d: replay refused: %s", self.state.member_id, error)
+            self._log_refusal("replay", error)
+
+    def _log_refusal(self, what: str, error: StorageError) -> None:
+        words, own = "member %(member)d: %(what)s refused: %(why)s", self.state.member_id
+        log_event(
+            log, logging.WARNING, "reader_refused", words, member=own, what=what, why=str(error)
+        )
 
 
 async def serve_snapshot(
@@ -264,7 +287,8 @@ async def serve_snapshot(
                 offset += len(part)
             await _received(stream)  # the reader closes first
     except StorageError as error:
-        log.error("snapshot not sent: %s", error)  # noqa: TRY400 - the message is complete
+        words = "snapshot not sent: %(why)s"
+        log_event(log, logging.ERROR, "snapshot_not_sent", words, why=str(error))
 
 
 async def _received(stream: FrameStream) -> Message | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from .journey import Latencies
     from .request import Request
     from .status import NodeStatus, Topology
 
@@ -45,4 +46,8 @@ class Gateway(Protocol):
 
     def status(self) -> NodeStatus:
         """Return what this member reports of itself now."""
+        ...
+
+    def latencies(self) -> Latencies:
+        """Return how long things took here, and which batches took long."""
         ...

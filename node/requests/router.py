@@ -224,6 +224,9 @@ class Requests:
         # Noted only if it has left: a request that was not sent may be parked, and is never in
         # doubt.
         if sent:
+            counts = self._state.counts
+            counts.forwarded += 1
+            counts.reads["forwarded"] += request.kind is RequestKind.QUERY
             forwarded[self._next_id] = request
             self._forwarded_bytes += size
             self._begun.notify()
@@ -340,6 +343,7 @@ class Requests:
             request.losses += 1
             # I-33, I-34: the leader may have logged it. To send it again could apply it twice.
             if request.kind is not RequestKind.QUERY:
+                self._state.counts.unknown_outcomes += 1
                 request.done(
                     UnknownOutcomeError(
                         "the link to the leader was lost with this request on its way; it may or "

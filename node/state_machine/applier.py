@@ -22,14 +22,17 @@ from typing import TYPE_CHECKING, Final, Never, TypeAlias
 import attrs
 import trio
 
+from ...metrics import Histogram
 from ...storage import CheckedEntries, EntryKind, Store, check_batch_untrusted
 from ..protocol.signal import Signal
+from ..requests.journey import SlowBatches
 from .service import Command, RemadeService, Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from ...storage import BatchHeader, Entry
+    from ..requests.journey import Journey
     from ..requests.request import Request
 
 ReadLog: TypeAlias = "Callable[..., Awaitable[list[bytes]]]"
@@ -59,6 +62,11 @@ class PendingBatch:
         entries: the entries if they are available (on the leader), else empty.
         requests: for each entry the request that waits for its reply, or None.
         done: how many of the entries are applied.
+        journey: its way so far, on the leader that made it.
+
+    Attributes:
+        applying: seconds that earlier slices took, replies included.
+        replying: seconds that the replies took so far.
     """
 
     header: BatchHeader
@@ -66,6 +74,9 @@ class PendingBatch:
     entries: Sequence[Entry]
     requests: Sequence[Request | None] | None = None
     done: int = 0
+    journey: Journey | None = None
+    applying: float = 0.0
+    replying: float = 0.0
 
 
 class Applier:
@@ -82,6 +93,9 @@ class Applier:
         timestamp_ms: log time of the last applied batch.
         entries: number applied since the start.
         batches: number applied since the start.
+        apply_duration: seconds that a batch took to be applied; one observation for each entry.
+        batch_entries: entries of each batch.
+        slow: batches that took long, from the first of their requests to the last reply.
         wanting: the service has no state to start from; nothing is applied before :meth:`jump`.
         lagging: something committed waits for :meth:`run` to apply it.
         waits_since: since when :meth:`run` waits for one action or one read (trio's clock);
@@ -100,6 +114,9 @@ class Applier:
         self.entries = 0
         self.wanting = False
         self.batches = 0
+        self.apply_duration = Histogram()
+        self.batch_entries = Histogram(1.0)
+        self.slow = SlowBatches()
         self.lagging = self.applied_position < self.commit_position
         self.waits_since = math.inf
         self.progressed = Signal()
@@ -249,14 +266,25 @@ class Applier:
         # An action comes first: what follows it in the log must see its effect (I-22).
         if self._action is not None or not self._next_at_hand():
             return
-        until = self._now() + SLICE_SECONDS
-        while self._apply(self._waiting[0], until):
+        at = self._now()
+        until = at + SLICE_SECONDS
+        while (ended := self._apply(self._waiting[0], at, until)) is not None:
+            at = ended
             self._drop_first()
-            if self._action is not None or not self._next_at_hand() or self._now() > until:
+            if self._action is not None or not self._next_at_hand() or at > until:
                 break
 
-    def _apply(self, waiting: PendingBatch, until: float) -> bool:
-        """Apply a batch and answer its requests; False if the time was up before its end."""
+    def _apply(self, waiting: PendingBatch, began: float, until: float) -> float | None:
+        """Apply a batch and answer its requests.
+
+        Args:
+            waiting: the batch.
+            began: the time now.
+            until: when to stop, behind any entry of it.
+
+        Returns:
+            The time at its end; None if the time was up before that.
+        """
         header, service = waiting.header, self.service
         # Decoded only now, and one entry at a time: a batch that is truncated never is.
         if waiting.batch is not None:
@@ -266,13 +294,17 @@ class Applier:
         for index in range(waiting.done, count):
             reply = self._apply_one(entries[index], index, header)
             if requests is not None and (request := requests[index]) is not None:
+                applied = self._now()
                 # I-34: only here a reply is given, so it always means that the command is committed
                 # and applied.
                 request.done(reply)
+                # It is answered: a client's time is no part of what the state machine takes.
+                waiting.replying += self._now() - applied
             # Checked only within the batch: its end is progress that must be recorded.
-            if index + 1 < count and self._now() > until:
+            if index + 1 < count and (now := self._now()) > until:
                 waiting.done = index + 1
-                return False
+                waiting.applying += now - began
+                return None
         self.applied_position = end = header.end
         self.timestamp_ms = header.timestamp_ms
         self.entries += count
@@ -280,7 +312,19 @@ class Applier:
         # Also for a batch without commands: its time lets timers and keys expire (I-23).
         service.advance(end, header.timestamp_ms)
         self.progressed.notify()
-        return True
+        ended = self._now()
+        self._count(waiting, ended - began, ended)
+        return ended
+
+    def _count(self, waiting: PendingBatch, last_slice: float, now: float) -> None:
+        """Count a batch that is applied."""
+        count = len(waiting.entries)
+        took = waiting.applying + last_slice - waiting.replying
+        # Once per batch, however many entries: this is the hot path.
+        self.apply_duration.observe(took, count)
+        self.batch_entries.observe(count)
+        if waiting.journey is not None:
+            self.slow.ended(waiting.journey, now, waiting.replying)
 
     def _apply_one(self, entry: Entry, index: int, header: BatchHeader) -> bytes:
         """Apply one entry."""

@@ -28,6 +28,8 @@ import attrs
 import trio
 
 from ...errors import DamagedTablesError, StorageError, StoreFullError
+from ...log_events import log_event
+from ...metrics import Histogram
 from ...storage import NO_STATE, SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
 from ...storage.lmdb.environment import free_bytes
 from ...storage.tools.recovery_plan import candidates
@@ -52,6 +54,10 @@ T = TypeVar("T")
 PAUSE: Final = 1.0
 """Rest after each piece, as a share of the time that it took to write. If smaller, a snapshot takes
 more processor and disk from the clients. If larger, it is longer under way."""
+
+SNAPSHOT_SECONDS: Final = 2.0**-6
+"""Upper bound of the first bucket of durations, about 16 ms, so that the last bound is over four
+hours. Smaller: long snapshots can't be told apart. Larger: short ones can't."""
 
 MAX_HELD_BYTES: Final = 4 << 30
 """Log that is kept for members that install a snapshot, beyond what is kept anyway. If smaller, a
@@ -79,6 +85,8 @@ class Snapshots:
         held: by member, the position from which log is kept while it installs a snapshot.
         changed: notified when a snapshot was finished, or failed.
         failure: why the last one that ended has failed, empty if it did not.
+        outcomes: how many were taken, failed, were skipped, and were installed.
+        duration: seconds that it took to take one.
     """
 
     def __init__(
@@ -100,6 +108,9 @@ class Snapshots:
         self.held: dict[int, int] = {}
         self.changed = Signal()
         self.failure = ""
+        self.outcomes: dict[str, int] = {}
+        self.outcomes |= dict.fromkeys(("taken", "failed", "skipped", "installed"), 0)
+        self.duration = Histogram(SNAPSHOT_SECONDS)
         self._config = config
         self._store = store
         self._applier = applier
@@ -158,8 +169,14 @@ class Snapshots:
         )
         # Their rows go, or a start would count on a file that is not there.
         if missing:
-            names = ", ".join(row.name for row in missing)
-            log.error("member %d: snapshot files missing: %s", self._config.member_id, names)
+            log_event(
+                log,
+                logging.ERROR,
+                "snapshot_missing",
+                "member %(member)d: snapshot files missing: %(names)s",
+                member=self._config.member_id,
+                names=", ".join(row.name for row in missing),
+            )
             await self._store.remove_snapshots(*missing)
         if not self._config.own.witness:
             await self._remove_heads()
@@ -189,10 +206,13 @@ class Snapshots:
             try:
                 await self._lane.read(partial(self.folder.check, row))
             except StorageError as error:
-                log.error(  # noqa: TRY400 - the message is complete
-                    "member %d: skipping a damaged snapshot: %s",
-                    self._config.member_id,
-                    error,
+                log_event(
+                    log,
+                    logging.ERROR,
+                    "snapshot_damaged",
+                    "member %(member)d: skipping a damaged snapshot: %(why)s",
+                    member=self._config.member_id,
+                    why=str(error),
                 )
                 # An older one needs more log, which is kept for just this case (I-42).
                 continue
@@ -220,11 +240,14 @@ class Snapshots:
         # After the load, so that the applier never goes on from a state that is half loaded.
         self._applier.jump(row.position, row.timestamp_ms)
         self.position = row.position
-        log.info(
-            "member %d: loaded the snapshot at %d; the log ends at %d",
-            self._config.member_id,
-            row.position,
-            self._store.append_position,
+        log_event(
+            log,
+            logging.DEBUG,
+            "snapshot",
+            "member %(member)d: %(what)s the snapshot at %(position)d",
+            member=self._config.member_id,
+            what="loaded",
+            position=row.position,
         )
 
     # --- taking -----------------------------------------------------------------------------------
@@ -238,10 +261,16 @@ class Snapshots:
         # Before the check below: a snapshot that is left out must not be asked for again at once.
         self.position, self._entries = header.end, self._applier.entries
         if self.writing is not None or self.installing:
-            log.warning(
-                "member %d: no snapshot at %d: the previous one is still being written",
-                self._config.member_id,
-                header.end,
+            self.outcomes["skipped"] += 1
+            log_event(
+                log,
+                logging.WARNING,
+                "snapshot",
+                "member %(member)d: no snapshot at %(position)d: the previous one is still being "
+                "written",
+                member=self._config.member_id,
+                what="left out",
+                position=header.end,
             )
             return
         # If the member ends right now, our nursery may be closed already.
@@ -252,11 +281,16 @@ class Snapshots:
         # not have (I-24).
         await self._nursery.start(self._take, header)
         pause = trio.current_time() - began
-        log.info(
-            "member %d: snapshot at %d begun; nothing was applied for %.1f ms",
-            self._config.member_id,
-            header.end,
-            1000 * pause,
+        log_event(
+            log,
+            logging.DEBUG,
+            "snapshot",
+            "member %(member)d: snapshot at %(position)d begun; nothing was applied for "
+            "%(took).4f s",
+            member=self._config.member_id,
+            what="begun",
+            position=header.end,
+            took=pause,
         )
 
     async def _take(
@@ -284,20 +318,15 @@ class Snapshots:
             await self._store.add_snapshot(head.row)
             # Not when it began: until one succeeds, a monitor has to see that the last one failed.
             self.failure = ""
-            log.info(
-                "member %d: snapshot at %d: %d bytes in %.1f s",
-                self._config.member_id,
-                header.end,
-                size,
-                trio.current_time() - began,
-            )
+            self._taken(header.end, size, trio.current_time() - began)
         except DamagedTablesError:
             raise  # the next snapshot would fail too: the member must begin anew
         # A snapshot that fails, as on a full disk, is no reason to stop serving: the log is still
         # whole.
         except StorageError as error:
             self.failure = str(error)
-            log.exception("member %d: no snapshot at %d", self._config.member_id, header.end)
+            self.outcomes["failed"] += 1
+            self._log_failed(header.end)
         finally:
             self.writing = None
             self.changed.notify()
@@ -308,7 +337,36 @@ class Snapshots:
             # too few.
             await self.clean()
         except StorageError:
-            log.exception("member %d: old snapshots were not removed", self._config.member_id)
+            own, words = self._config.member_id, "member %(member)d: old snapshots were not removed"
+            log_event(log, logging.ERROR, "snapshots_not_removed", words, exc_info=True, member=own)
+
+    def _taken(self, position: int, size: int, took: float) -> None:
+        """Count and log a snapshot that was taken."""
+        self.outcomes["taken"] += 1
+        self.duration.observe(took)
+        log_event(
+            log,
+            logging.DEBUG,
+            "snapshot",
+            "member %(member)d: snapshot at %(position)d: %(bytes)d bytes in %(took).1f s",
+            member=self._config.member_id,
+            what="taken",
+            position=position,
+            bytes=size,
+            took=took,
+        )
+
+    def _log_failed(self, position: int) -> None:
+        log_event(
+            log,
+            logging.ERROR,
+            "snapshot",
+            "member %(member)d: no snapshot at %(position)d",
+            exc_info=True,
+            member=self._config.member_id,
+            what="failed",
+            position=position,
+        )
 
     async def _write(self, head: SnapshotHead, pieces: Iterator[bytes]) -> int:
         """Write the file of a snapshot; return its size in bytes."""
@@ -425,6 +483,7 @@ class Snapshots:
                 membership=head.membership.encode(),
             )
             await self._load(row)
+        self.outcomes["installed"] += 1
         # No `finally`: an error ends the member, and waiters must not take it for success.
         self.installing = False
         self.changed.notify()

@@ -15,6 +15,7 @@ and one of them is written first.
 import logging
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -23,6 +24,7 @@ import attrs
 import trio
 
 from ...errors import ConfigurationError
+from ...log_events import log_event
 from ...transport import (
     NULL_VALUE,
     Audit,
@@ -70,8 +72,61 @@ LONGEST_KEY_BYTES: Final = 4096
 for longer before it is refused."""
 
 
-class CertificateWatch:
-    """Takes new certificates into use.
+class CertificateFiles:
+    """Takes new certificates into use when it is asked to look.
+
+    Args:
+        files: to look at.
+        load: loads and checks them.
+        network: uses what was loaded.
+        audit: takes note of new certificates.
+
+    Attributes:
+        trouble: why the present files are not used, in words; empty if they are.
+    """
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        load: Callable[[], Material],
+        network: TlsNetwork,
+        *,
+        audit: Audit | None = None,
+    ) -> None:
+        self.trouble = ""
+        self._audit = audit or NoAudit()
+        self._files = files
+        self._load = load
+        self._network = network
+        self._seen: Stamp = network.material.stamp
+        self._judged: Stamp = network.material.stamp  # taken into use, or refused
+
+    def look(self, *, asked: bool = False) -> bool:
+        """Look at the files; return whether new ones are in use from now on."""
+        stamp = self._files.stamp()
+        settled, self._seen = stamp == self._seen or asked, stamp
+        if stamp == self._judged or not settled:
+            return False
+        self._judged = stamp
+        try:
+            material = self._load()
+        except ConfigurationError as error:
+            self.trouble = str(error)
+            words = "the new certificate is not used, the old one stays: %(why)s"
+            log_event(log, logging.WARNING, "certificate_refused", words, why=self.trouble)
+            self._audit.note("certificate_refused", reason=self.trouble)
+            return False
+        self.trouble = ""
+        # Connections that are open keep theirs.
+        self._network.material = material
+        words, identity = "a new certificate is in use: %(identity)s", str(material.identity)
+        log_event(log, logging.INFO, "certificate_used", words, identity=identity)
+        self._audit.note("certificate_used", identity=str(material.identity))
+        return True
+
+
+class CertificateWatch(CertificateFiles):
+    """Looks at the files of a member from time to time, and has its links use new ones.
 
     Args:
         files: to watch.
@@ -80,9 +135,6 @@ class CertificateWatch:
         clock_ms: milliseconds since the epoch.
         rng: for the pause before links are dialled again.
         audit: takes note of new certificates.
-
-    Attributes:
-        trouble: why the present files are not used, in words; empty if they are.
     """
 
     def __init__(
@@ -95,15 +147,9 @@ class CertificateWatch:
         *,
         audit: Audit | None = None,
     ) -> None:
-        self.trouble = ""
-        self._audit = audit or NoAudit()
-        self._files = files
-        self._load = load
-        self._network = network
+        super().__init__(files, load, network, audit=audit)
         self._clock_ms = clock_ms
         self._rng = rng
-        self._seen: Stamp = network.material.stamp
-        self._judged: Stamp = network.material.stamp  # taken into use, or refused
         self._asked = trio.Event()
         self._warned_at = float("-inf")
 
@@ -134,32 +180,13 @@ class CertificateWatch:
                 await self._asked.wait()
             asked, self._asked = self._asked.is_set(), trio.Event()
             is_old = trio.current_time() >= dialled_at + REDIAL_AFTER_SECONDS
-            if self.look(asked=asked) or is_old:
+            renewed = self.look(asked=asked)
+            if renewed:
+                self._warned_at = float("-inf")
+            if renewed or is_old:
                 await self._redial(links)
                 await self._close_doubtful()
                 dialled_at = trio.current_time()
-
-    def look(self, *, asked: bool = False) -> bool:
-        """Look at the files; return whether new ones are in use from now on."""
-        stamp = self._files.stamp()
-        settled, self._seen = stamp == self._seen or asked, stamp
-        if stamp == self._judged or not settled:
-            return False
-        self._judged = stamp
-        try:
-            material = self._load()
-        except ConfigurationError as error:
-            self.trouble = str(error)
-            log.warning("the new certificate is not used, the old one stays: %s", error)
-            self._audit.note("certificate_refused", reason=self.trouble)
-            return False
-        self.trouble = ""
-        # Connections that are open keep theirs.
-        self._network.material = material
-        self._warned_at = float("-inf")
-        log.info("a new certificate is in use: %s", material.identity)
-        self._audit.note("certificate_used", identity=str(material.identity))
-        return True
 
     def _warn_of_the_end(self) -> None:
         """Warn once a day that the certificate ends soon."""
@@ -167,7 +194,14 @@ class CertificateWatch:
         if left_ms < WARN_BEFORE_MS and now >= self._warned_at + REDIAL_AFTER_SECONDS:
             self._warned_at = now
             what = f"ends in {left_ms // 3_600_000} hours" if left_ms > 0 else "has ended"
-            log.warning("the certificate %s %s", self._files.certificate, what)
+            log_event(
+                log,
+                logging.WARNING,
+                "certificate_ends",
+                f"the certificate %(path)s {what}",
+                path=str(self._files.certificate),
+                seconds=left_ms // 1000,
+            )
 
     async def _redial(self, links: Links) -> None:
         """Close our links one after the other; each is dialled again at once."""
@@ -181,7 +215,8 @@ class CertificateWatch:
     async def _close_doubtful(self) -> None:
         """Close connections that may rest on a CA that is trusted no more, one after the other."""
         for connection in self._network.doubtful():
-            log.info("closing the connection of %s, which may be of a former CA", connection.peer)
+            words = "closing the connection of %(address)s, which may be of a former CA"
+            log_event(log, logging.DEBUG, "connection_closed", words, address=connection.peer)
             connection.close()
             await trio.sleep(REDIAL_PAUSE_SECONDS)
 
@@ -203,6 +238,16 @@ class Access:
     audit: Audit = attrs.field(factory=NoAudit)
 
 
+def _warn_of_plain() -> None:
+    log_event(
+        log,
+        logging.WARNING,
+        "accept_plain",
+        "accept_plain=true: members without TLS are let in; once all members have certificates, "
+        "remove the line and restart them one after the other",
+    )
+
+
 def open_access(
     config: NodeConfig,
     network: Network,
@@ -222,34 +267,46 @@ def open_access(
     Raises:
         ConfigurationError: a file can't be read, or something in it is wrong.
     """
-    security, cluster, name = config.security, config.cluster, str(config.member_id)
     audit = audit or NoAudit()
-    clients = security.client_certificates if config.own.tls_port else None
-    if (files := security.tls) is not None:
-
-        def load() -> Material:
-            return load_material(
-                files, cluster=cluster, purposes=(Purpose.MEMBER,), name=name, clients=clients
-            )
-
-        encrypted = TlsNetwork(network, load(), audit=audit)
-        watch = CertificateWatch(files, load, encrypted, clock_ms, rng, audit=audit)
-        proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))
-        proof = attrs.evolve(proof, audit=audit)
-        if security.accept_plain:
-            log.warning(
-                "accept_plain=true: members without TLS are let in; once all members have "
-                "certificates, remove the line and restart them one after the other"
-            )
-            return Access(SwitchingNetwork(network, encrypted), proof, watch, audit)
-        return Access(encrypted, proof, watch, audit)
+    if config.security.tls is not None:
+        files = config.security.tls
+        return _by_certificates(config, files, network, clock_ms=clock_ms, rng=rng, audit=audit)
     if config.own.tls_port:
         raise ConfigurationError(
             f"tls_port = {config.own.tls_port}: expected certificate, key and ca in the table "
             "[security], by which clients know this member"
         )
-    proof = _by_key(security, config.member_id)
+    proof = _by_key(config.security, config.member_id)
     return Access(network, attrs.evolve(proof, audit=audit), audit=audit)
+
+
+def _by_certificates(
+    config: NodeConfig,
+    files: TlsFiles,
+    network: Network,
+    *,
+    clock_ms: Callable[[], int],
+    rng: Random,
+    audit: Audit,
+) -> Access:
+    security, cluster = config.security, config.cluster
+    load = partial(
+        load_material,
+        files,
+        cluster=cluster,
+        purposes=(Purpose.MEMBER,),
+        name=str(config.member_id),
+        clients=security.client_certificates if config.own.tls_port else None,
+        web=config.web.tls,
+    )
+    encrypted = TlsNetwork(network, load(), audit=audit)
+    watch = CertificateWatch(files, load, encrypted, clock_ms, rng, audit=audit)
+    proof = PeerSecurity.by(Certificates(cluster, security.accept_plain))
+    proof = attrs.evolve(proof, audit=audit)
+    if not security.accept_plain:
+        return Access(encrypted, proof, watch, audit)
+    _warn_of_plain()
+    return Access(SwitchingNetwork(network, encrypted), proof, watch, audit)
 
 
 READERS: Final = (Purpose.READER, Purpose.BACKUP, Purpose.MEMBER)
@@ -259,14 +316,22 @@ READERS: Final = (Purpose.READER, Purpose.BACKUP, Purpose.MEMBER)
 def open_reader_access(security: Security, *, cluster: str, network: Network) -> Access:
     """Load what a reader proves by who it is; errors as `open_access`.
 
+    Certificates that are replaced are used from the next dial on.
+
     Args:
         security: names the files.
         cluster: whose members are read from.
         network: carries what is sent, encrypted or not.
     """
     if (files := security.tls) is not None:
-        material = load_material(files, cluster=cluster, purposes=READERS)
-        return Access(TlsNetwork(network, material), PeerSecurity.by(Certificates(cluster)))
+
+        def load() -> Material:
+            return load_material(files, cluster=cluster, purposes=READERS)
+
+        encrypted = TlsNetwork(network, load())
+        present = CertificateFiles(files, load, encrypted)
+        encrypted.before_dial = lambda: present.look(asked=True)
+        return Access(encrypted, PeerSecurity.by(Certificates(cluster)))
     return Access(network, _by_key(security, NULL_VALUE))
 
 
@@ -290,12 +355,16 @@ def read_cluster_keys(security: Security) -> list[bytes]:
     ]
 
 
-def read_secret(path: Path, name: str) -> bytes:
+MAKE_KEY: Final = "head -c 32 /dev/urandom"
+
+
+def read_secret(path: Path, name: str, make: str = MAKE_KEY) -> bytes:
     """Read a key of random bytes.
 
     Args:
         path: of its file.
         name: of the setting or option, for an error.
+        make: the command whose output is a good one.
 
     Raises:
         ConfigurationError: it can't be read, is too short or too long, or others may read it.
@@ -315,6 +384,6 @@ def read_secret(path: Path, name: str) -> bytes:
     if len(key) < SHORTEST_KEY_BYTES:
         raise ConfigurationError(
             f"{name}: {len(key)} bytes: expected {SHORTEST_KEY_BYTES} or more, type: "
-            f"head -c 32 /dev/urandom > {path}"
+            f"{make} > {path}"
         )
     return key

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...errors import RefusedError
+from ...log_events import log_event
 from ..follower.following import Following
 from ..leader.leadership import Leadership
 from ..protocol.signal import Signal
@@ -44,12 +45,16 @@ class DiskSpaceWatch:
         state: of the member; `disk_full` is set here.
         store: of the member.
         free: returns how many bytes are free on the disk of a directory.
+
+    Attributes:
+        free_bytes: how many were free at the last look; None before the first.
     """
 
     def __init__(self, state: MemberState, store: Store, free: Callable[[Path], int]) -> None:
         self._state = state
         self._store = store
         self._free = free
+        self.free_bytes: int | None = None
         self._space_found = Signal()
         self._appended = Signal()
 
@@ -62,22 +67,32 @@ class DiskSpaceWatch:
         """Check again and again; until cancelled."""
         reserve = self._state.config.limits.reserve_bytes
         while True:
-            free = self._free(self._state.config.directory)
+            free = self.free_bytes = self._free(self._state.config.directory)
             self._state.low_on_disk = free < 2 * reserve
             if not self._state.disk_full and free < reserve:
                 self._state.disk_full = True
-                log.error(
-                    "member %d: %d bytes are free, less than reserve_bytes = %d: appending nothing",
-                    self._state.member_id,
-                    free,
-                    reserve,
+                log_event(
+                    log,
+                    logging.ERROR,
+                    "disk",
+                    "member %(member)d: %(bytes)d bytes are free, less than "
+                    f"reserve_bytes = {reserve}: appending nothing",
+                    member=self._state.member_id,
+                    what="full",
+                    bytes=free,
                 )
                 await self._leave()
             elif self._state.disk_full and free >= 2 * reserve:
                 # Twice the reserve: at its edge the member would leave and return all the time.
                 self._state.disk_full = False
-                log.error(
-                    "member %d: %d bytes are free: appending again", self._state.member_id, free
+                log_event(
+                    log,
+                    logging.WARNING,
+                    "disk",
+                    "member %(member)d: %(bytes)d bytes are free: appending again",
+                    member=self._state.member_id,
+                    what="free",
+                    bytes=free,
                 )
                 self._space_found.notify()
             elif self._state.disk_full and isinstance(self._state.role, Leadership | Following):
@@ -114,5 +129,6 @@ class DiskSpaceWatch:
         try:
             await role.handover.to_best(drain=True)
         except RefusedError as error:
-            log.warning("member %d: not handed over: %s", self._state.member_id, error)
+            own, words = self._state.member_id, "member %(member)d: not handed over: %(why)s"
+            log_event(log, logging.WARNING, "handover_failed", words, member=own, why=str(error))
             role.end(REASON)

@@ -8,6 +8,8 @@ A client port where nobody has to log in is open likewise. Users are in the stat
 and a new member does not know them yet. So the file says that they are required, and the port holds
 to that: until there are users, it serves clients of this machine alone
 (:mod:`quorate.keyvalue.port.port_access`).
+
+A web port changes nothing, but shows much. So it has a token, and TLS so that the token stays one.
 """
 
 from ipaddress import ip_address
@@ -59,10 +61,12 @@ async def check_client_exposure(config: NodeConfig) -> bool:
         ConfigurationError: it would be open to more than this machine; with the lines to add.
     """
     security, own, host = config.security, config.own, config.client_listen_host
-    if security.insecure_network or await is_loopback(host):
-        return False
     certified = security.client_certificates == "required" and not own.client_port
-    if not (certified or security.require_users):
+    # The stricter line decides: `insecure_network` may be there for the member port alone.
+    protected = certified or security.require_users
+    if (security.insecure_network and not protected) or await is_loopback(host):
+        return False
+    if not protected:
         raise ConfigurationError(
             f"client_listen_host = {host!r}: everybody who reaches this address could read and "
             "change everything: expected that clients log in, that they all show a certificate, or "
@@ -83,8 +87,35 @@ or
   insecure_network = true"""
 
 
+async def check_web_exposure(config: NodeConfig) -> None:
+    """Refuse to show a member to everybody.
+
+    Raises:
+        ConfigurationError: its web port would be open to more than this machine; with the lines to
+            add.
+    """
+    web = config.web
+    if not web.port or config.security.insecure_network or (web.token_file and web.tls):
+        return
+    if not await is_loopback(web.host):
+        raise ConfigurationError(
+            f"web.host = {web.host!r}: everybody who reaches this address could see names of "
+            "members, their load, and what happens to them: expected a token and TLS, or a word "
+            f"that the network is closed; add one of these two to the member's file:\n{WEB_LINES}"
+        )
+
+
+WEB_LINES = """\
+  [web]
+  token_file = "web.token"            # type: (umask 077; openssl rand -hex 32 > web.token)
+  tls = true                          # needs certificate, key and ca in [security]
+or
+  [security]
+  insecure_network = true"""
+
+
 async def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host's addresses; also if it has none."""
+    """Whether only this machine reaches a host's addresses; no, if they can't be found now."""
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -92,5 +123,5 @@ async def is_loopback(host: str) -> bool:
     try:
         found = await trio.socket.getaddrinfo(host, 0)
     except OSError:
-        return True  # it can't be bound, which is reported by the one who tries
+        return False  # it may have an address a moment later, when it is bound
     return all(ip_address(str(where[4][0]).partition("%")[0]).is_loopback for where in found)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import DamagedRecordError, StorageError, WireError
+from ...log_events import log_event
 from ...storage import check_received_untrusted
 from ...transport import CONNECTION_ERRORS, LogBatch, ReplayRequest, StreamPurpose
 from ..store_opening import advising_recovery
@@ -40,10 +41,11 @@ class Repair:
 
     Attributes:
         count: batches repaired so far.
+        met: damaged batches met so far, repaired or not.
     """
 
     def __init__(self, state: MemberState, store: Store, links: Links) -> None:
-        self.count = 0
+        self.count = self.met = 0
         self._state = state
         self._store = store
         self._links = links
@@ -76,7 +78,9 @@ class Repair:
         Raises:
             DamagedRecordError: no member has it.
         """
-        log.error("%s; asking the other members for it", damage)
+        self.met += 1
+        words = "%(damage)s; asking the other members for it"
+        log_event(log, logging.ERROR, "record_damaged", words, damage=str(damage))
         async with self._one_at_a_time:
             until = trio.current_time() + 2 * self._state.timeouts.leader_heartbeat_timeout
             # -1 stands for a key that names no batch: there is nothing to ask for.
@@ -84,12 +88,16 @@ class Repair:
                 for peer in self._state.peers:
                     if self._links.connected(peer) and await self._fetch(peer, damage, until):
                         self.count += 1
-                        log.error(
-                            "member %d: the batch of term %d at %d is mended, by member %d",
-                            self._state.member_id,
-                            damage.term,
-                            damage.position,
-                            peer,
+                        log_event(
+                            log,
+                            logging.WARNING,
+                            "record_mended",
+                            "member %(member)d: the batch of term %(term)d at %(position)d is "
+                            "mended, by member %(peer)d",
+                            member=self._state.member_id,
+                            term=damage.term,
+                            position=damage.position,
+                            peer=peer,
                         )
                         return
                 if trio.current_time() >= until or not self._state.peers:
@@ -115,8 +123,14 @@ class Repair:
                 raise WireError(f"expected the batch at {damage.position}, found {header}")
             await self._store.replace(message.batch)
         except (*CONNECTION_ERRORS, StorageError) as trouble:
-            log.warning(
-                "member %d: not repaired from member %d: %r", self._state.member_id, peer, trouble
+            log_event(
+                log,
+                logging.WARNING,
+                "mend_failed",
+                "member %(member)d: not repaired from member %(peer)d: %(why)s",
+                member=self._state.member_id,
+                peer=peer,
+                why=repr(trouble),
             )
             return False
         return True

@@ -48,7 +48,7 @@ class _Store:
         self.put_note, self.delete_note = self.notes.put, self.notes.delete
         self.sessions = Sessions(cast("Tables", self))
         self.change_users = handlers(Users(self))["acl"]
-        self.now = self.revision = self.left = 0
+        self.now = self.revision = self.left = self.principal = 0
 
 
 def unapplied(log: Log, begin: int, end: int) -> list[tuple[int, int]]:
@@ -104,8 +104,10 @@ def _applied(store: _Store, entry: Entry) -> bool:
     """Apply the effect of an entry on sessions; False for a command that is not applied."""
     if entry.kind is not EntryKind.COMMAND:
         return True
+    store.principal = entry.principal
     if entry.session:
-        if store.sessions.reply_to(entry.session, entry.sequence, store.now) is not None:
+        stamp = entry.session, entry.sequence
+        if store.sessions.reply_to(*stamp, store.now, entry.principal) is not None:
             return False
         store.sessions.keep(entry.session, entry.sequence, b"")
     elif _NAME in entry.payload.lower():

@@ -13,7 +13,7 @@ import attrs
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
-from .drawing import DARK, FAINT, INK, PAPER, TEXT, WARN, dark_css, drawing, svg
+from .drawing import AREA, INK, MEMBERS, STYLE, WARN, dark_css, drawing, svg
 from .report import growth
 
 if TYPE_CHECKING:
@@ -26,19 +26,46 @@ if TYPE_CHECKING:
 
 __all__ = ["render"]
 
-_WIDTH: Final = 11.0
-_HEIGHT: Final = 2.8
-_MARGINS: Final = {"left": 0.07, "right": 0.99, "bottom": 0.18, "top": 0.84}
-"""The same for all plots, so that a moment has the same place in each of them."""
+
+@attrs.frozen
+class _Shape:
+    """How large plots are; a page has them for narrow and for wide screens.
+
+    Args:
+        name: the class of CSS.
+        width: inches, as the height.
+        margins: the same for all plots, so that a moment has the same place in each of them.
+        ticks: the fewest moments that are named, and the most. Each unit of time begins where the
+            fewest fit; so a lower most, such as (3, 5), would have spans without any interval.
+        columns: of the legend.
+    """
+
+    name: str
+    width: float
+    height: float
+    margins: dict[str, float]
+    ticks: tuple[int, int]
+    columns: int
+
+
+_SHAPES: Final = (
+    _Shape(
+        "on-wide", 11, 2.9, {"left": 0.07, "right": 0.97, "bottom": 0.18, "top": 0.86}, (3, 9), 6
+    ),
+    _Shape(
+        "on-narrow", 4.4, 3.4, {"left": 0.16, "right": 0.93, "bottom": 0.15, "top": 0.74}, (2, 5), 2
+    ),
+)
 _CELL: Final = 120
 """Longer keys are cut to this many characters."""
+_NEW_TERM: Final = "a new term begins"
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 _TERMS: Final = {
     "Term": "term",
     "Leader": "leader",
     "Why it was elected": "reason",
-    "Began (UTC)": "began",
+    "Began": "began",
     "Wrote for\N{NO-BREAK SPACE}(s)": "seconds",
     "Election\N{NO-BREAK SPACE}(s)": "election_seconds",
     "Pause before\N{NO-BREAK SPACE}(s)": "pause_seconds",
@@ -55,6 +82,10 @@ _OPERATIONS: Final = {
 _KEYS: Final = {"Key": "name", "Commands": "commands", "Bytes": "bytes"}
 _PREFIXES: Final = {"Prefix": "name", "Commands": "commands", "Bytes": "bytes"}
 
+_EXACT: Final = (
+    "Counts and sizes are exact. What is estimated has the sign \N{ALMOST EQUAL TO}, and a note. "
+    "Times are in UTC, by the clocks of the leaders that wrote the log."
+)
 _CLOCKS: Final = (
     "A pause is log time: from the last batch of a term to the first of the next, even if nobody "
     "wrote. An election is the winner's own time: from when it left its role to the first entry of "
@@ -78,22 +109,37 @@ _PAGE: Final = """\
 
 
 _CSS: Final = f"""\
-:root {{ color-scheme: light dark; --text: {TEXT}; --paper: {PAPER}; --line: {FAINT}; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --text: {DARK[TEXT]}; --paper: {DARK[PAPER]}; --line: {DARK[FAINT]}; }}
-}}
-body {{ font: 15px/1.5 sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem;
-  color: var(--text); background: var(--paper); overflow-wrap: anywhere; }}
-p {{ max-width: 48rem; }}
-.wide {{ overflow-x: auto; margin: 1rem 0; }}
+{STYLE}
+body {{ font-size: 14px; line-height: 1.5; margin: 0 auto; max-width: 78rem; padding: 1rem;
+  overflow-wrap: anywhere; }}
+h1 {{ font-size: 20px; font-weight: 650; line-height: 1.2; margin: 0 0 0.75rem; }}
+h2 {{ font-size: 15px; font-weight: 650; margin: 0 0 0.25rem; }}
+p {{ color: var(--ink2); margin: 0.25rem 0 0.5rem; max-width: 52rem; }}
+section, .facts div {{ background: var(--panel); border: 1px solid var(--line);
+  border-radius: 8px; padding: 0.5rem 0.75rem; }}
+section {{ margin: 0.75rem 0; }}
+.facts {{ display: grid; gap: 0.5rem; margin: 0 0 0.75rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(16rem, 45%), 1fr)); }}
+dt, small, figcaption {{ color: var(--ink2); font-size: 12px; }}
+dd {{ font-size: 16px; font-weight: 600; margin: 0; }}
+dd small {{ display: block; font-weight: 400; }}
+.wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; overflow-wrap: normal; }}
-th, td {{ padding: .15rem .9rem .15rem 0; text-align: left; vertical-align: top; }}
-th {{ border-bottom: 1px solid var(--line); vertical-align: bottom; }}
-td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-th.number {{ min-width: 4rem; }}
-td.time {{ white-space: nowrap; }}
-td.name {{ overflow-wrap: anywhere; min-width: 10rem; max-width: 40rem; }}
-svg {{ display: block; width: 100%; min-width: 48rem; height: auto; }}
+th, td {{ padding: 0.2rem 1rem 0.2rem 0; text-align: left; vertical-align: top; }}
+th {{ border-bottom: 1px solid var(--ink3); color: var(--ink2); font-weight: 600;
+  vertical-align: bottom; }}
+tr > :first-child {{ background: var(--panel); left: 0; position: sticky; }}
+tr > * + .number {{ min-width: 4rem; text-align: right; }}
+tbody tr:hover > * {{ background: var(--lead-soft); }}
+.time {{ white-space: nowrap; }}
+.name {{ max-width: 40rem; min-width: 10rem; overflow-wrap: anywhere; }}
+figure {{ margin: 0; }}
+svg {{ display: block; height: auto; width: 100%; }}
+.on-narrow {{ display: none; max-width: 34rem; }}
+@media (max-width: 44rem) {{
+  .on-narrow {{ display: block; }} .on-wide {{ display: none; }}
+  th, td {{ padding-right: 0.6rem; }} .name {{ min-width: 8rem; }}
+}}
 {dark_css()}"""
 
 
@@ -104,26 +150,22 @@ def render(report: Report) -> str:
         frame.collect() for frame in (report.terms, report.load, report.written)
     )
     grown = growth(report.load)
-    summary = [
-        ("log", f"{facts.start:,} to {facts.committed:,}, committed"),
+    summary: list[tuple[str, ...]] = [
+        ("log, committed", f"{facts.start:,} to {facts.committed:,}", "positions, in bytes"),
         ("commands", f"{sum(row['commands'] for row in written):,}"),
         ("entries", f"{sum(row['entries'] for row in load):,}"),
         ("terms", f"{len(terms):,}"),
         *_between_terms(terms),
-        ("growth", _growth(grown.bytes_per_day, grown.days)),
+        ("growth", *_growth(grown.bytes_per_day, grown.days)),
     ]
     body = [
-        _table((), summary),
+        _facts(summary),
+        f"<p>{_EXACT}</p>",
         *_plots(written, load, report.bucket_s, terms),
-        "<h2>Terms</h2>",
-        f"<p>{html.escape(_CLOCKS)}</p>",
-        _rows(_TERMS, terms),
-        "<h2>Commands</h2>",
-        _rows(_OPERATIONS, report.operations.collect()),
-        "<h2>Keys that are written most</h2>",
-        _rows(_KEYS, report.keys.collect()),
-        "<h2>Prefixes that are written most</h2>",
-        _rows(_PREFIXES, report.prefixes.collect()),
+        _section("Terms", f"<p>{html.escape(_CLOCKS)}</p>", _rows(_TERMS, terms)),
+        _section("Commands", _rows(_OPERATIONS, report.operations.collect())),
+        _section("Keys that are written most", _rows(_KEYS, report.keys.collect())),
+        _section("Prefixes that are written most", _rows(_PREFIXES, report.prefixes.collect())),
     ]
     title = html.escape(f"Cluster {facts.cluster}: the log of {facts.whose}")
     return _PAGE.format(title=title, css=_CSS, body="\n".join(body))
@@ -144,20 +186,47 @@ def _between_terms(terms: Sequence[Row]) -> list[tuple[str, str]]:
     return found
 
 
-def _growth(bytes_per_day: float | None, days: float) -> str:
+def _growth(bytes_per_day: float | None, days: float) -> tuple[str, str]:
+    """Say how fast the log grows, and where that is from."""
     if bytes_per_day is None or days * 24 < 1:
-        return "too little data"
-    mib = bytes_per_day / (1 << 20)
-    hours = days * 24
+        return "too little data", "less than an hour"
+    about = "\N{ALMOST EQUAL TO}\N{NO-BREAK SPACE}"
     return (
-        f"{mib:,.1f} MiB a day ({30 * mib:,.0f} in 30 days), by a line through {hours:,.1f} hours"
+        f"{about}{_size(bytes_per_day)} a day",
+        f"{about}{_size(30 * bytes_per_day)} in 30 days; a line through {days * 24:,.1f} hours",
     )
 
 
+def _power(size: float) -> int:
+    """The unit of `_UNITS` in which a size is read best."""
+    return min(max(int(size).bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+
+
+def _size(size: float) -> str:
+    power = _power(size)
+    return f"{size / (1 << 10 * power):,.1f}\N{NO-BREAK SPACE}{_UNITS[power]}"
+
+
+def _facts(facts: Iterable[Sequence[str]]) -> str:
+    """Show figures with their names, and some with a note."""
+    boxes = [
+        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(figure)}"
+        + "".join(f"<small>{html.escape(note)}</small>" for note in notes)
+        + "</dd></div>"
+        for name, figure, *notes in facts
+    ]
+    return f'<dl class="facts">{"".join(boxes)}</dl>'
+
+
+def _section(title: str, *parts: str) -> str:
+    return f"<section><h2>{title}</h2>{''.join(parts)}</section>"
+
+
 def _table(heads: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = ["".join(heads), *("".join(map(_cell, row)) for row in rows)]
-    text = "".join(f"<tr>{line}</tr>" for line in lines if line)
-    return f'<div class="wide"><table>{text}</table></div>'
+    lines = ["".join(map(_cell, row)) for row in rows]
+    text = "".join(f"<tr>{line}</tr>" for line in lines)
+    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
+    return f'<div class="wide"><table>{head}<tbody>{text}</tbody></table></div>'
 
 
 def _cell(value: object) -> str:
@@ -174,7 +243,7 @@ def _cell(value: object) -> str:
             return f'<td class="name">{html.escape(short)}</td>'
         case datetime():
             text = _utc(value).isoformat(sep=" ", timespec="milliseconds")
-            return f'<td class="time">{text.removesuffix("+00:00")}</td>'
+            return f'<td class="time">{text.removesuffix("+00:00")} UTC</td>'
         case _:
             return f"<td>{html.escape(str(value))}</td>"
 
@@ -211,51 +280,86 @@ class _Buckets:
         begins: when each bucket begins.
         edges: the same in days, as matplotlib needs it, and the end of the last bucket.
         changes: when terms begin, in days.
+        reigns: member, first and last batch (in days) of each term of a known leader.
+        shape: of the plots.
     """
 
     begins: list[datetime]
     edges: list[float]
     changes: list[float]
+    reigns: list[tuple[int, float, float]]
+    shape: _Shape
 
     @classmethod
-    def of(cls, load: Sequence[Row], bucket_s: int, terms: Sequence[Row]) -> _Buckets:
+    def of(
+        cls, load: Sequence[Row], bucket_s: int, terms: Sequence[Row], shape: _Shape
+    ) -> _Buckets:
         """Cover the time from the first batch to the last, including buckets without a batch."""
         first, last = (_utc(load[at]["time"]) for at in (0, -1))
         count = 1 + round((last - first).total_seconds() / bucket_s)
         edges = [first + timedelta(seconds=at * bucket_s) for at in range(count + 1)]
         changes = [_days(_utc(row["began"])) for row in terms[1:]]
-        return cls(edges[:-1], [_days(edge) for edge in edges], changes)
+        reigns = [
+            (row["leader"], _days(_utc(row["began"])), _days(_utc(row["ended"])))
+            for row in terms
+            if row["leader"] is not None
+        ]
+        return cls(edges[:-1], [_days(edge) for edge in edges], changes, reigns, shape)
 
     def axes(self) -> tuple[Figure, Axes]:
         """Begin a plot that starts at zero, covers the whole time, and marks each new term."""
-        figure = Figure(figsize=(_WIDTH, _HEIGHT))
-        figure.subplots_adjust(**_MARGINS)
+        figure = Figure(figsize=(self.shape.width, self.shape.height))
+        figure.subplots_adjust(**self.shape.margins)
         axes = figure.add_subplot()
-        axes.set_xlabel("UTC", loc="left")
+        axes.grid(visible=True)
+        axes.set_xlabel("time (UTC)", loc="left")
         axes.yaxis.set_major_formatter("{x:,.10g}")
         axes.set_xlim(self.edges[0], self.edges[-1])
-        locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
+        fewest, most = self.shape.ticks
+        locator = AutoDateLocator(  # type: ignore[no-untyped-call]
+            tz=UTC, minticks=fewest, maxticks=most
+        )
         axes.xaxis.set_major_locator(locator)
         formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_formatter(formatter)
         for at, moment in enumerate(self.changes):
-            label = None if at else "a new leadership term begins"
-            axes.axvline(moment, color=WARN, linewidth=1, label=label)
+            label = None if at else _NEW_TERM
+            axes.axvline(moment, color=WARN, linewidth=1, linestyle="--", label=label)
         return figure, axes
+
+    def lanes(self, axes: Axes) -> None:
+        """Show by a band above a plot which member led."""
+        named: set[int] = set()
+        for member, began, ended in sorted(self.reigns):
+            axes.plot(
+                (began, ended),
+                (1.03, 1.03),
+                transform=axes.get_xaxis_transform(),
+                color=MEMBERS[member % len(MEMBERS)],
+                linewidth=6,
+                solid_capstyle="butt",
+                clip_on=False,
+                label=None if member in named else f"member {member} leads",
+            )
+            named.add(member)
 
     def svg(self, figure: Figure, axes: Axes) -> str:
         """Finish a plot and return it as SVG."""
         axes.set_ylim(bottom=0)
-        lines, labels = axes.get_legend_handles_labels()  # the last one drawn comes first
+        found = zip(*axes.get_legend_handles_labels(), strict=True)
+        # What is drawn comes before the lines upon it.
+        named = sorted(found, key=lambda one: one[1] == _NEW_TERM)
         axes.legend(
-            lines[::-1],
-            labels[::-1],
+            *zip(*named, strict=True),
             loc="lower left",
-            bbox_to_anchor=(0, 1),
+            bbox_to_anchor=(0, 1.05),
             borderaxespad=0.1,
             fontsize=9,
+            handlelength=1.5,
+            columnspacing=1.5,
+            ncols=self.shape.columns,
         )
-        return f'<div class="wide">{svg(figure)}</div>'
+        return f'<div class="{self.shape.name}">{svg(figure)}</div>'
 
 
 def _plots(
@@ -264,20 +368,39 @@ def _plots(
     if not load:
         return []
     with drawing():
-        buckets = _Buckets.of(load, bucket_s, terms)
-        return [
-            "<h2>Load</h2>",
-            _load_plot(buckets, written, bucket_s),
-            "<h2>Length of the log</h2>",
-            _length_plot(buckets, load),
-        ]
+        both = [_Buckets.of(load, bucket_s, terms, shape) for shape in _SHAPES]
+        loads = [_load_plot(buckets, written, bucket_s) for buckets in both]
+        lengths = [_length_plot(buckets, load) for buckets in both]
+    span = "a second" if bucket_s == 1 else f"{bucket_s:,} seconds"
+    return [
+        _figure("Load", loads, f"Each step is an average over {span}; the counts are exact."),
+        _figure(
+            "Length of the log",
+            lengths,
+            f"Where the log ended after each {span.removeprefix('a ')}.",
+        ),
+    ]
+
+
+def _figure(title: str, plots: Sequence[str], caption: str) -> str:
+    drawn = f"<figure>{''.join(plots)}<figcaption>{caption}</figcaption></figure>"
+    return _section(title, drawn)
 
 
 def _load_plot(buckets: _Buckets, written: Sequence[Row], bucket_s: int) -> str:
     figure, axes = buckets.axes()
     counts = {_utc(row["time"]): row["commands"] for row in written}
     rates = [counts.get(begin, 0) / bucket_s for begin in buckets.begins]
-    axes.stairs(rates, buckets.edges, color=INK, fill=True, label="commands a second")
+    axes.stairs(
+        rates,
+        buckets.edges,
+        fill=True,
+        facecolor=AREA,
+        edgecolor=INK,
+        linewidth=1,
+        label="commands a second",
+    )
+    buckets.lanes(axes)
     return buckets.svg(figure, axes)
 
 
@@ -286,7 +409,7 @@ def _length_plot(buckets: _Buckets, load: Sequence[Row]) -> str:
     lengths = [load[0]["end"] - load[0]["bytes"]]
     for begin in buckets.begins:  # the length stays the same in a bucket without writes
         lengths.append(ends.get(begin, lengths[-1]))
-    power = min((lengths[-1].bit_length() - 1) // 10, len(_UNITS) - 1)
+    power = _power(lengths[-1])
     figure, axes = buckets.axes()
     scaled = [length / (1 << 10 * power) for length in lengths]
     axes.plot(buckets.edges, scaled, color=INK, label=f"log position ({_UNITS[power]})")

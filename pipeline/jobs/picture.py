@@ -1,9 +1,10 @@
 """Draws histories that are not linearizable: operations as bars, a row for each client.
 
-Operations that no order explains are red. Grey ones ran at the same time and do not resolve the
-violation. Time runs from left to right, but not to scale: only which operation ended before another
-one began matters. So the moments are as far apart as the words on the bars need. A white bar is
-an operation of unknown outcome: it took effect at any time after its start, or never.
+Operations that no order explains are red, with bold words. Grey ones ran at the same time and do
+not resolve the violation. Time runs from left to right, but not to scale: only which operation
+ended before another one began matters. So the moments are as far apart as the words on the bars
+need. A bar with a dashed edge is an operation of unknown outcome: it took effect at any time after
+its start, or never.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -32,13 +33,13 @@ MAX_KEYS: Final = 8
 """Keys drawn in one file; more would make the picture too long to look at."""
 _MAX_WORDS: Final = 32
 # inches
-_ROW: Final = 0.34
+_ROW: Final = 0.36
 _AROUND: Final = 1.5
-_LETTER: Final = 0.068
+_LETTER: Final = 0.084
 _LEAST: Final = 0.12
 _MARGIN: Final = 1.5
 _LEAST_WIDTH: Final = 6.5
-_SMALL: Final = 7
+_SMALL: Final = 8
 _LEGEND_LINES: Final = 3
 
 
@@ -105,7 +106,7 @@ def draw(windows: Sequence[tuple[bytes, Sequence[Bar]]]) -> str:
 
 def _legend(figure: Figure) -> None:
     kinds = [
-        Patch(facecolor=WARN, edgecolor=INK, label="no order explains these operations"),
+        Patch(facecolor=WARN, edgecolor=INK, label="no order explains these operations (bold)"),
         Patch(facecolor=FAINT, edgecolor=INK, label="under way at that time, and does not help"),
         Patch(
             facecolor=PAPER,
@@ -158,6 +159,7 @@ def _panel(axes: Axes, key: bytes, bars: Sequence[Bar], places: dict[int | None,
             _words(bar),
             color=ON_WARN if known and bar.offending else TEXT,
             fontsize=_SMALL,
+            fontweight="bold" if bar.offending else "normal",
             va="center",
             parse_math=False,
         )
@@ -170,6 +172,6 @@ def _panel(axes: Axes, key: bytes, bars: Sequence[Bar], places: dict[int | None,
     ticks = sorted(shown | {bar.end_ns for bar in bars if bar.offending and bar.end_ns is not None})
     labels = [f"{(at - zero) / 1e9:+.6f} s" for at in ticks]
     axes.set_xticks([places[at] for at in ticks], labels, rotation=60, ha="right", fontsize=_SMALL)
-    axes.set_xlabel("since the first operation shown, not to scale", fontsize=_SMALL)
-    title = f"Key {repr(key)[2:-1]}: no order explains the red operations"
-    axes.set_title(title, loc="left", fontsize=9, parse_math=False)
+    axes.set_xlabel("since the first operation shown, not to scale", loc="left", fontsize=_SMALL)
+    title = f"Key {repr(key)[2:-1]}: no order explains the bold operations"
+    axes.set_title(title, loc="left", fontsize=10, parse_math=False)

@@ -23,6 +23,7 @@ from ..errors import check_interpreter, leaves
 __all__ = ["app", "main", "run"]
 
 EX_USAGE: Final = 64
+EX_DATAERR: Final = 65
 EX_NOINPUT: Final = 66
 EX_SOFTWARE: Final = 70
 EX_OSERR: Final = 71
@@ -43,6 +44,7 @@ STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.RemovedError, EX_NOPERM),
     (errors.StoreAccessError, EX_OSERR),
     (errors.StorageError, EX_IOERR),
+    (errors.RecordingError, EX_DATAERR),
     (errors.SafetyViolationError, EX_PROTOCOL),
     (OSError, EX_OSERR),
 )
@@ -68,6 +70,7 @@ Exit status:
 - 1 - failed, see the message: refused, or a check found something wrong
 - 2 - no member answers, or the outcome is unknown
 - 64 - usage error
+- 65 - a file is no recording, or is damaged
 - 66 - the member's store is new, but the cluster has a history
 - 70 - a bug in quorate
 - 71 - the system refused something: a port, a directory, a permission
@@ -93,7 +96,9 @@ app = App(
 )
 log = App(name="log", help="Look into the recording of a member, running or not.", help_epilogue="")
 pipeline = App(name="pipeline", help="The recorded log on Spark (an extra).", help_epilogue="")
+trace = App(name="trace", help="Merge, convert and check recordings of members.", help_epilogue="")
 app.command(log)
+app.command(trace)
 app.command(pipeline)
 
 # A module is named, not imported: `quorate run` must not wait for the imports of other verbs.
@@ -105,6 +110,7 @@ for _verb, _name in (
     ("cli.recover:recover", "recover"),
     ("cli.cluster:cluster", "cluster"),
     ("cli.status:status", "status"),
+    ("cli.watch.top:top", "top"),
     ("cli.status:is_leader", "is-leader"),
     ("cli.control:transfer", "transfer"),
     ("cli.backup:backup", "backup"),
@@ -115,11 +121,14 @@ for _verb, _name in (
     ("demo.story:demo", "demo"),
     ("cli.simulate:simulate_seeds", "simulate"),
     ("cli.torture:torture_members", "torture"),
+    ("cli.recordings.view:view", "view"),
 ):
     app.command(f"quorate.{_verb}", name=_name, help_epilogue="")
 for _verb in ("describe", "verify", "dump"):
     log.command(f"quorate.cli.log:{_verb}")
 log.command("quorate.cli.log:recovery_plan", name="recovery-plan")
+for _verb in ("merge", "convert", "check"):
+    trace.command(f"quorate.cli.recordings.trace:{_verb}")
 for _verb in ("export", "state", "audit", "report", "check"):
     pipeline.command(f"quorate.cli.pipeline:{_verb}")
 

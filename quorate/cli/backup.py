@@ -53,7 +53,8 @@ async def backup(
 
     Exit status: 0 - it holds everything committed at the time of the call, or it has followed until
     SIGTERM or Ctrl-C. 1 - refused: the cluster no longer has the log behind the end of the backup.
-    2 - no member can be reached. 78 - the directory is not a backup of this cluster.
+    2 - no member can be reached, or could be when it was stopped. 78 - the directory is not a
+    backup of this cluster.
 
     Args:
         to: Directory of the backup; created if it is missing.
@@ -88,6 +89,9 @@ async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool
             async with open_backup(to, client, rng=rng, report=tell) as opened:
                 try:
                     await (_follow(opened) if follow else opened.run())
+                    if opened.trouble:
+                        print(f"stopped while it waited: {opened.trouble}", file=sys.stderr)
+                        status = UNREACHABLE
                 finally:
                     held = Held.of(opened)
     except* PrunedError as group:

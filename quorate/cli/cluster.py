@@ -39,6 +39,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     client_port: int = 7000,
     profile: Annotated[LocalProfile | None, Parameter(show_default=False)] = None,
     tls: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    web_port: Annotated[int | None, Parameter(show_default=False)] = None,
 ) -> int:
     """Run the members of a cluster as child processes on this machine.
 
@@ -56,15 +57,28 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
             defaults of Aeron Cluster. If left out: that of an existing cluster, or `lan`.
         tls: Members prove who they are, and serve clients by TLS on ports of their own, too. The
             CA and all certificates are made, in `certs/` of the directory. Only for a new cluster.
+        web_port: Port of member 0 on which a browser sees the cluster; member i has this one + i. 0
+            is none. If left out: that of an existing cluster, or 1001 above the client port.
     """
     console = Console(highlight=False, soft_wrap=True)
     make = _secured() if tls else lay_out
-    configs = make(directory, members=members, client_port=client_port, profile=profile)
+    configs = make(
+        directory,
+        members=members,
+        client_port=client_port,
+        profile=profile,
+        web_port="auto" if web_port is None else web_port,
+    )
     configs = [config for config in configs if not _is_gone(console, config)]
     if not configs:
         console.print("All of these members were removed: there is nothing to start.")
         return 1
     _warn_of_ports(console, configs)
+    return await _run(console, configs)
+
+
+async def _run(console: Console, configs: Sequence[NodeConfig]) -> int:
+    """Run members until a signal; return the exit status."""
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received,
         unblocked_console(console),
@@ -82,7 +96,14 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
 
 class _LayOut(Protocol):
     def __call__(
-        self, directory: Path, /, *, members: int, client_port: int, profile: Profile | None
+        self,
+        directory: Path,
+        /,
+        *,
+        members: int,
+        client_port: int,
+        profile: Profile | None,
+        web_port: int | Literal["auto"],
     ) -> list[NodeConfig]: ...
 
 
@@ -133,6 +154,9 @@ def _introduce(console: Console, running: LocalCluster) -> None:
                 f"A client with TLS:         redis-cli -p {first.tls_port} --tls "
                 f"--cacert {folder}/ca.crt {own} PING"
             )
+    if web := next((each.config.web for each in running.members if each.config.web.port), None):
+        scheme = "https" if web.tls else "http"
+        console.print(f"\nSee it live in a browser:  {scheme}://{web.host}:{web.port}/")
     pid = running.members[0].config.directory / "pid"
     console.print(
         f"\nAny Redis client will do:  redis-cli -p {first.client_port} SET name value\n"

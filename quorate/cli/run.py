@@ -10,19 +10,21 @@ import os
 import resource
 import signal
 import sys
-import time
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import trio
 from cyclopts import Parameter
 
+from .._version import __version__
 from ..embed import Node, open_node
 from ..errors import DamagedTablesError, StoreFullError, leaves
 from ..keyvalue.port.listener import RESERVED_DESCRIPTORS
 from ..local.log_lines import LineHandler, line_handler
-from ..node.config.config import NodeConfig, load_config
+from ..log_events import HumanLines, JsonLines, log_event
+from ..node.config.config import LogFormat, LogLevel, LogLines, NodeConfig, load_config
 from ..storage.lmdb.environment import free_bytes
+from ..transport import Address
 from .app import GARBAGE_THRESHOLD
 
 __all__ = ["run"]
@@ -34,14 +36,13 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 """Pauses before a member starts again that met a full disk or damaged tables. Shorter, and it fails
 again before anything has changed. Longer, and the cluster is without it for longer than needed."""
 
-LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
-
 
 async def run(
     file: Path,
     /,
     *,
-    log_level: LogLevel = "INFO",
+    log_level: LogLevel | None = None,
+    log_format: LogFormat | None = None,
     stop_at_eof: Annotated[bool, Parameter(show=False, negative="")] = False,
 ) -> int:
     """Run one member until a signal stops it.
@@ -50,11 +51,13 @@ async def run(
 
     Args:
         file: The member's configuration (TOML).
-        log_level: The least level that is logged.
+        log_level: The least level that is logged; that of the file if left out.
+        log_format: human or json, one object a line; that of the file if left out.
         stop_at_eof: Stop in order when standard input ends, as it does when the parent is gone.
     """
     config = load_config(file)
-    handler = _log_to_stderr(log_level)
+    handler = _log_to_stderr(config.member_id, config.log, log_level, log_format)
+    _log_start(config)
     _raise_descriptor_limit(config.limits.max_clients + 2 * RESERVED_DESCRIPTORS)
     if config.security.tls is not None:
         # While it opens, or waits for room on its disk. Otherwise a word to read its new files
@@ -69,7 +72,7 @@ async def run(
             nursery.start_soon(_stop_at_eof, stop)
         await _serve_until(config, stop)
         nursery.cancel_scope.cancel()
-    _LOG.info("ended")
+    log_event(_LOG, logging.INFO, "ends", "the member has ended")
     return 0
 
 
@@ -96,13 +99,15 @@ async def _serve_until(config: NodeConfig, stop: trio.Event) -> None:
         except* DamagedTablesError as group:
             damaged = next(leaves(group))
         if damaged is not None:
-            _LOG.error("the tables are damaged, the member starts again: %s", damaged)
+            words = "the tables are damaged, the member starts again: %(why)s"
+            log_event(_LOG, logging.ERROR, "fails", words, why=str(damaged))
             with trio.move_on_after(pause):
                 await stop.wait()
             continue
         if full is None:
             return
-        _LOG.error("the disk is full, the member starts again when there is room: %s", full)
+        words = "the disk is full, the member starts again when there is room: %(why)s"
+        log_event(_LOG, logging.ERROR, "fails", words, why=str(full))
         await _room(config, stop, pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -164,10 +169,11 @@ async def _stop_on_signals(
         task_status.started()
         # If the parent is gone `stop` is set already; this signal is still the first one.
         name = signal.Signals(await anext(received)).name
-        _LOG.info("%s: stopping in order", name)
+        log_event(_LOG, logging.INFO, "stops", "%(why)s: stopping in order", why=name)
         stop.set()
         number = await anext(received)
-        _LOG.warning("%s again: stopping at once", signal.Signals(number).name)
+        name, words = signal.Signals(number).name, "%(why)s again: stopping at once"
+        log_event(_LOG, logging.WARNING, "stops", words, why=name)
         if isinstance(handler, LineHandler):
             await handler.lines.written()
         os._exit(128 + number)
@@ -177,7 +183,8 @@ async def _stop_at_eof(stop: trio.Event) -> None:
     async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stream:
         async for _ in stream:
             pass
-    _LOG.info("standard input has ended: stopping in order")
+    why = "standard input has ended"
+    log_event(_LOG, logging.INFO, "stops", "%(why)s: stopping in order", why=why)
     stop.set()
 
 
@@ -205,12 +212,27 @@ def _collect_seldom() -> None:
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
 
 
-def _log_to_stderr(level: str) -> logging.Handler:
+def _log_to_stderr(
+    member: int, lines: LogLines, level: LogLevel | None, form: LogFormat | None
+) -> logging.Handler:
+    """Log to standard error, as the file says or the command line."""
     handler = line_handler(sys.stderr)
-    formatter = logging.Formatter(
-        "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"
-    )
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=level, handlers=[handler])
+    kind = JsonLines if (form or lines.format) == "json" else HumanLines
+    handler.setFormatter(kind(member))
+    logging.basicConfig(level=level or lines.level, handlers=[handler])
     return handler
+
+
+def _log_start(config: NodeConfig) -> None:
+    log_event(
+        _LOG,
+        logging.INFO,
+        "starts",
+        "member %(member)d of cluster %(cluster)s starts: quorate %(version)s, process %(pid)d, "
+        "clients at %(address)s",
+        member=config.member_id,
+        cluster=config.cluster,
+        version=__version__,
+        pid=os.getpid(),
+        address=str(Address(config.own.host, config.own.client_port or config.own.tls_port)),
+    )

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from ..errors import ConfigurationError, UsageError
 from ..local.show import make_console
+from ..recordings.writing import open_to_write
 from ..simulation import SCENARIOS, Outcome, Plan, simulate
 from ..simulation.plan import SECONDS_PER_HOUR
 from .params import AsJson
@@ -64,7 +65,7 @@ def simulate_seeds(  # noqa: D417 - the help of --scenario is made from the code
         members: Number of members with a vote.
         service: A state machine of your own, as package.module:Class, instead of the key-value
             store.
-        trace: With --seed: write every event into this file, as JSON lines.
+        trace: With --seed: write a recording of the run into this file; compressed with .zst.
         as_json: Print one JSON object for each seed, for programs.
     """
     if trace is not None and seed is None:
@@ -97,7 +98,7 @@ def _run_all(plans: Iterable[Plan], trace: Path | None, printer: "_Printer") -> 
         outcome = _run(plan, trace)
         printer.show(outcome)
         if outcome.violation is not None:
-            path = trace or Path(f"quorate-{plan.seed}.trace")
+            path = trace or Path(f"quorate-{plan.seed}.qtrace")
             if trace is None:
                 _run(plan, path)  # the same run again, with a trace
             printer.show_violation(outcome, path)
@@ -109,7 +110,7 @@ def _run_all(plans: Iterable[Plan], trace: Path | None, printer: "_Printer") -> 
 def _run(plan: Plan, trace: Path | None) -> Outcome:
     if trace is None:
         return simulate(plan)
-    with trace.open("w", encoding="utf-8") as file:
+    with open_to_write(trace) as file:
         return simulate(plan, file)
 
 
@@ -148,7 +149,10 @@ class _Printer:
         """Print what did not hold, and how to repeat it."""
         if not self._as_json:
             self._console.print(f"\n{outcome.story}\n{outcome.violation}\n")
-            self._console.print(f"every event: {trace}\nagain: {outcome.plan.command}")
+            self._console.print(
+                f"every event: {trace}\nlook at it: quorate view {trace}\n"
+                f"again: {outcome.plan.command}"
+            )
 
     def show_end(self) -> None:
         """Print the sum of all runs."""

@@ -113,7 +113,7 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
         raise ConfigurationError(f"--faults {names}: this machine allows none of them")
     file = history or directory / "history.jsonl"
     plan = Plan(directory, file, seconds, kills, members, seed, possible, library, spares, tls)
-    return _conclude(plan, printer, left_out)
+    return _conclude(attrs.evolve(plan, command=_command(plan)), printer, left_out)
 
 
 def _parse_faults(text: str, *, tls: bool) -> list[Fault]:
@@ -169,7 +169,8 @@ def _conclude(plan: Plan, printer: "_Printer", left_out: Mapping[Fault, str]) ->
         outcome = trio.run(torture, plan, printer.tell)
     printer.conclude(plan, outcome, left_out)
     if outcome.violations:
-        printer.warn(f"Stores and logs are in {plan.directory}; again: {_command(plan)}")
+        printer.warn(f"Look at it: quorate view {outcome.recording}")
+        printer.warn(f"Stores and logs are in {plan.directory}; again: {plan.command}")
         return 1
     shutil.rmtree(plan.directory)
     return 0

@@ -19,8 +19,9 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 import trio
@@ -32,6 +33,7 @@ from ..node.config.config import (
     NodeConfig,
     Profile,
     Security,
+    Web,
     load_config,
 )
 from ..node.requests.status import MemberAddress
@@ -57,6 +59,7 @@ crashes of orderly stops; longer, and one that hangs holds up the command."""
 _MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
 _REDIRECT_PORT_OFFSET: Final = 60
 _TLS_PORT_OFFSET: Final = 120
+_WEB_PORT_OFFSET: Final = 1001
 _LAST_PORT: Final = 65_535
 _FIRST_OUTGOING_PORT: Final = 32_768
 """Linux usually takes ports from here on for outgoing connections. Such a connection may take the
@@ -77,6 +80,7 @@ def lay_out(
     hosts: Sequence[str] = (HOST,) * MAX_MEMBERS,
     security: Security | Callable[[int], Security] | None = None,
     tls: bool = False,
+    web_port: int | Literal["auto"] | None = None,
 ) -> list[NodeConfig]:
     """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
 
@@ -90,6 +94,8 @@ def lay_out(
         hosts: of member 0, 1 and so on.
         security: of new files, or what returns that of a member.
         tls: listen for clients with TLS, too, on 120 above the port of others.
+        web_port: of member 0, for browsers, member *i* has it + *i*; 0 for none. If left out: what
+            existing files say, or none; "auto" likewise, or 1001 above the port of clients.
 
     Raises:
         UsageError: a number is out of range.
@@ -101,19 +107,45 @@ def lay_out(
     if not 1 <= client_port <= _LAST_PORT + 1 - members:
         raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
     everyone = _everyone(members, client_port, hosts, tls=tls)
-    patience = profile or "lan"
-    folders = [directory / f"member-{i}" for i in range(members)]
-    configs = [
-        _one(NodeConfig(cluster, i, folder, everyone, patience, security=_security_of(i, security)))
-        for i, folder in enumerate(folders)
-    ]
-    for config in configs:
-        if profile not in (None, config.profile):
-            raise ConfigurationError(
-                f'{config.directory / "node.toml"}: profile = "{config.profile}", not "{profile}": '
-                "change it there, or leave --profile out"
-            )
+    webs = _webs(members, client_port, web_port)
+    usual = partial(NodeConfig, cluster, members=everyone, profile=profile or "lan")
+    configs: list[NodeConfig] = []
+    for i, web in enumerate(webs):
+        folder, proof = directory / f"member-{i}", _security_of(i, security)
+        configs.append(_one(usual(member_id=i, directory=folder, security=proof, web=web)))
+    for config, web in zip(configs, webs, strict=True):
+        _check_found(config, profile, web if isinstance(web_port, int) else None)
     return configs
+
+
+def _check_found(config: NodeConfig, profile: Profile | None, web: Web | None) -> None:
+    """Check that an existing file says what was asked for, if anything was.
+
+    Raises:
+        ConfigurationError: it says something else.
+    """
+    file = config.directory / "node.toml"
+    if profile not in (None, config.profile):
+        raise ConfigurationError(
+            f'{file}: profile = "{config.profile}", not "{profile}": '
+            "change it there, or leave --profile out"
+        )
+    if web is not None and web.port != config.web.port:
+        raise ConfigurationError(
+            f"{file}: [web] port = {config.web.port}, not {web.port}: "
+            "change it there, or leave --web-port out"
+        )
+
+
+def _webs(members: int, client_port: int, wanted: int | Literal["auto"] | None) -> list[Web]:
+    """Return the table [web] of each member."""
+    if wanted == "auto":
+        first = client_port + _offset(members, client_port, _WEB_PORT_OFFSET)
+    else:
+        first = wanted or 0
+    if not 0 <= first <= _LAST_PORT + 1 - members:
+        raise UsageError(f"--web-port {first}: expected 0 to {_LAST_PORT + 1 - members}")
+    return [Web(first + i if first else 0) for i in range(members)]
 
 
 def _security_of(member: int, given: Security | Callable[[int], Security] | None) -> Security:
@@ -202,6 +234,7 @@ class MemberProcess:
     Attributes:
         launcher: a command that runs the member's command in its place, such as ``nice``.
         environment: variables of the child in addition to those of this process.
+        options: further options of `quorate run`.
     """
 
     def __init__(self, config: NodeConfig) -> None:
@@ -210,6 +243,7 @@ class MemberProcess:
         self.log = config.directory / "member.log"
         self.launcher: Sequence[str] = ()
         self.environment: Mapping[str, str] = {}
+        self.options: Sequence[str] = ()
         self._process: trio.Process | None = None
 
     @property
@@ -231,7 +265,7 @@ class MemberProcess:
     async def start(self) -> None:
         """Start a child; it is not ready yet when this returns."""
         assert self.pid is None
-        command = [sys.executable, "-m", "quorate", "run", "--stop-at-eof"]
+        command = [sys.executable, "-m", "quorate", "run", "--stop-at-eof", *self.options]
         with self.log.open("ab") as log:
             self._process = await trio.lowlevel.open_process(
                 [*self.launcher, *command, str(self.config.directory / "node.toml")],
@@ -310,11 +344,13 @@ def _check_ports(config: NodeConfig) -> None:
     Raises:
         OSError: a port is taken; the error names the member and the port.
     """
-    for port in _ports_of(config.own):
+    for port in _ports_of(config):
         try:
             _bind(port)
         except OSError as error:
             error.filename = f"member {config.member_id} cannot listen on {HOST}:{port}"
+            if port == config.web.port:
+                error.filename += " for its web page; choose another --web-port, or 0 for none"
             raise
 
 
@@ -331,12 +367,13 @@ def _bind(port: int) -> None:
 
 def risky_ports(configs: Sequence[NodeConfig]) -> list[int]:
     """Return ports of the members that an outgoing connection may take while a member is down."""
-    ports = [port for config in configs for port in _ports_of(config.own)]
+    ports = [port for config in configs for port in _ports_of(config)]
     return [port for port in ports if port >= _FIRST_OUTGOING_PORT]
 
 
-def _ports_of(member: MemberConfig) -> list[int]:
-    ports = (member.client_port, member.member_port, member.redirect_port, member.tls_port)
+def _ports_of(config: NodeConfig) -> list[int]:
+    own = config.own
+    ports = (own.client_port, own.member_port, own.redirect_port, own.tls_port, config.web.port)
     return [port for port in ports if port]
 
 
@@ -346,7 +383,8 @@ def free_client_port(members: int) -> int:
         first = secrets.choice(_FREE_PORTS)
         try:
             usual = itertools.chain.from_iterable(ports_for(members, first))
-            for port in (*usual, *tls_ports_for(members, first)):
+            web = [each.port for each in _webs(members, first, "auto")]
+            for port in (*usual, *tls_ports_for(members, first), *web):
                 _bind(port)
         except OSError:
             continue

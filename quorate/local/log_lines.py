@@ -269,10 +269,11 @@ class LineHandler(logging.Handler):
         return f"{self.format(record)}\n".encode(self._encoding, "backslashreplace")
 
     def _dropped(self, count: int) -> bytes:
-        text = "log_lines_dropped count=%d reason='standard error was not read'"
-        return self._encoded(
-            logging.LogRecord("quorate.run", logging.WARNING, "", 0, text, (count,), None)
-        )
+        words = "%(count)d lines were dropped: standard error was not read"
+        fields = {"count": count}
+        record = logging.LogRecord("quorate.run", logging.WARNING, "", 0, words, (fields,), None)
+        record.event, record.fields = "log_lines_dropped", fields
+        return self._encoded(record)
 
 
 def line_handler(stream: TextIO) -> logging.Handler:

@@ -6,7 +6,7 @@ be tried out there while the members run, since they read their files in it.
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from ..errors import ConfigurationError
 from ..node.config.config import NodeConfig, Profile, Security
@@ -37,6 +37,7 @@ def lay_out_secured(
     client_port: int,
     cluster: str = "local",
     profile: Profile | None = None,
+    web_port: int | Literal["auto"] | None = None,
 ) -> list[NodeConfig]:
     """Do what :func:`lay_out` does, and make the certificates that are missing.
 
@@ -53,6 +54,7 @@ def lay_out_secured(
         profile=profile,
         security=_security,
         tls=True,
+        web_port=web_port,
     )
     for config in configs:
         if config.security.tls is None:

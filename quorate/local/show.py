@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-__all__ = ["make_console", "print_table", "print_verdict"]
+__all__ = ["fitted", "make_console", "print_table", "print_verdict"]
 
 _PLAIN_WIDTH: Final = 160
 """Width of a table in a file or a pipe. Smaller, and rows lose columns that programs look for."""
@@ -40,13 +40,7 @@ def print_table(console: Console, table: Table, *, spare: Sequence[str] = ()) ->
         table: has no box.
         spare: headers of the columns that may be left out, the least important first.
     """
-    left_out: list[str] = []
-    for name in spare:
-        if _width(console, table) <= console.width:
-            break
-        kept = [column for column in table.columns if column.header != name]
-        table.columns = [replace(column, _index=index) for index, column in enumerate(kept)]
-        left_out.append(name)
+    left_out = fitted(console, table, spare)
     for column in table.columns:
         column.no_wrap = column.overflow != "fold"
     width, console.width = console.width, max(console.width, _width(console, table))
@@ -55,6 +49,25 @@ def print_table(console: Console, table: Table, *, spare: Sequence[str] = ()) ->
     if left_out:
         words = f"Left out, since the terminal is too narrow: {', '.join(left_out)}."
         console.print(words, style="dim", soft_wrap=True)
+
+
+def fitted(console: Console, table: Table, spare: Sequence[str]) -> list[str]:
+    """Remove columns of a table until it fits; return the headers of those.
+
+    Args:
+        console: says how wide it may be.
+        table: has no box.
+        spare: headers of the columns that may be left out, the least important first.
+    """
+    left_out: list[str] = []
+    for name in spare:
+        if _width(console, table) <= console.width:
+            break
+        kept = [column for column in table.columns if column.header != name]
+        if len(kept) < len(table.columns):
+            table.columns = [replace(column, _index=index) for index, column in enumerate(kept)]
+            left_out.append(name)
+    return left_out
 
 
 def _width(console: Console, table: Table) -> int:

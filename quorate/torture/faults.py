@@ -87,6 +87,7 @@ class Nemesis:
         network: makes partitions; needed for these only.
         machines: where members run; needed if they come and go.
         certifier: makes certificates; needed if these are replaced.
+        on_fault: called with the name of each fault that has victims, these, and the seconds.
 
     Attributes:
         counts: number of members hit by each fault; of those without victims, of their beginnings.
@@ -104,6 +105,7 @@ class Nemesis:
     network: Namespaces | None = None
     machines: Machines | None = None
     certifier: Certifier | None = None
+    on_fault: Callable[[str, Sequence[int], float], None] = lambda *_: None
     counts: Counter[Fault] = attrs.field(factory=Counter["Fault"])
     keeper: Keeper = attrs.field(init=False)
     members: Members | None = attrs.field(init=False, default=None)
@@ -203,6 +205,7 @@ class Nemesis:
                 self.counts[fault] += sum(victim.pid is not None for victim in victims)
                 names = ", ".join(str(victim.member_id) for victim in victims)
                 self.tell(f"{fault}: member {names}, for {length:g} s")
+                self.on_fault(fault, [victim.member_id for victim in victims], length)
                 await stack.enter_async_context(self._way(fault, victims))
             await trio.sleep(length)
 

@@ -65,7 +65,7 @@ AFTER_JOINT_SECONDS: Final = (0.0, 0.001, 0.003, 0.01, 0.05)
 by the final one."""
 DOWN_SECONDS: Final = (0.1, 0.5, 2.0, 5.0)
 _TICK_SECONDS: Final = 0.002
-_JOINT: Final = re.compile(rb"membership version=\d+ [^\n]*outgoing=\[\d")
+_JOINT: Final = re.compile(rb" config: [^\n]* joint=true ")
 _VICTIMS: Final = {"leader": 4, "other": 3, "both": 1}
 
 LOST_DISK: Final = "lost disk"

@@ -33,7 +33,7 @@ import trio
 from ..client.resp import RespError
 from ..errors import leaves
 from ..histories.history import HistoryWriter, read_history_untrusted
-from ..histories.linearizability import Budget, Report, check
+from ..histories.linearizability import Budget, KeyReport, Report, check
 from ..local.cluster import LocalCluster, MemberProcess
 from ..local.stores import has_store
 from ..local.survey import StuckError, agreed_and_applied, survey, until
@@ -42,10 +42,11 @@ from . import disk
 from .checks import check_recordings, check_state
 from .clients import Clients
 from .faults import Fault, Nemesis, NoProgressError
-from .machines import Machines
+from .machines import CLUSTER, Machines
 from .network import Namespaces, open_namespaces
 from .rotations import SECURITY, Certifier
 from .sessions import SessionClients
+from .tape import Tape, Violation
 
 __all__ = ["Outcome", "Plan", "check_history", "check_states", "torture"]
 
@@ -69,6 +70,7 @@ class Plan:
         slow_library: the library for slow disks, if these are among the faults.
         spares: number of further machines, for members that come.
         tls: whether members have certificates.
+        command: the command line that does it again.
     """
 
     directory: Path
@@ -81,6 +83,7 @@ class Plan:
     slow_library: Path | None = None
     spares: int = 0
     tls: bool = False
+    command: str = ""
 
 
 @attrs.frozen
@@ -106,6 +109,7 @@ class Outcome:
         links_measured: number of links whose time without a connection was measured in rotations.
         longest_outage: the longest of these times, in seconds.
         violations: descriptions of all violations.
+        recording: the file that shows what led to them; empty without violations.
     """
 
     faults: dict[Fault, int]
@@ -126,6 +130,7 @@ class Outcome:
     links_measured: int
     longest_outage: float
     violations: tuple[str, ...]
+    recording: str = ""
 
 
 async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
@@ -139,6 +144,8 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         NamespaceError: the plan has partitions, which this process is not permitted to make.
         OSError: the history cannot be written.
     """
+    tape = Tape(CLUSTER, plan.seed, plan.command)
+    tell = tape.noting(tell)
     with plan.history.open("wb") as file:
         certifier = _authority(plan.directory / "ca") if plan.tls else None
         async with _open_members(plan, certifier) as (cluster, machines, network):
@@ -146,25 +153,54 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
             sessions = SessionClients(clients, plan.seed)
             rng = random.Random(f"{plan.seed}/nemesis")  # noqa: S311 - no secret
             nemesis = Nemesis(
-                cluster, clients, rng, tell, plan.faults, network, machines, certifier
+                cluster, clients, rng, tell, plan.faults, network, machines, certifier, tape.fault
             )
             elections = await _make_trouble(plan, nemesis, sessions)
     tell("checking the recordings")
     commit, found = check_recordings(
         _directories(cluster.members), _directories(nemesis.keeper.former)
     )
-    members, rotations = nemesis.members, nemesis.rotations
     tell(f"checking the history of {clients.outcomes.total():,} operations")
     report = check_history(plan.history)
+    violations = [
+        *(Violation("member or reply", each) for each in clients.violations),
+        *(Violation("equal and sound logs", each) for each in found),
+        *map(_not_linearizable, report.trouble),
+    ]
+    recording = plan.directory / f"torture-{plan.seed}.qtrace"
+    if violations:
+        processes = [*cluster.members, *nemesis.keeper.former]
+        directories = [each.config.directory for each in processes]
+        tape.write(recording, directories, plan.history, violations)
+    return attrs.evolve(
+        _outcome(plan, nemesis, sessions),
+        elections=elections,
+        keys=len(report.keys),
+        commit_position=commit,
+        violations=tuple(each.text for each in violations),
+        recording=str(recording) if violations else "",
+    )
+
+
+def _not_linearizable(report: KeyReport) -> Violation:
+    """Return what is wrong with a key, and the end of the last operation that shows it."""
+    shown = report.window.operations if report.window else ()
+    ends = [one.end_ns for one in shown if one.status == "ok"]
+    return Violation("linearizability", str(report), max(ends, default=None))
+
+
+def _outcome(plan: Plan, nemesis: Nemesis, sessions: SessionClients) -> Outcome:
+    """Return what was done, with nothing of the checks."""
+    clients, members, rotations = nemesis.clients, nemesis.members, nemesis.rotations
     return Outcome(
         faults={fault: nemesis.counts[fault] for fault in plan.faults},
         operations={status: clients.outcomes[status] for status in ("ok", "fail", "unknown")},
-        elections=elections,
+        elections=-1,
         longest_pause=clients.longest_pause,
         answered=sessions.answered,
         sent=sessions.sent,
-        keys=len(report.keys),
-        commit_position=commit,
+        keys=0,
+        commit_position=-1,
         changes=dict(members.picture.completed) if members else {},
         aside=dict(members.aside) if members else {},
         refused=tuple(members.refused) if members else (),
@@ -174,7 +210,7 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         refused_users=nemesis.users.refused,
         links_measured=rotations.measured if rotations else 0,
         longest_outage=rotations.longest if rotations else 0.0,
-        violations=(*clients.violations, *found, *map(str, report.trouble)),
+        violations=(),
     )
 
 
@@ -201,6 +237,7 @@ async def _open_members(
             network = await stack.enter_async_context(open_namespaces(count))
 
         def prepare(process: MemberProcess, machine: int) -> None:
+            process.options = ("--log-level", "DEBUG")  # their lines say how long links were down
             if network:
                 process.launcher = network.launcher(machine)
             if plan.slow_library:

@@ -48,8 +48,8 @@ _LOOK_SECONDS: Final = 0.05
 
 _TAKEN: Final = b"a new certificate is in use"
 _LINK: Final = re.compile(
-    rb"^(\S+)Z \S+ +quorate\.transport (?:no (link) to member (\d+) at |"
-    rb"link to member (\d+) at \S+ is (up)\n)"
+    rb"^(\S+)Z \S+ +link: (?:no (link) to member (\d+) at |"
+    rb"link to member (\d+) at \S+ is (up) )"
 )
 
 

@@ -94,7 +94,7 @@ async def rot_disk(n: FaultContext) -> None:
         return
     found = n.find_batch(member, n.rng.choice(batches[-50:]))
     if found is not None and rot(host.config.directory / "log", found, n.rng):
-        n.world.trace.tell("rots", member)
+        n.world.trace.tell("fault", member, what="a bit of its log flips", targets=[member])
         if member not in n.rotten:
             n.rotten.append(member)
 

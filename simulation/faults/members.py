@@ -231,7 +231,7 @@ async def _ask(n: FaultContext, at: int, words: str) -> None:
     if (asked := n.world.hosts[at].member) is None:
         return
     n.orders += 1
-    n.world.trace.tell("order", at, words)
+    n.world.trace.tell("note", at, text=f"order: {words}")
     outcome = "unknown"
     try:
         with trio.move_on_after(n.unit * n.rng.choice(ORDER_TIMEOUTS)):
@@ -244,7 +244,7 @@ async def _ask(n: FaultContext, at: int, words: str) -> None:
     finally:
         n.orders -= 1
     n.count(f"{verb} {outcome}")
-    n.world.trace.tell("ordered", at, words, outcome)
+    n.world.trace.tell("note", at, text=f"order: {words}: {outcome}")
 
 
 def _wanted(membership: Membership) -> int:

@@ -75,7 +75,10 @@ def crash_soon(n: FaultContext, victim: int, steps: int) -> None:
     host, power, left = n.world.hosts[victim], n.rng.random() < 0.5, fate(n)
 
     def crash() -> None:
-        n.world.trace.tell("crashes", victim, left.value if power else "killed")
+        if power:
+            n.world.trace.tell("powerless", victim, fate=left.value)
+        else:
+            n.world.trace.tell("killed", victim)
         if power:
             host.cut_power(left)
         else:

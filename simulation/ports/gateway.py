@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ...errors import RequestError
     from ...node import Member
+    from ...node.requests.journey import Latencies
     from ...node.requests.status import NodeStatus, Topology
     from ..door import Serials
     from ..watching.facts import Fact
@@ -149,6 +150,10 @@ class NumberingGateway:
     def topology(self) -> Topology:
         """See `Gateway`."""
         return self._member.topology
+
+    def latencies(self) -> Latencies:
+        """See `Gateway`."""
+        return self._member.latencies()
 
     def status(self) -> NodeStatus:
         """See `Gateway`."""

@@ -60,10 +60,10 @@ class Ports:
         self._ids = itertools.count(1)
         self._open: dict[int, PortState] = {}
 
-    def connect(self, i: int) -> Session | None:
-        """Connect to a member; None if it does not listen."""
+    def connect(self, i: int, *, remote: bool = False) -> Session | None:
+        """Connect to a member, perhaps as a stranger; None if it does not listen."""
         port = self._open.get(i)
-        return None if port is None else Session(next(self._ids), port)
+        return None if port is None else Session(next(self._ids), port, remote=remote)
 
     async def accompany(self, member: Member, service: Service) -> Never:
         """Serve clients while a member runs, in its process: paused and killed with it."""

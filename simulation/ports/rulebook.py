@@ -1,7 +1,8 @@
 """What is known of users from outside: which the log has had since when, and what was allowed.
 
 All members' tables of users must be equal behind equal entries. A write must have been allowed to
-its user where it stands in the log, or not long before it took effect.
+its user where it stands in the log, or not long before it took effect. A session is of no use to
+another user than the one that opened it. A stranger, which has not logged in, gets nothing at all.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class RuleBook:
         self._asked: dict[bytes, Asking] = {}
         self._denied: set[bytes] = set()
         self._applied: set[bytes] = set()
+        self._owners: dict[int, int] = {}  # of sessions
         self.trouble: list[str] = []
         self.latest = 0.0
         self.judged = 0
@@ -96,10 +98,28 @@ class RuleBook:
                 # Its batch was made at this moment. It may be committed much later.
                 made = (command.timestamp_ms - EPOCH_MS) / 1000
                 self._written(point, made, command.payload)
+            self._in_session(command, reply)
             assert store.users.version >= version, "the version of the users went back"
             return reply
 
         setattr(store, "apply", watched)  # noqa: B010 - of this one store
+
+    def _in_session(self, command: Command, reply: bytes) -> None:
+        """Check that a session is used by the user that has opened it."""
+        words = command.payload.split(b"\r\n")[2::2]
+        used = command.session
+        if not used and words[0] == b"QUORATE.SESSION":
+            if words[1] == b"OPEN" and reply.startswith(b":"):
+                self._owners[int(reply[1:])] = command.principal
+                return
+            used = int(words[2]) if words[1] in (b"CLOSE", b"KEEPALIVE") else 0
+        # Nobody may want a reply here: then it is empty.
+        if not used or not reply or reply.startswith(b"-NOSESSION "):
+            return
+        if (owner := self._owners.get(used, command.principal)) != command.principal:
+            self.trouble.append(
+                f"user {command.principal} was answered {reply!r} in session {used} of {owner}"
+            )
 
     def _changed(self, point: Point, users: Users) -> None:
         now = {name: user for name in users if (user := users.get(name)) is not None}
@@ -133,6 +153,11 @@ class RuleBook:
     def answered(self, asking: Asking) -> None:
         """Note that a client was given what it asked for, now."""
         self._judge(asking, trio.current_time())
+
+    def strange(self, words: Sequence[bytes], reply: bytes) -> None:
+        """Note what a stranger was answered."""
+        if not reply.startswith(b"-NOAUTH "):
+            self.trouble.append(f"a stranger asked {words} and was answered {reply!r}")
 
     def _check_denied(self, token: bytes) -> None:
         if token in self._denied and token in self._applied:

@@ -28,6 +28,7 @@ class Session:
     Args:
         client_id: its number.
         port: of the member.
+        remote: the client is on another machine, and the port is closed to those without a login.
 
     Attributes:
         client: its state at the port.
@@ -37,9 +38,9 @@ class Session:
         read_at: its client always reads.
     """
 
-    def __init__(self, client_id: int, port: PortState) -> None:
+    def __init__(self, client_id: int, port: PortState, *, remote: bool = False) -> None:
         now = trio.current_time()
-        self.client = ClientState(client_id, "client", "port", now, now)
+        self.client = ClientState(client_id, "client", "port", now, now, remote=remote)
         self.closed = False
         self.congested = False
         self.fileno = -1

@@ -1,106 +1,102 @@
-"""What happened in a run: a digest of all of it, the last of it at hand, the whole in a file.
+"""What happened in a run: a digest of all of it, and the whole in a file.
 
 An event is a fact of one moment: a message that arrived, bytes that became durable, a transition,
 a fault, an operation of a client. Every event goes into the digest, so two runs with the same
-digest did the same. The file has one JSON object a line: first the head (what was run), then the
-events, each with ``at`` (virtual seconds), ``member`` (-1 for none), ``kind`` and its details.
+digest did the same.
+
+Some events are only in the file, and cost nothing without one: messages that are sent, positions,
+the begins of clients' operations, and pictures of all members (`Trace.show`). The file is a
+recording, see :mod:`quorate.recordings`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections import deque
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 
-import attrs
 import trio
 
+from ...recordings import NOBODY, Event
+from ...recordings.writing import RecordingWriter
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from io import TextIOBase
+    from collections.abc import Callable
 
-NOBODY: Final = -1
-"""The member of an event that is nobody's."""
+    from ...recordings import Fields
+    from ...recordings.head import Head
 
-KEPT_EVENTS: Final = 400
-"""Events that stay at hand; the whole run is written only where a file is given."""
+Detail: TypeAlias = int | float | str | bytes | list[int] | None
 
-FORMAT_VERSION: Final = 1
-
-Detail: TypeAlias = int | float | str | bytes | None
-
-
-@attrs.frozen
-class Event:
-    """Something that happened.
-
-    Args:
-        at: when, in virtual seconds.
-        member: the member, -1 for none in particular.
-        kind: what, in a word.
-        details: more about it, in an order that the kind gives.
-    """
-
-    at: float
-    member: int
-    kind: str
-    details: tuple[Detail, ...]
-
-    def __str__(self) -> str:
-        """Write it as one line of a report."""
-        who = "      " if self.member == NOBODY else f"m{self.member:<5}"
-        return " ".join([f"{self.at:12.6f} {who}{self.kind}", *map(_text, self.details)])
+_NOTHING: Final[Fields] = {}
 
 
 class Trace:
     """The events of one run.
 
     Args:
-        file: where all of them are written, as JSON lines.
-        head: the first line of the file: what is run.
+        file: where all of them are written.
+        head: the first line of the file, which says what is run.
+
+    Attributes:
+        count: number of events in the digest.
+        picture: returns the fields of a keyframe.
     """
 
-    def __init__(
-        self, file: TextIOBase | None = None, head: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, file: IO[str] | None = None, head: Head | None = None) -> None:
         self.count = 0
-        self.last: deque[Event] = deque(maxlen=KEPT_EVENTS)
-        self._file = file
+        self.picture: Callable[[], Fields] = dict[str, Any]
         self._hash = hashlib.sha256()
+        self._writer: RecordingWriter | None = None
         if file is not None:
-            file.write(json.dumps({"quorate_trace": FORMAT_VERSION, **(head or {})}) + "\n")
+            assert head is not None
+            self._writer = RecordingWriter(file, head, self._now)
 
-    def tell(self, kind: str, member: int = NOBODY, *details: Detail) -> None:
-        """Note that something happens now."""
-        event = Event(trio.current_time(), member, kind, details)
+    def _now(self) -> Fields:
+        return self.picture()
+
+    @property
+    def has_file(self) -> bool:
+        """Whether events are written; if not, what is only for the file need not be made."""
+        return self._writer is not None
+
+    def tell(
+        self,
+        kind: str,
+        member: int = NOBODY,
+        *unnamed: Detail,
+        more: Fields = _NOTHING,
+        **fields: Detail,
+    ) -> None:
+        """Note that something happens now.
+
+        Args:
+            kind: see `KINDS`.
+            member: the member, -1 for none in particular.
+            unnamed: goes into the digest only.
+            more: fields that go into the file only.
+            fields: those of the kind; they go into both.
+        """
+        now = trio.current_time()
         self.count += 1
-        self.last.append(event)
-        self._hash.update(f"{event.at!r} {member} {kind} {details!r}\n".encode())
-        if self._file is not None:
-            self._file.write(_line(event))
+        self._hash.update(f"{now!r} {member} {kind} {unnamed!r} {fields!r}\n".encode())
+        if self._writer is not None:
+            self._writer.write(Event(now, member, kind, {**fields, **more}))
+
+    def show(self, kind: str, member: int = NOBODY, **fields: Any) -> None:
+        """Write an event that the digest need not have."""
+        if self._writer is not None:
+            self._writer.write(Event(trio.current_time(), member, kind, fields))
+
+    def end(self, invariant: str, text: str) -> None:
+        """Write that something did not hold; nothing is written after that."""
+        self.show("violation", invariant=invariant, text=text)
+        self.close()
+
+    def close(self) -> None:
+        """Write nothing more; the digest goes on."""
+        self._writer = None
 
     @property
     def digest(self) -> str:
         """Of all events so far: 16 hexadecimal digits."""
         return self._hash.hexdigest()[:16]
-
-    def tail(self, count: int, kinds: Iterable[str] = ()) -> list[Event]:
-        """Return the last events at hand, oldest first; of those kinds if any are given."""
-        wanted = set(kinds)
-        found = [each for each in self.last if not wanted or each.kind in wanted]
-        return found[-count:]
-
-
-def _line(event: Event) -> str:
-    details = [
-        each.decode("latin-1") if isinstance(each, bytes) else each for each in event.details
-    ]
-    fields = {"at": event.at, "member": event.member, "kind": event.kind, "details": details}
-    return json.dumps(fields) + "\n"
-
-
-def _text(detail: Detail) -> str:
-    if isinstance(detail, float):
-        return f"{detail:g}"
-    return detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)

@@ -42,6 +42,14 @@ RULES: Final = (
     "resetpass",
     "on allkeys +@all",
 )
+STRANGE: Final = (
+    (b"GET", b"acl:a"),
+    (b"SET", b"acl:a", b"strange"),
+    (b"INFO", b"server"),
+    (b"ACL", b"WHOAMI"),
+    (b"QUORATE.CONTROL", b"found", b"2"),
+)
+"""What strangers ask, in vain."""
 ADMIN: Final = b"admin"
 _DENIALS: Final = (b"-NOPERM ", b"-NOAUTH ", b"-EXECABORT ")
 
@@ -84,6 +92,7 @@ class UsersAtPorts(Workload):
         self._ports = ports
         self._logins: dict[int, _Login] = {}
         self._secrets: dict[bytes, bytes] = dict.fromkeys(NAMES, b"secret-0")
+        self._sessions: list[bytes] = []
         self._count = 0
         self._founded = False
 
@@ -91,7 +100,9 @@ class UsersAtPorts(Workload):
         """Change a user, or execute one command as a user."""
         self._check()
         login = self._logins.get(door.client)
-        if login is None or login.session.closed or door.rng.random() < 0.03:
+        if door.rng.random() < 0.05:
+            await self._be_a_stranger(door)
+        elif login is None or login.session.closed or door.rng.random() < 0.03:
             await self._log_in(door)
         elif door.client == 0:
             await self._change(door, login)
@@ -137,6 +148,20 @@ class UsersAtPorts(Workload):
             reply = await self._ask(door, login, (b"ACL", b"SETUSER", b"default", b"resetpass"))
             self._founded = reply == b"+OK\r\n"
 
+    async def _be_a_stranger(self, door: Door) -> None:
+        """Ask something without a login, from a machine where nobody is served without one."""
+        i = door.rng.choice(self._world.present)
+        await self._world.hosts[i].awake()
+        session = self._ports.connect(i, remote=True)
+        if session is None:
+            return
+        words = door.rng.choice(STRANGE)
+        with trio.move_on_after(self._timeout):
+            reply = await session.ask(words)
+            if reply is not None:
+                self.rules.strange(words, reply)
+        session.close()
+
     # --- the administrator
 
     async def _change(self, door: Door, login: _Login) -> None:
@@ -158,6 +183,9 @@ class UsersAtPorts(Workload):
     async def _use(self, door: Door, login: _Login) -> None:
         rng = door.rng
         self._count += 1
+        if rng.random() < 0.1:
+            await self._use_session(door, login)
+            return
         key, token = rng.choice(KEYS), b"token-%d" % self._count
         chance = rng.random()
         if chance < 0.3:
@@ -174,6 +202,23 @@ class UsersAtPorts(Workload):
         else:
             await self._ask(door, login, (b"READWRITE",))
             await self._read(door, login, (b"GET", key))
+
+    async def _use_session(self, door: Door, login: _Login) -> None:
+        """Open a session, or use any, which may be that of another user."""
+        rng = door.rng
+        if not self._sessions or rng.random() < 0.2:
+            reply = await self._ask(door, login, (b"QUORATE.SESSION", b"OPEN"))
+            if reply is not None and reply.startswith(b":"):
+                self._sessions.append(reply[1:-2])
+            return
+        session = rng.choice(self._sessions)
+        if (chance := rng.random()) < 0.3:
+            verb = b"CLOSE" if chance < 0.05 else b"KEEPALIVE"
+            await self._ask(door, login, (b"QUORATE.SESSION", verb, session))
+            return
+        words = (b"SET", rng.choice(KEYS), b"token-%d" % self._count)
+        once = (b"QUORATE.ONCE", session, b"%d" % rng.randint(1, 9), *words)
+        await self._write(door, login, words, [once])
 
     async def _write(
         self,

@@ -281,14 +281,25 @@ def free_bytes(directory: Path) -> int:
     For a member's directory it is the smallest figure of the directory, its log and its tables,
     which may be on file systems of their own. Snapshots do not count: a member serves without them.
     """
+    return _fullest(directory)[0]
+
+
+def size_bytes(directory: Path) -> int:
+    """Return how large the file system is that `free_bytes` is about, without what root keeps."""
+    return _fullest(directory)[1]
+
+
+def _fullest(directory: Path) -> tuple[int, int]:
+    """Return the free bytes and the size of the file system that has the fewest free bytes."""
     places = [directory, *(directory / name for name in FOLDERS[:2])]
-    return min(_free(place) for place in places if place == directory or place.is_dir())
+    return min(_room(place) for place in places if place == directory or place.is_dir())
 
 
-def _free(place: Path) -> int:
+def _room(place: Path) -> tuple[int, int]:
     system = os.statvfs(place)
     # What is left for users, not `f_bfree`: the file system keeps the rest for root.
-    return system.f_bavail * system.f_frsize
+    kept = system.f_bfree - system.f_bavail
+    return system.f_bavail * system.f_frsize, (system.f_blocks - kept) * system.f_frsize
 
 
 def _little_room(directory: Path) -> bool:

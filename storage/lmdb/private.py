@@ -12,6 +12,8 @@ import pwd
 import stat
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
+from ...log_events import log_event
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -42,12 +44,15 @@ def make_private(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        log.warning(
-            "open_to_others path=%s mode=%04o owner=%s: %s",
-            path,
-            mode,
-            owner_of(path),
-            error.strerror,
+        log_event(
+            log,
+            logging.WARNING,
+            "open_to_others",
+            "%(path)s belongs to %(owner)s, and others can read it (mode %(mode)s): %(why)s",
+            path=str(path),
+            owner=owner_of(path),
+            mode=f"{mode:04o}",
+            why=error.strerror,
         )
 
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final
 import lmdb
 
 from ...errors import StoreAccessError, StoreBusyError
+from ...log_events import log_event
 from .private import FILE_MODE, owner_of, user
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ def _wait_for_readers(directory: Path, lock: int) -> None:
     except BlockingIOError:
         process = f"{directory}: open in process {holder(lock)}"
         raise StoreBusyError(f"{process}; each member needs a directory of its own") from None
-    log.info("waiting_for_readers directory=%s", directory)
+    words = "%(directory)s: another process reads it; waiting until it has opened it"
+    log_event(log, logging.INFO, "waiting_for_readers", words, directory=str(directory))
     for _ in range(_WAITS):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,7 +200,14 @@ class ReaderWatch:
     def free_dead(self) -> None:
         """Free the slots of readers whose process is gone."""
         if freed := self._raw.reader_check():
-            log.info("dead_readers_freed directory=%s slots=%d", self._directory, freed)
+            log_event(
+                log,
+                logging.INFO,
+                "dead_readers_freed",
+                "%(directory)s: freed the space that %(slots)d dead readers held",
+                directory=str(self._directory),
+                slots=freed,
+            )
 
     def look(self, used_bytes: int) -> None:
         """Look at all readers; called before each write transaction.
@@ -212,12 +221,15 @@ class ReaderWatch:
             self._oldest, self._report_at = oldest, used_bytes + HELD_BYTES
         elif oldest is not None and used_bytes >= self._report_at:
             self._report_at = used_bytes + HELD_BYTES
-            log.warning(
-                "reader_holds_space directory=%s pid=%d used_bytes=%d: freed space can't be "
-                "reused, and the file grows, until this process ends or reads on",
-                self._directory,
-                oldest[1],
-                used_bytes,
+            log_event(
+                log,
+                logging.WARNING,
+                "reader_holds_space",
+                "%(directory)s: process %(pid)d reads in one long transaction: freed space can't "
+                "be reused, and the file grows, until that process ends or reads on",
+                directory=str(self._directory),
+                pid=oldest[1],
+                used_bytes=used_bytes,
             )
 
     def _readers(self) -> list[tuple[int, int]]:

@@ -50,6 +50,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ...errors import DamagedRecordError, LostStoreError, StorageError, WireError
+from ...log_events import log_event
 from ..lmdb.sealed_rows import irreplaceable_row
 from ..rows.log_end import LogEnd
 from ..rows.membership import (
@@ -110,32 +111,52 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
         # Durable before it is logged, as each mend: a line about a mend that a crash undid would
         # mislead.
         environment.write(functools.partial(_delete, dbs, key))
-        log.error("%s: the row is removed, and its file is not used", damage)
+        log_event(
+            log,
+            logging.ERROR,
+            "snapshot_row_damaged",
+            "%(damage)s: the row is removed, and its file is not used",
+            damage=str(damage),
+        )
     rows = environment.read(lambda txn: _mended_rows(txn, dbs, member_id))
     if rows:
         environment.write(lambda txn: _put_rows(txn, dbs, rows))
         for row in rows:
-            log.error(
-                "member %d: term table: the row of term %d was damaged or missing; it is "
-                "mended: by its neighbours and the log it covers %d to %s",
-                member_id,
-                row.term,
-                row.base,
-                "the end" if row.end is None else row.end,
-            )
+            _log_mended(row, member_id)
     tail = environment.read(lambda txn: _damaged_tail(txn, dbs, member_id)) if peers else []
     if tail:
         environment.write(lambda txn: _cut(txn, dbs, member_id, tail))
         for record in tail:
-            log.error(
-                "member %d: damaged record at term %d, position %d, at the end of the log: it is "
-                "cut off. It may have been acknowledged: until another member has sent it again, "
-                "this member votes only for candidates that have it",
-                member_id,
-                record.term,
-                record.position,
-            )
+            _log_cut(record, member_id)
     _mend_configurations(environment, dbs, member_id)
+
+
+def _log_mended(row: TermRow, member_id: int) -> None:
+    log_event(
+        log,
+        logging.ERROR,
+        "term_mended",
+        "member %(member)d: term table: the row of term %(term)d was damaged or missing; it is "
+        "mended: by its neighbours and the log it covers %(base)d to %(end)s",
+        member=member_id,
+        term=row.term,
+        base=row.base,
+        end="the end" if row.end is None else row.end,
+    )
+
+
+def _log_cut(record: Record, member_id: int) -> None:
+    log_event(
+        log,
+        logging.ERROR,
+        "record_cut",
+        "member %(member)d: damaged record at term %(term)d, position %(position)d, at the end of "
+        "the log: it is cut off. It may have been acknowledged: until another member has sent it "
+        "again, this member votes only for candidates that have it",
+        member=member_id,
+        term=record.term,
+        position=record.position,
+    )
 
 
 def _start(txn: Transaction, dbs: Databases, member_id: int) -> int:
@@ -353,12 +374,15 @@ def _mend_configurations(environment: Environment, dbs: Databases, member_id: in
 
     environment.write(write)
     for row in rows:
-        log.error(
-            "member %d: configurations: the row at %d was damaged; it is mended by the batch that "
-            "ends there, in term %d",
-            member_id,
-            row.position,
-            row.term,
+        log_event(
+            log,
+            logging.ERROR,
+            "config_mended",
+            "member %(member)d: configurations: the row at %(position)d was damaged; it is mended "
+            "by the batch that ends there, in term %(term)d",
+            member=member_id,
+            position=row.position,
+            term=row.term,
         )
 
 

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ...errors import LostStoreError, StoreFullError
+from ...log_events import log_event
 from ..lmdb.sealed_rows import irreplaceable_row
 from ..rows.log_end import LogEnd
 from ..rows.meta_rows import LOST_KEY, encode_lost, load_lost, load_origin
@@ -284,10 +285,13 @@ def _refuse_lost(member_id: int, tail: JournalTail, *, peers: bool) -> None:
     if tail.damage is not None:
         if not peers:  # a cluster of one: nobody could send the batches again
             raise tail.damage
-        log.error(
-            "%s. The batches may have been acknowledged: until another member has sent them again, "
-            "this member votes only for candidates that have them",
-            tail.damage,
+        log_event(
+            log,
+            logging.ERROR,
+            "journal_damaged",
+            "%(damage)s. The batches may have been acknowledged: until another member has sent "
+            "them again, this member votes only for candidates that have them",
+            damage=str(tail.damage),
         )
 
 

@@ -47,6 +47,7 @@ import attrs
 import trio
 
 from ...errors import StorageError
+from ...log_events import log_event
 from ..lmdb.environment import INITIAL_MAP_BYTES, Environment
 from ..rows.databases import MAX_DBS, Databases
 from ..rows.identity import Identity, check_identity
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Never, Self
 
+    from ...metrics import Histogram
     from ..rows.vote import NodeState
     from ..rows.voting_status import VotingStatus
     from ..writing.executor import ExecutorFactory
@@ -184,6 +186,11 @@ class Store(StateView):
         return self.submitted.append_position
 
     @property
+    def syncs(self) -> Histogram:
+        """How many seconds it took to make each group durable."""
+        return self.executor.syncs
+
+    @property
     def unsynced(self) -> int:
         """Bytes of the log that are submitted and not durable."""
         return self.submitted.append_position - self.recorded.append_position
@@ -220,12 +227,7 @@ class Store(StateView):
             self.recorded = after
             self._grown = True
             if regained:
-                log.error(
-                    "member %d: the end of the log is mended: it goes to %d in term %d again",
-                    self.identity.member_id,
-                    after.append_position,
-                    after.terms[-1].term,
-                )
+                self._log_mended(after)
             if done is not None:
                 done()
 
@@ -235,6 +237,18 @@ class Store(StateView):
         # one. By identity, since nearly no batch has a configuration.
         if after.memberships is not before.memberships:
             self.on_membership()
+
+    def _log_mended(self, after: Recorded) -> None:
+        log_event(
+            log,
+            logging.WARNING,
+            "log_mended",
+            "member %(member)d: the end of the log is mended: it goes to %(position)d in term "
+            "%(term)d again",
+            member=self.identity.member_id,
+            position=after.append_position,
+            term=after.terms[-1].term,
+        )
 
     async def append_durably(self, batch: bytes) -> None:
         """Append a batch, and return once it is durable; see `append`."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from ...log_events import log_event
 from ..lmdb.sealed_rows import irreplaceable_row
 from ..rows.identity import FORMAT_VERSION, IDENTITY_KEY, encode_identity
 from ..rows.meta_rows import UNLISTED_KEY, encode_unlisted, load_last_admission
@@ -55,11 +56,15 @@ def upgrade(environment: Environment, dbs: Databases, identity: Identity) -> Ide
         txn.put(IDENTITY_KEY, encode_identity(after), db=dbs.meta)
 
     environment.write(write)
-    log.warning(
-        "member %d: %s: the store is upgraded from format %d to %d; older versions can't open it",
-        identity.member_id,
-        environment.directory,
-        identity.format_version,
-        FORMAT_VERSION,
+    log_event(
+        log,
+        logging.WARNING,
+        "store_upgraded",
+        "member %(member)d: %(directory)s: the store is upgraded from format %(before)d to "
+        "%(after)d; older versions can't open it",
+        member=identity.member_id,
+        directory=str(environment.directory),
+        before=identity.format_version,
+        after=FORMAT_VERSION,
     )
     return after

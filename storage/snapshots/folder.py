@@ -28,6 +28,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ...errors import StorageError
+from ...log_events import log_event
 from ..lmdb.environment import make_directory, sync_directory, translating_errors
 from ..lmdb.private import make_private, open_private
 from ..rows.term_table import row_of
@@ -95,7 +96,8 @@ class SnapshotFolder:
                 if suffix == _NEW or (len(missing) < len(names) and _is_of(path, cluster, terms)):
                     _remove(path, "no row names it")
                 else:
-                    log.warning("snapshot_kept path=%s reason=not_known_to_be_ours", path)
+                    words = "%(path)s is kept: it may be a snapshot of another log"
+                    log_event(log, logging.WARNING, "snapshot_kept", words, path=str(path))
             return missing
 
     def _ours(self) -> Iterator[tuple[Path, str]]:
@@ -346,7 +348,8 @@ def _is_of(path: Path, cluster: str, terms: tuple[TermRow, ...]) -> bool:
 
 def _remove(path: Path, reason: str) -> None:
     path.unlink()
-    log.info("snapshot_removed path=%s reason=%s", path, reason.replace(" ", "_"))
+    words = "%(path)s is removed: %(why)s"
+    log_event(log, logging.DEBUG, "snapshot_removed", words, path=str(path), why=reason)
 
 
 def _give_name(path: Path, head: SnapshotHead) -> None:

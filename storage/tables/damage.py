@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import lmdb
 
 from ...errors import DamagedTablesError, StorageError
+from ...log_events import log_event
 from ..lmdb.environment import remove_environment, sync_directory, translating_errors
 from ..lmdb.private import FILE_MODE
 
@@ -100,8 +101,12 @@ def open_or_rebuild(directory: Path, opened: Callable[[], T]) -> T:
     try:
         return opened()
     except DamagedTablesError as damage:
-        log.error(  # noqa: TRY400 - the words say it all
-            "%s: they are thrown away, and rebuilt from a snapshot and the log", damage
+        log_event(
+            log,
+            logging.ERROR,
+            "tables_damaged",
+            "%(damage)s: they are thrown away, and rebuilt from a snapshot and the log",
+            damage=str(damage),
         )
     remove_environment(directory)
     with translating_errors(directory):

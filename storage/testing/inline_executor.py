@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic
 
 import trio
 
+from ...metrics import Histogram
 from ..writing.executor import MAX_GROUP_JOBS, J, T, nothing
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ class InlineExecutor(Generic[J]):
         delivered: called after the `done` of each group.
         idle: called at an orderly end.
         latency: seconds; may be changed at any time.
+
+    Attributes:
+        syncs: how many seconds each group took.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class InlineExecutor(Generic[J]):
         self._waiting: list[J] = []
         self._arrived = trio.Event()
         self._ended = False
+        self.syncs = Histogram()
 
     def submit(self, job: J) -> None:
         """Queue a job for the next group."""
@@ -69,7 +74,9 @@ class InlineExecutor(Generic[J]):
             while True:
                 await self._arrived.wait()
                 size = min(len(self._waiting), MAX_GROUP_JOBS)
+                began = trio.current_time()
                 await self._turn(size)
+                self.syncs.observe(trio.current_time() - began)
                 self._write_first(size)
                 if not self._waiting:
                     self._arrived = trio.Event()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import trio
 
+    from ...metrics import Histogram
     from .journal_writer import Span
 
 MAX_GROUP_JOBS: Final = 256
@@ -36,7 +37,13 @@ T = TypeVar("T")
 
 
 class Executor(Protocol[J]):
-    """Ordered writes in groups, and reads that never wait for them."""
+    """Ordered writes in groups, and reads that never wait for them.
+
+    Attributes:
+        syncs: how many seconds it took to make each group durable.
+    """
+
+    syncs: Histogram
 
     # Not a coroutine: a leader submits a batch without a task switch.
     def submit(self, job: J) -> None:

@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Generic
 
 import trio
 
+from ...metrics import Histogram
 from .executor import J, T, nothing
 from .journal_path import JournalPath
 from .journal_writer import Writer
@@ -67,6 +68,9 @@ class GroupCommit(Generic[J]):
         delivered: called on the trio thread after the `done` of each group.
         idle: called on the writer thread when there is nothing to write, and at an orderly end. The
             code calls that a *rest* (:mod:`.writer_thread`).
+
+    Attributes:
+        syncs: how many seconds each durable group took on its thread.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class GroupCommit(Generic[J]):
         self._journal: JournalPath[J] | None = None
         self._spans: tuple[Callable[[Sequence[J]], Span | None], Callable[[int], None]] | None
         self._spans = None
+        self.syncs = Histogram()
         self._quiet = False  # nothing was submitted since the thread last asked for a rest
         self._ended = False
 
@@ -167,10 +172,10 @@ class GroupCommit(Generic[J]):
         # they run.
         if self._journal is not None:
             self._report_journal(self._journal)
-        for group in self._thread.finished():
+        for group, took in self._thread.finished():
             self._begin_next()
             if group:
-                self._call_back(group)
+                self._call_back(group, took)
         try:
             self._thread.raise_failure()
         except BaseException:
@@ -189,8 +194,9 @@ class GroupCommit(Generic[J]):
             self._thread.skip_last_rest()
             raise
         if group:
+            took = journal.took  # before the next write begins
             self._begin_next()
-            self._call_back(group)
+            self._call_back(group, took)
 
     def _grant_rest(self) -> None:
         """Let the thread rest if nothing was submitted since it last asked."""
@@ -202,7 +208,8 @@ class GroupCommit(Generic[J]):
             self._thread.rest()
         self._quiet = True
 
-    def _call_back(self, group: Sequence[J]) -> None:
+    def _call_back(self, group: Sequence[J], took: float) -> None:
+        self.syncs.observe(took)
         # In the order of `submit`: each `done` sets the state that is durable, which must never go
         # back.
         for job in group:

@@ -41,6 +41,11 @@ class JournalPath(Generic[J]):
         self.waiting: list[J] = []
 
     @property
+    def took(self) -> float:
+        """How many seconds the write of the last group lasted."""
+        return self._writer.took
+
+    @property
     def busy(self) -> bool:
         """Whether a write is under way."""
         return bool(self._group)

@@ -6,17 +6,20 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
-#define ABI 1
+#define ABI 2
 
 typedef struct {
     PyObject_HEAD
@@ -29,6 +32,7 @@ typedef struct {
     PyObject *data; /* what is written, until its outcome was returned */
     char *aligned;  /* a copy of it: a write past the page cache needs whole pages */
     size_t room;    /* for the copy */
+    double took;    /* seconds of the last write */
 } Writer;
 
 /* Copy what is to be written. Returns an errno, 0 if done. */
@@ -63,6 +67,13 @@ static int write_whole(Writer *self)
     return 0;
 }
 
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 static void *work(void *argument)
 {
     static const uint64_t one = 1;
@@ -73,7 +84,9 @@ static void *work(void *argument)
         if (!atomic_load(&self->under_way))
             return NULL;
         int wake = self->wake;
+        double began = now(); /* here: the event loop may hear of the end much later */
         self->error = write_whole(self);
+        self->took = now() - began;
         atomic_store(&self->under_way, 0);
         if (write(wake, &one, sizeof one) < 0)
             continue; /* the owner has closed the eventfd: nobody waits, and outcome() has the error */
@@ -172,11 +185,17 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef members[] = {
+    {"took", T_DOUBLE, offsetof(Writer, took), READONLY, "seconds of the write whose outcome came last"},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot type_slots[] = {
     {Py_tp_doc, "Writer(wake)\n--\n\nSee journal_writer.py."},
     {Py_tp_new, writer_new},
     {Py_tp_dealloc, writer_dealloc},
     {Py_tp_methods, methods},
+    {Py_tp_members, members},
     {0, NULL},
 };
 

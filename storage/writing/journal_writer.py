@@ -18,6 +18,7 @@ import mmap
 import os
 import queue
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NATIVE", "PythonWriter", "Span", "Writer", "open_synced", "write_span"]
 
-_ABI: Final = 1
+_ABI: Final = 2
 """Version of the compiled class; one of another version is not used."""
 
 
@@ -95,6 +96,9 @@ class PythonWriter:
     Args:
         wake: an eventfd that is written to when a write is over.
 
+    Attributes:
+        took: how many seconds the write lasted whose outcome came last, by the thread's own clock.
+
     Raises:
         OSError: no thread can be started.
     """
@@ -106,6 +110,7 @@ class PythonWriter:
         self._asked: queue.SimpleQueue[Span | None] = queue.SimpleQueue()
         self._running, self._at_work = True, False
         self._error: int | None = None
+        self.took = 0.0
         self._thread = threading.Thread(target=self._work, name="quorate journal", daemon=True)
         try:
             self._thread.start()
@@ -152,8 +157,12 @@ class PythonWriter:
 
     def _work(self) -> None:
         while (span := self._asked.get()) is not None:
+            # Here, not where the outcome is taken: a busy event loop may take it much later.
+            began = time.perf_counter()
+            error = write_span(span)
+            self.took = time.perf_counter() - began
             # Before the wake-up: the event loop looks for the outcome as soon as it is woken.
-            self._error = write_span(span)
+            self._error = error
             with contextlib.suppress(OSError):  # closed by the owner: then nobody waits
                 os.eventfd_write(self._wake, 1)
 

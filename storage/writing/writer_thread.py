@@ -22,6 +22,7 @@ import enum
 import os
 import queue
 import threading
+import time
 from typing import TYPE_CHECKING, Final, Generic
 
 from .executor import MAX_GROUP_JOBS, J
@@ -61,7 +62,7 @@ class WriterThread(Generic[J]):
         self._idle = idle
         self._queue: queue.SimpleQueue[J | _Signal] = queue.SimpleQueue()
         # A deque: both threads use it, and its appends and pops need no lock.
-        self._groups: collections.deque[Sequence[J]] = collections.deque()  # durable; empty: a rest
+        self._groups: collections.deque[tuple[Sequence[J], float]] = collections.deque()
         self._pending = 0  # jobs and rests that were handed over and are not reported
         self._failure: BaseException | None = None
         # The flags below are written by one thread and read by the other; a late read does no harm.
@@ -114,13 +115,16 @@ class WriterThread(Generic[J]):
         self._queue.put(_Signal.END)
         self._thread.join()
 
-    def finished(self) -> Iterator[Sequence[J]]:
-        """Yield the groups that became durable, in order; an empty one is a rest."""
+    def finished(self) -> Iterator[tuple[Sequence[J], float]]:
+        """Yield the groups that became durable, in order, with the seconds that each took.
+
+        An empty one is a rest.
+        """
         while self._groups:
-            group = self._groups.popleft()
+            group, took = self._groups.popleft()
             # A rest counts as one: `busy` must hold during it, because it writes to LMDB.
             self._pending -= len(group) or 1
-            yield group
+            yield group, took
 
     def raise_failure(self) -> None:
         """Raise what `write` or `idle` raised, once."""
@@ -144,6 +148,7 @@ class WriterThread(Generic[J]):
     def _work(self, wake: int) -> None:
         try:
             while (group := self._next_group(wake)) is not None:
+                began = time.perf_counter()
                 if group:
                     self._write(group)
                 else:
@@ -151,7 +156,7 @@ class WriterThread(Generic[J]):
                     self._rested = True
                 # First the group, then the wake-up: woken too soon, the event loop would find
                 # nothing.
-                self._groups.append(group)
+                self._groups.append((group, time.perf_counter() - began))
                 os.eventfd_write(wake, 1)
             # So that an orderly end leaves nothing in the journal, where damage and a torn write
             # look alike.

@@ -13,7 +13,10 @@ DOCUMENTS = subprocess.run(
 ).stdout.split()
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 PAGES = ("docs/", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
-ROOMS = "node|storage|transport|keyvalue|histories|simulation|pipeline|quorate|tests|bench|examples"
+ROOMS = (
+    "node|storage|transport|keyvalue|histories|metrics|recordings|web|simulation|pipeline|quorate|"
+    "tests|bench|examples|contrib|deploy"
+)
 PATH = re.compile(rf"`((?:{ROOMS}|docs)/[\w./-]*)`")
 
 
@@ -55,3 +58,8 @@ def test_every_file_that_a_document_names_exists(name: str) -> None:
 
 def test_links_are_found_at_all() -> None:
     assert len(LINK.findall((ROOT / "README.md").read_text())) > 20
+
+
+def test_the_map_is_read_in_ten_minutes() -> None:
+    words = (ROOT / "ARCHITECTURE.md").read_text().split()
+    assert sum(any(letter.isalnum() for letter in word) for word in words) <= 1500

@@ -306,7 +306,7 @@ def test_a_spare_takes_the_place_of_a_lost_voter(tmp_path: Path) -> None:
         assert time.monotonic() - began > 5.0  # not before it was silent for so long
         (leads,) = [machines.hosts[machines.listed()["leader"]]]
         text = (machines.root / f"{leads}.log").read_text()
-        assert f"spare_used member={spare} replaces={lost}" in text
+        assert f"spare_used: the spare, member {spare}, takes the place of member {lost}" in text
         with redis.Redis(host=host, port=machines.port) as client:
             assert client.get("key") == b"before"
         machines.start(machines.hosts[lost])

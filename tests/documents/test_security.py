@@ -125,7 +125,8 @@ class Machines:
 
     def start(self, number: int) -> None:
         with (self.root / f"{number}.log").open("ab") as log:
-            command = [*QUORATE, "run", "--stop-at-eof", str(self.folder(number) / "node.toml")]
+            options = ("--stop-at-eof", "--log-level", "DEBUG")  # for the lines about links
+            command = [*QUORATE, "run", *options, str(self.folder(number) / "node.toml")]
             self.processes.append(
                 subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
             )

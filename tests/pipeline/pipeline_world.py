@@ -210,7 +210,8 @@ def apply(service: KeyValueService, batches: Sequence[bytes]) -> BatchHeader:
             if entry.kind is EntryKind.COMMAND:
                 place = (header.term, header.position, index, header.timestamp_ms)
                 stamp = entry.session, entry.sequence
-                service.apply(Command(entry.payload, entry.flags, *stamp, *place))
+                who = entry.principal
+                service.apply(Command(entry.payload, entry.flags, *stamp, *place, principal=who))
         service.advance(header.end, header.timestamp_ms)
     return decode_header_untrusted(batches[-1])
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import os
 import resource
 import signal
@@ -188,15 +189,35 @@ def test_as_many_clients_are_taken_as_files_can_be_opened(
         assert f"max_clients is 4096, but the limit of open files, {hard}, leaves room" in log
 
 
-def test_every_log_line_has_time_level_and_logger(config: NodeConfig, start: Start) -> None:
+def test_a_start_and_a_stop_are_a_few_lines(config: NodeConfig, start: Start) -> None:
     child = start()
     wait_until_ready(config)
     child.terminate()
     _, told = child.communicate(timeout=PATIENCE_SECONDS)
+    names = list[str]()
     for line in told.splitlines():
-        at, level, logger, _text = line.split(maxsplit=3)
+        at, level, event, _text = line.split(maxsplit=3)
         assert time.strptime(at.partition(".")[0], "%Y-%m-%dT%H:%M:%S")
-        assert (level, logger.partition(".")[0]) == ("INFO", "quorate")
+        assert level == "INFO"
+        names.append(event)
+    assert names == ["starts:", "founded:", "leads:", "stops:", "ends:"]
+
+
+def test_log_lines_are_json_if_the_file_says_so(config: NodeConfig, start: Start) -> None:
+    file = config.directory / "node.toml"
+    file.write_text(file.read_text() + '\n[log]\nformat = "json"\nlevel = "DEBUG"\n')
+    child = start()
+    wait_until_ready(config)
+    child.terminate()
+    _, told = child.communicate(timeout=PATIENCE_SECONDS)
+    lines = [json.loads(line) for line in told.splitlines()]
+    assert {line["member"] for line in lines} == {0}
+    names = [line["event"] for line in lines]
+    assert (names[0], names[-1]) == ("starts", "ends")
+    (leads,) = [line for line in lines if line["event"] == "leads"]
+    assert (leads["level"], leads["leader"], leads["cause"]) == ("INFO", 0, "node started")
+    entered = [line["after"] for line in lines if line["event"] == "enters"]
+    assert "CLOSED" in entered
 
 
 def test_the_log_level_is_heeded(config: NodeConfig, start: Start) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import attrs
 import pytest
 import trio
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -21,6 +22,7 @@ from quorate.errors import HandshakeError
 from quorate.transport import (
     Certificates,
     Connection,
+    FrameStream,
     Hello,
     HelloReply,
     HelloStatus,
@@ -30,6 +32,7 @@ from quorate.transport import (
     encode,
     open_stream,
 )
+from quorate.transport.incoming import CLIENT_PURPOSES
 from quorate.transport.streams import send_all
 from quorate.transport.testing import MemoryNetwork
 from quorate.transport.tls import Material, TlsFiles, TlsNetwork
@@ -161,7 +164,7 @@ def test_a_dialler_with_a_wrong_certificate_is_refused(
 def test_a_listener_that_is_an_impostor_is_refused_and_gets_no_hello(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "quorate.transport")
+    caplog.set_level("DEBUG", "quorate.transport")
     got = list[bytes]()
 
     async def accept_anything(connection: Connection) -> None:
@@ -215,3 +218,61 @@ def test_a_reader_may_read_from_any_member_and_no_more(kind: str) -> None:
     check()
     assert StreamPurpose.BACKUP in purposes
     assert not {StreamPurpose.CONSENSUS, StreamPurpose.CATCHUP} & set(purposes)
+
+
+def test_the_certificate_of_a_removed_member_reads_nothing() -> None:
+    """Nor does a tool with it, which says no id; and a stream that is open then ends."""
+    removed = set[int]()
+
+    async def serve(hello: Hello, stream: FrameStream) -> None:
+        while await stream.receive():
+            pass
+
+    def admits(hello: Hello) -> tuple[HelloStatus, str]:
+        if hello.member_id in removed:
+            return HelloStatus.REMOVED, f"member {hello.member_id} was removed"
+        return HelloStatus.ACCEPTED, ""
+
+    @simulated
+    async def check() -> None:
+        async with member_0() as (memory, recorder):
+            recorder._stream = serve
+            recorder.admits = admits  # type: ignore[method-assign]
+            networks = {
+                name: TlsNetwork(memory.host(f"x{name}"), material(name)) for name in (1, 2)
+            }
+            before = hello(-1, purpose=StreamPurpose.BACKUP)
+            streams = {
+                name: await open_stream(network, address(0), before, security=OURS)
+                for name, network in networks.items()
+            }
+            removed.add(2)
+            recorder.links.judge_anew()
+            assert await streams[2].receive() is None
+            for purpose in CLIENT_PURPOSES:
+                said = hello(-1, purpose=purpose)
+                with pytest.raises(HandshakeError, match="member 2 was removed"):
+                    await open_stream(networks[2], address(0), said, security=OURS)
+                (await open_stream(networks[1], address(0), said, security=OURS)).close()
+            with trio.move_on_after(1) as scope:
+                await streams[1].receive()
+            assert scope.cancelled_caught, "the stream of a member that stays has ended"
+
+    check()
+
+
+def test_a_dial_ends_if_a_ca_was_taken_out_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    @simulated
+    async def check() -> None:
+        async with member_0() as (memory, _):
+            network = TlsNetwork(memory.host("x"), material(2))
+
+            def take_out(_host: str) -> None:
+                network.material = attrs.evolve(network.material, authorities=frozenset[bytes]())
+
+            # It is called as the handshake begins.
+            monkeypatch.setattr(network, "_note_host", take_out)
+            with pytest.raises(HandshakeError, match="a CA was taken out"):
+                await network.connect(address(0))
+
+    check()

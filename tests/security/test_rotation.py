@@ -1,5 +1,7 @@
 """Certificates and CAs are replaced while members run, and no link is down for long."""
 
+# pyright: reportPrivateUsage=false
+
 import logging
 from pathlib import Path
 from random import Random
@@ -97,7 +99,7 @@ def quiet() -> None:
 
 
 @simulated
-async def rotate(folder: Path, *, at_once: bool) -> None:
+async def rotate(folder: Path, *, at_once: bool, storm: bool = False) -> None:
     made = World(folder)
     made.trust("test CA")
     for member in range(MEMBERS):
@@ -106,6 +108,9 @@ async def rotate(folder: Path, *, at_once: bool) -> None:
         await made.start(nursery)
         await trio.sleep(3)
         assert made.all_up()
+        if storm:
+            for network in made.networks:
+                await network._turns.acquire()
         old = [network.material for network in made.networks]
         for member in range(MEMBERS):
             made.issue(member, days=60)
@@ -128,6 +133,11 @@ def test_new_certificates_are_used_and_no_link_is_down_for_long(
     at_once: bool,  # noqa: FBT001
 ) -> None:
     rotate(tmp_path, at_once=at_once)
+
+
+def test_members_do_not_wait_for_the_handshakes_of_strangers(tmp_path: Path) -> None:
+    """Here strangers always hold the turn that all of them have together."""
+    rotate(tmp_path, at_once=True, storm=True)
 
 
 def test_a_ca_is_replaced_in_three_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

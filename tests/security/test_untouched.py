@@ -242,7 +242,7 @@ async def test_an_impostor_in_the_place_of_a_member_changes_nothing(
     reflect: bool,  # noqa: FBT001
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "quorate.transport")
+    caplog.set_level(logging.DEBUG, "quorate.transport")
     by_key, make, _ = CASES[case]
     async with open_ledgers(tmp_path) as world, trio.open_nursery() as nursery:
         await settled(world, tmp_path, by_key=by_key)

@@ -1,8 +1,9 @@
 """Users that are revoked in a simulated cluster, and members with one rule taken out.
 
-Four schedules play what storms seldom do: a user is revoked while its member is cut off, while its
-member is behind, and while its request waits for a leader or is on its way. The rule book must find
-nothing wrong with members as they are, and something with each mutant.
+Six schedules play what storms seldom do: a user is revoked while its member is cut off, while its
+member is behind, and while its request waits for a leader or is on its way; one user tries the
+session of another; and strangers try everything. The rule book must find nothing wrong with members
+as they are, and something with each mutant.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import pytest
 import trio
 
 from quorate.keyvalue.access.directory import Directory
+from quorate.keyvalue.access.logins import Logins
 from quorate.keyvalue.access.users import Users
 from quorate.keyvalue.clients.port_access import PortAccess
 from quorate.keyvalue.conversation.conversation import Conversation
+from quorate.keyvalue.state.sessions import Sessions
 from quorate.node.requests.router import Requests
 from quorate.simulation import Plan, run, simulate
 from quorate.simulation.observer import Observer
@@ -27,7 +30,7 @@ from quorate.simulation.ports.machine import Ports
 from quorate.simulation.ports.rulebook import Asking, RuleBook
 from quorate.simulation.store import stores
 from quorate.simulation.watching.watched import watch
-from quorate.simulation.workloads.users import hash_of
+from quorate.simulation.workloads.users import STRANGE, hash_of
 from quorate.simulation.world import TIMEOUTS, Setting, open_world
 from quorate.transport.testing import Pace
 
@@ -170,6 +173,69 @@ async def on_its_way(stage: Stage) -> None:
         await trio.sleep(3 * BOUND)
 
 
+async def a_session_of_another_user(stage: Stage) -> None:
+    """The administrator uses the session of bob."""
+    root, bob = await stage.begin()
+    opened = await bob.ask((b"QUORATE.SESSION", b"OPEN"))
+    assert opened is not None
+    session = opened[1:-2]
+    assert await bob.ask((b"QUORATE.ONCE", session, b"1", b"INCR", b"n")) == b":1\r\n"
+    await root.ask((b"QUORATE.ONCE", session, b"1", b"SET", b"a", b"1"))
+    await root.ask((b"QUORATE.SESSION", b"KEEPALIVE", session))
+    assert await bob.ask((b"QUORATE.ONCE", session, b"1", b"INCR", b"n")) == b":1\r\n"
+
+
+async def strangers(stage: Stage) -> None:
+    """Clients that have not logged in ask while `default` is closed, limited, and not known."""
+    root, _ = await stage.begin()
+    i = stage.follower
+    await _try_everything(stage, i)
+    assert await root.ask((b"ACL", b"SETUSER", b"default", b"nopass", b"-@dangerous")) == OK
+    await _try_everything(stage, i)
+    stage.world.isolate(i)
+    await stage.world.until(lambda: stage.world.hosts[i].state.name == "CANVASS")
+    await trio.sleep(BOUND)
+    await _try_everything(stage, i)
+    stage.world.mend()
+
+
+async def _try_everything(stage: Stage, i: int) -> None:
+    for words in STRANGE:
+        stranger = stage.ports.connect(i, remote=True)
+        assert stranger is not None
+        with trio.move_on_after(BOUND):
+            reply = await stranger.ask(words)
+            assert reply is not None
+            stage.rules.strange(words, reply)
+        stranger.close()
+
+
+def let_strangers_in(patch: pytest.MonkeyPatch) -> None:
+    """Let strangers in as a user that needs no password."""
+    holds = Logins.holds
+
+    def free(self: Logins, name: bytes, proof: bytes, *, remote: bool = False) -> bool:
+        return holds(self, name, proof, remote=remote and False)
+
+    patch.setattr(Logins, "holds", free)
+
+
+def answer_strangers_without_a_leader(patch: pytest.MonkeyPatch) -> None:
+    """Tell strangers about the member while the users are unknown."""
+    patch.setattr(PortAccess, "is_stranger", _do_nothing)
+
+
+def share_sessions(patch: pytest.MonkeyPatch) -> None:
+    """Let any user use any session."""
+    living = Sessions._living  # pyright: ignore[reportPrivateUsage]
+
+    def anyones(self: Sessions, session_id: int, now: int, user: int) -> object:
+        session = self._sessions.get(session_id)  # pyright: ignore[reportPrivateUsage]
+        return living(self, session_id, now, user if session is None else session.owner)
+
+    patch.setattr(Sessions, "_living", anyones)
+
+
 def no_second_check(patch: pytest.MonkeyPatch) -> None:
     """Send a request that has waited by the rules of the time when it came."""
     patch.setattr(Conversation, "doubt", _do_nothing)
@@ -217,7 +283,9 @@ async def _play(directory: Path, schedule: Callable[[Stage], Awaitable[None]]) -
         return opened.rules.trouble
 
 
-@pytest.mark.parametrize("schedule", [cut_off, leaderless, behind, on_its_way])
+@pytest.mark.parametrize(
+    "schedule", [cut_off, leaderless, behind, on_its_way, a_session_of_another_user, strangers]
+)
 def test_a_revoked_user_is_out(
     tmp_path: Path, schedule: Callable[[Stage], Awaitable[None]]
 ) -> None:
@@ -232,6 +300,9 @@ def test_a_revoked_user_is_out(
         (forget_to_raise_the_version, behind),
         (never_doubt_the_users, cut_off),
         (never_doubt_the_users, behind),
+        (share_sessions, a_session_of_another_user),
+        (let_strangers_in, strangers),
+        (answer_strangers_without_a_leader, strangers),
     ],
 )
 def test_a_mutant_is_found(

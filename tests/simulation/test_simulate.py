@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from quorate.errors import ConfigurationError
 from quorate.node.follower import replay_receiver
 from quorate.node.follower.replay_receiver import ReplayReceiver
+from quorate.recordings import KINDS
 from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
 from quorate.simulation.faults import FAULTS, STRIKES
 
@@ -143,17 +145,43 @@ def test_what_is_no_service_is_told(name: str) -> None:
         simulate(Plan(1, service=name))
 
 
-# --- the trace ------------------------------------------------------------------------------------
+# --- the recording --------------------------------------------------------------------------------
 
 
-def test_the_trace_holds_every_event_and_changes_nothing() -> None:
+def test_the_recording_holds_every_event_and_changes_nothing() -> None:
     file = io.StringIO()
     plan = Plan(5, 3, 0.005)
     outcome = simulate(plan, file)
     head, *events = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert head["quorate_trace"] == 1
-    assert (head["seed"], head["members"]) == (5, 3)
-    assert len(events) == outcome.events
+    assert head["quorate_trace"] == 2
+    assert (head["seed"], len(head["members"])) == (5, 3)
     assert [each["at"] for each in events] == sorted(each["at"] for each in events)
-    assert {"starts", "enters", "hears", "durable", "fault"} <= {each["kind"] for each in events}
+    kinds = Counter[str](each["kind"] for each in events)
+    # What is not in the digest is there, too.
+    only_shown = {"sends", "link", "positions", "keyframe", "leads"}
+    told = sum(each["kind"] not in only_shown and each.get("status") != "called" for each in events)
+    # The ends of all members, at the end of the world, are no part of the run.
+    assert outcome.events - 3 <= told <= outcome.events
+    assert kinds.keys() >= only_shown
+    assert kinds.keys() >= {"starts", "enters", "hears", "durable", "fault", "client"}
+    assert kinds.keys() <= KINDS.keys()
+    for each in events:
+        assert each.keys() - {"at", "member", "kind"} <= {*KINDS[each["kind"]]}, each
     assert simulate(plan).digest == outcome.digest
+
+
+def test_what_is_heard_was_sent() -> None:
+    file = io.StringIO()
+    simulate(Plan(6, 3, 0.005), file)
+    under_way: dict[tuple[int, int, int, int], tuple[object, ...]] = {}
+    heard = 0
+    for line in file.getvalue().splitlines():
+        event = json.loads(line)
+        what = tuple(event.get(name) for name in ("type", "term", "position"))
+        if event.get("kind") == "sends":
+            under_way[event["member"], event["to"], event["link"], event["n"]] = what
+        elif event.get("kind") == "hears":
+            arrow = event["sender"], event["member"], event["link"], event["n"]
+            assert under_way.pop(arrow) == what
+            heard += 1
+    assert heard > 100

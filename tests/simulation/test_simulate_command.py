@@ -45,20 +45,24 @@ def test_a_violation_is_told_with_all_that_is_needed_to_see_it_again(
         assert f"member {member}:" in told
     assert "CANVASS -> NOMINATE: " in told
     assert "seed 6" not in told, "it ends there"
-    assert "every event: quorate-5.trace" in told
+    assert "every event: quorate-5.qtrace look at it: quorate view quorate-5.qtrace" in told
     again = "--seed 5 --members 3 --hours 0.01 --scenario storm --service"
     assert told.rstrip().endswith(f"again: quorate simulate {again} {SERVICE}")
-    check_trace(tmp_path / "quorate-5.trace", told)
+    check_recording(tmp_path / "quorate-5.qtrace", told)
     assert simulate_seeds(seed=5, hours=0.01, members=3, scenario="storm", service=SERVICE) == 1
     assert _verdict(capsys.readouterr().out) == _verdict(told)
 
 
-def check_trace(path: Path, told: str) -> None:
-    """The trace says what was run, and ends where the violation is."""
+def check_recording(path: Path, told: str) -> None:
+    """The recording says what was run, and its last event is the violation."""
     head, *events = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (head["quorate_trace"], head["seed"], head["service"]) == (1, 5, SERVICE)
-    assert {"starts", "enters", "hears", "durable"} <= {each["kind"] for each in events}
-    assert f"{events[-1]['at'] / 3600:.3f} h" in told
+    assert (head["quorate_trace"], head["seed"]) == (2, 5)
+    assert f"again: {head['command']}" in told
+    assert {"starts", "enters", "sends", "hears", "durable"} <= {each["kind"] for each in events}
+    last = events[-1]
+    assert (last["kind"], last["invariant"]) == ("violation", "StateMachineSafety")
+    assert last["text"] in told
+    assert f"{last['at'] / 3600:.3f} h" in told
 
 
 def _verdict(told: str) -> str:

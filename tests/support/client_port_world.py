@@ -19,6 +19,7 @@ from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.clients.port_access import PortAccess
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
 from quorate.keyvalue.service import KeyValueService
+from quorate.node.requests.journey import Latencies
 from quorate.node.requests.request import RequestKind, still_allowed
 from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
 from quorate.node.state_machine.service import Command
@@ -57,6 +58,7 @@ class OneMember:
         self.principals: list[int] = []
         self.queries: list[bytes] = []
         self.stale: list[bytes] = []
+        self.measured = Latencies()
         self.parked: list[Request] | None = None
         self.error: RequestError | None = None
 
@@ -99,6 +101,7 @@ class OneMember:
         self.principals.append(request.principal)
         stamp = request.session, request.sequence
         command = Command(request.payload, request.flags, *stamp, 4, self.position, 0, self.time_ms)
+        command.principal = request.principal
         reply = self.service.apply(command)
         self.position += 64 + len(request.payload)
         self.service.advance(self.position, self.time_ms)
@@ -118,6 +121,10 @@ class OneMember:
     def now_ms(self) -> int:
         """Return log time."""
         return self.time_ms + self.idle_ms
+
+    def latencies(self) -> Latencies:
+        """Return what a test has set."""
+        return self.measured
 
     def status(self) -> NodeStatus:
         """Return plausible figures."""

@@ -136,7 +136,7 @@ async def test_members_of_another_history_are_refused_once_ones_own_is_known() -
 def test_a_dialler_that_is_refused_says_so_once_and_backs_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "quorate.transport")
+    caplog.set_level(logging.DEBUG, "quorate.transport")
 
     @simulated
     async def check() -> None:

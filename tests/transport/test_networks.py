@@ -319,7 +319,7 @@ async def test_accepting_goes_on_after_file_descriptors_had_run_out(
         connection = await network._accept(listener)  # pyright: ignore[reportPrivateUsage]
         assert connection.peer == str(Address(*sock.getsockname()))
         connection.close()
-    assert "accept: [Errno 24] too many" in caplog.text
+    assert "can be accepted: [Errno 24] too many" in caplog.text
 
 
 @pytest.mark.parametrize(

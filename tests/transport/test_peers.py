@@ -635,7 +635,7 @@ async def test_a_link_that_ends_closes_all_connections_that_were_made_for_it() -
 def test_reasons_of_several_addresses_are_logged_once_each(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "quorate.transport")
+    caplog.set_level("DEBUG", "quorate.transport")
 
     @simulated
     async def check() -> None:

@@ -73,7 +73,7 @@ class TlsConnection:
         server: this end was called.
 
     Attributes:
-        identity: who the other end is; None before the handshake.
+        identity: who the other end is; None before the handshake, or without a certificate.
     """
 
     def __init__(self, inner: Connection, context: ssl.SSLContext, *, server: bool) -> None:
@@ -87,18 +87,20 @@ class TlsConnection:
         # Drawn: the links to two followers must not break at the same moment.
         self._key_bytes = KEY_BYTES - secrets.randbelow(KEY_BYTES // 2)
         self._closed = False
+        self._ready = False  # the handshake is over
         self._ended = False  # the other end has said that it sends no more
         self._good_until = float("inf")  # the other end's certificate (trio's clock)
         self._broken = ""  # why the connection is of no use any more
 
     # --- the handshake ----------------------------------------------------------------------------
 
-    async def shake_hands(self, turns: trio.Lock) -> None:
+    async def shake_hands(self, turns: trio.Lock, *, certified: bool = True) -> None:
         """Agree on keys, and learn who the other end is.
 
         Args:
             turns: held for each step, so that a storm of handshakes has one step for each turn of
                 the event loop.
+            certified: the other end shows a certificate; a browser shows none.
 
         Raises:
             HandshakeError: the other end speaks no TLS, or is not certified by our CA.
@@ -117,6 +119,9 @@ class TlsConnection:
                 )
             self._arrived.write(data)
         await self._send_all()
+        self._ready = True
+        if not certified:
+            return
         try:
             certificate = certificate_untrusted(self._tls)
             self.identity = identity_untrusted(uris_of(certificate))
@@ -260,7 +265,7 @@ class TlsConnection:
         if self._closed:
             return
         self._closed = True
-        if self.identity is not None and not (self._broken or self._unsent):
+        if self._ready and not (self._broken or self._unsent):
             # It complains that the other end has not answered, for which we do not wait.
             with suppress(OSError):
                 self._tls.unwrap()

@@ -71,6 +71,7 @@ class Material:
         stamp: of the files.
         authorities: the CAs that are trusted, each as DER.
         port: context of the client port; None if it was not asked for.
+        web: context of the web port, which asks for no certificate.
     """
 
     server: ssl.SSLContext
@@ -80,6 +81,7 @@ class Material:
     stamp: Stamp
     authorities: frozenset[bytes] = frozenset()
     port: ssl.SSLContext | None = None
+    web: ssl.SSLContext | None = None
 
 
 def load_material(
@@ -89,6 +91,7 @@ def load_material(
     purposes: tuple[Purpose, ...],
     name: str | None = None,
     clients: ClientCertificates | None = None,
+    web: bool = False,
 ) -> Material:
     """Load the files, and check that they fit each other, and us.
 
@@ -98,6 +101,7 @@ def load_material(
         purposes: it must be for one of them.
         name: that it must have; None for any.
         clients: whether clients show a certificate; None without a port for clients with TLS.
+        web: whether there is a web port with TLS.
 
     Raises:
         ConfigurationError: a file can't be read, or something does not fit; with what to do.
@@ -109,28 +113,41 @@ def load_material(
         _check_mode(files.key)
         server = _context(ssl.PROTOCOL_TLS_SERVER, files)
         client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+        port = None if clients is None else _port_context(files, clients)
+        browsers = _port_context(files, "none") if web else None
     except OSError as error:
         # Somebody replaces them in this moment, and one was gone for an instant.
         path = error.filename or files.certificate
         raise ConfigurationError(f"{path}: {error.strerror}, while it was read") from None
+    # All contexts have the same files then, and what is checked of two holds for the others.
+    if files.stamp() != stamp:
+        what = "certificate, key or ca was replaced while it was read: try again"
+        raise ConfigurationError(f"{files.certificate}: {what}")
     certificate = _shake_hands(server, client, files)
-    try:
-        identity = identity_untrusted(uris_of(certificate))
-    except WireError as error:
-        raise _wrong("certificate", files.certificate, str(error)) from None
+    identity = _identity_of(certificate, files)
     fits = identity.purpose in purposes and name in {None, identity.name}
     if identity.cluster != cluster or not fits:
         wanted = " or ".join(str(Identity(cluster, each, name or "NAME")) for each in purposes)
         what = f"it is for {identity}: expected one for {wanted}"
         raise _wrong("certificate", files.certificate, what)
     expires = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
-    port = None
-    if clients is not None:
-        # What is between the two contexts above holds for this one, too: it has the same files.
-        port = _context(ssl.PROTOCOL_TLS_SERVER, files)
-        port.verify_mode = VERIFY_MODES[clients]
     authorities = frozenset(server.get_ca_certs(binary_form=True))
-    return Material(server, client, identity, int(expires * 1000), stamp, authorities, port)
+    expires_ms = int(expires * 1000)
+    return Material(server, client, identity, expires_ms, stamp, authorities, port, browsers)
+
+
+def _identity_of(certificate: dict[str, Any], files: TlsFiles) -> Identity:
+    try:
+        return identity_untrusted(uris_of(certificate))
+    except WireError as error:
+        raise _wrong("certificate", files.certificate, str(error)) from None
+
+
+def _port_context(files: TlsFiles, clients: ClientCertificates) -> ssl.SSLContext:
+    """Return the context of a port for others than members."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, files)
+    context.verify_mode = VERIFY_MODES[clients]
+    return context
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

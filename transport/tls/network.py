@@ -2,25 +2,38 @@
 
 A handshake costs about half a millisecond of processor at each end, and strangers may begin as many
 as they like. So each has a time limit, the number of those under way is bounded, and all of them
-together get one step in a turn of the event loop: heartbeats go on during a storm of dials.
+together get one step in a turn of the event loop: heartbeats go on during a storm of dials. Our own
+dials, and those from hosts that we dial, have a step of their own: strangers do not hold them up.
 """
+
+from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import Final, Never
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ...errors import HandshakeError
 from ..limits import LinkLimits
-from ..network import Address, Connection, ConnectionHandler, Network
 from ..strangers import Audit, NoAudit, OnceLog, Strangers, host_of
 from ..streams import CONNECTION_ERRORS, describe
 from .connection import TlsConnection
-from .files import Material
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Never
+
+    from ..network import Address, Connection, ConnectionHandler, Network
+    from .files import Material
 
 HANDSHAKE_SECONDS: Final = 5.0
 """Time limit of a handshake. Smaller: members that are busy fail to connect. Larger: a silent
 stranger keeps one of the places for longer."""
+
+MOST_HOSTS: Final = 64
+"""Hosts that are known as those of members. Fewer: members of a large cluster, and those that have
+moved, wait with strangers. More: nothing, but somebody could name us hosts without end."""
 
 LINGER_SECONDS: Final = 0.5
 """How long a refused connection is kept, so that the other end gets the reason. Smaller: it may see
@@ -38,6 +51,7 @@ class TlsNetwork:
 
     Attributes:
         material: may be replaced at any time; connections that are open keep theirs.
+        before_dial: is called before each dial; it may replace the material.
     """
 
     def __init__(
@@ -48,8 +62,10 @@ class TlsNetwork:
         audit: Audit | None = None,
     ) -> None:
         self.material = material
+        self.before_dial: Callable[[], object] = _nothing
         self._inner = inner
-        self._turns = trio.Lock()
+        self._turns, self._turns_of_members = trio.Lock(), trio.Lock()
+        self._hosts: dict[str, None] = {}  # of those that we have dialled, the last one at the end
         self._audit = audit or NoAudit()
         self._log = OnceLog().warn
         most = (limits or LinkLimits()).pending_hellos
@@ -64,15 +80,28 @@ class TlsNetwork:
             trio.BrokenResourceError: the connection broke during the handshake.
             trio.TooSlowError: the handshake took too long.
         """
+        self.before_dial()
         inner = await self._inner.connect(address)
-        connection = TlsConnection(inner, self.material.client, server=False)
+        material = self.material
+        connection = TlsConnection(inner, material.client, server=False)
+        self._note_host(host_of(inner.peer))
         try:
             with trio.fail_after(HANDSHAKE_SECONDS):
-                await connection.shake_hands(self._turns)
+                await connection.shake_hands(self._turns_of_members)
         except BaseException:
             connection.close()  # also when cancelled: nobody else has it yet
             raise
+        # As for those that dial us.
+        if not material.authorities <= self.material.authorities:
+            connection.close()
+            raise HandshakeError("a CA was taken out of the file during the TLS handshake")
         return connection
+
+    def _note_host(self, host: str) -> None:
+        self._hosts.pop(host, None)
+        self._hosts[host] = None
+        if len(self._hosts) > MOST_HOSTS:
+            del self._hosts[next(iter(self._hosts))]
 
     async def serve(
         self,
@@ -113,9 +142,10 @@ class TlsNetwork:
     async def _is_welcome(self, connection: TlsConnection) -> bool:
         host = host_of(connection.peer)
         with self._strangers.waiting(host):
+            turns = self._turns_of_members if host in self._hosts else self._turns
             try:
                 with trio.fail_after(HANDSHAKE_SECONDS):
-                    await connection.shake_hands(self._turns)
+                    await connection.shake_hands(turns)
             except CONNECTION_ERRORS as error:
                 # The port of the peer is in the error, and differs each time.
                 reason = describe(error).replace(connection.peer, "it")
@@ -126,3 +156,7 @@ class TlsNetwork:
                 return False
             return True
         return False  # a newer connection needed the place
+
+
+def _nothing() -> None:
+    """Do nothing before a dial: a member has a task that watches its files."""

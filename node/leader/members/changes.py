@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from ....errors import RefusedError, UnknownOutcomeError
+from ....log_events import log_event
 from ....storage import Entry, EntryKind
 from ...protocol.membership import check, encode_membership, named
 from ...protocol.signal import Signal
@@ -148,13 +149,17 @@ class Changes:
                     follower.live = False
         text = encode_membership(after)
         self._replication.append([Entry(EntryKind.MEMBERSHIP, text, principal=principal)])
-        log.warning(
-            "membership version=%d position=%d voters=%s outgoing=%s members=%s",
-            after.version,
-            self._replication.end,
-            [voter.member_id for voter in after.voters],
-            [voter.member_id for voter in after.outgoing],
-            [*after.ids],
+        log_event(
+            log,
+            logging.INFO,
+            "config",
+            "configuration %(version)d: voters %(voters)s, of members %(members)s",
+            version=after.version,
+            voters=[voter.member_id for voter in after.voters],
+            joint=after.joint,
+            outgoing=[voter.member_id for voter in after.outgoing],
+            members=[*after.ids],
+            position=self._replication.end,
         )
 
     async def wait_settled(self) -> None:

@@ -25,6 +25,7 @@ import attrs
 import trio
 
 from ....errors import RefusedError
+from ....log_events import log_event
 from ...protocol.membership import MemberRole, completed, promoted, with_seat, with_spare
 from .changes import IN_FLIGHT, NOT_SETTLED, Changes
 from .listing import member_list
@@ -138,7 +139,14 @@ class Reconfiguration:
                 pause = timeouts.leader_heartbeat_timeout * (1 << self._failures)
                 self._failures = min(self._failures + 1, MAX_DOUBLINGS)
                 self._retry_at = trio.current_time() + pause
-                log.info("change_refused retry_seconds=%g reason=%s", pause, error)
+                log_event(
+                    log,
+                    logging.INFO,
+                    "change_refused",
+                    "the change of members waits %(seconds)g s: %(why)s",
+                    seconds=pause,
+                    why=str(error),
+                )
 
     @property
     def _idle(self) -> bool:
@@ -196,7 +204,14 @@ class Reconfiguration:
             return
         if (lost := self._promotion.lost_voter(patience)) is not None:
             self._changes.append(with_spare(now, spare.member_id, lost))
-            log.warning("spare_used member=%d replaces=%d", spare.member_id, lost)
+            log_event(
+                log,
+                logging.WARNING,
+                "spare_used",
+                "the spare, member %(spare)d, takes the place of member %(replaces)d",
+                spare=spare.member_id,
+                replaces=lost,
+            )
 
     def _may_part(self, now: Membership) -> bool:
         """Whether the voters that leave have had time to send their clients on.
@@ -230,10 +245,13 @@ class Reconfiguration:
             # Once for each reason: the member repeats its claim twice in a heartbeat timeout.
             if self._claims_refused.get(member) != str(error):
                 self._claims_refused[member] = str(error)
-                log.warning("claim_refused member=%d reason=%s", member, error)
+                words = "the seat of member %(peer)d can't be claimed: %(why)s"
+                log_event(log, logging.WARNING, "claim_refused", words, peer=member, why=str(error))
         else:
             self._claims_refused.pop(member, None)
-            log.warning("seat_claimed member=%d store=%016x", member, message.instance_id)
+            words = "member %(peer)d claims its seat with the store %(store)s"
+            store = f"{message.instance_id:016x}"
+            log_event(log, logging.INFO, "seat_claimed", words, peer=member, store=store)
 
     # --- for operators ----------------------------------------------------------------------------
 

@@ -64,6 +64,18 @@ config|set admin dangerous slow
 config|resetstat admin dangerous slow
 config|rewrite admin dangerous slow
 config|help slow
+slowlog slow
+slowlog|get admin dangerous slow
+slowlog|len admin dangerous slow
+slowlog|reset admin dangerous slow
+slowlog|help slow
+latency slow
+latency|doctor admin dangerous slow
+latency|histogram admin dangerous slow
+latency|history admin dangerous slow
+latency|latest admin dangerous slow
+latency|reset admin dangerous slow
+latency|help slow
 role admin dangerous fast
 time fast
 lastsave admin dangerous fast

@@ -9,7 +9,6 @@ import trio
 from quorate.keyvalue.clients import penalties as penalties_module
 from quorate.keyvalue.clients.client_state import ClientState
 from quorate.keyvalue.clients.penalties import MAX_ADDRESSES, Penalties
-from quorate.keyvalue.clients.port_access import BEFORE_LOGIN
 from quorate.keyvalue.clients.strangers import LOGIN_SECONDS, Strangers
 from quorate.keyvalue.port import listener
 from quorate.keyvalue.port.listener import ClientPortLimits
@@ -69,7 +68,7 @@ async def test_what_follows_a_login_has_the_usual_limits(world: World) -> None:
 
 
 async def test_little_is_read_ahead_of_a_login(world: World) -> None:
-    world.port.state.access.verifier.submit = lambda *_: True  # type: ignore[method-assign]
+    world.port.state.access.verifier.submit = lambda *_, **__: True  # type: ignore[method-assign]
     client = await world.connect()
     await client.send(line("AUTH nobody x"))
     await world.has_read(len(line("AUTH nobody x")))
@@ -135,7 +134,7 @@ async def test_a_login_has_ten_seconds(world: World, monkeypatch: pytest.MonkeyP
 def test_strangers_that_are_gone_do_not_count() -> None:
     class Fake:
         def __init__(self, fileno: int) -> None:
-            self.client = ClientState(1, "", "", 0.0, 0.0, access=BEFORE_LOGIN)
+            self.client = ClientState(1, "", "", 0.0, 0.0, logged_in=False)
             self.fileno = fileno
             self.closed = False
 
@@ -165,6 +164,24 @@ async def test_wrong_passwords_are_answered_later_and_later(world: World) -> Non
     began = trio.current_time()
     await hello.ask(line("HELLO 3 AUTH bob no"), WRONG)
     assert trio.current_time() - began >= 0.4
+
+
+async def test_failed_logins_do_not_fill_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        client = await world.connect()
+        for name in ("bob", "secret-as-name", "other-as-name"):
+            await client.send(line(f"AUTH {name} {1025 * 'y'}"))
+        await world.until(lambda: not world.port.state.gathered)
+        await client.aclose()
+    await world.until(lambda: not world.port.state.clients)
+    lines = [text for text in caplog.messages if "could not log in" in text]
+    assert set(lines) == {
+        "a client at 127.0.0.1 could not log in; user: b'bob'",
+        "a client at 127.0.0.1 could not log in; user: unknown",
+    }
+    assert len(lines) == 2
 
 
 async def test_who_leaves_takes_its_delayed_answer_along(world: World) -> None:

@@ -65,12 +65,12 @@ def test_who_may_do_everything_is_not_checked() -> None:
     assert access("+set ~*").joins == SETS
     assert access("+@all ~a*").joins == 0
     assert access("+@all %R~*").joins == 0
-    before = Access(b"default", DEFAULT, logged_in=False)
+    before = Access(b"default", NOBODY)
     assert (before.open, before.joins) == (False, 0)
 
 
 def test_some_commands_are_for_everybody() -> None:
-    for user in (access(""), Access(b"default", DEFAULT, logged_in=False)):
+    for user in (access(""), Access(b"default", NOBODY)):
         for line in ("AUTH x", "HELLO 3", "QUIT", "RESET"):
             assert denied(user, line) is None
         assert denied(user, "PING") == ("command", b"ping")

@@ -55,8 +55,18 @@ class Shown:
         return made
 
 
+@attrs.frozen
+class Example:
+    """The document's example at work, and two of its clients."""
+
+    shown: Shown
+    node: quorate.Node
+    first: RawClient
+    second: RawClient
+
+
 @pytest.fixture
-async def example(tmp_path: Path) -> AsyncIterator[tuple[Shown, RawClient, RawClient]]:
+async def example(tmp_path: Path) -> AsyncIterator[Example]:
     shown = Shown()
     (config,) = local_configs(1, tmp_path)
     async with quorate.open_node(config, clients=shown.clients()) as node:
@@ -64,18 +74,16 @@ async def example(tmp_path: Path) -> AsyncIterator[tuple[Shown, RawClient, RawCl
         assert node.client_address is not None
         streams = [await trio.open_tcp_stream(*node.client_address) for _ in range(2)]
         first, second = map(RawClient, streams)
-        yield shown, first, second
+        yield Example(shown, node, first, second)
         for stream in streams:
             await stream.aclose()
 
 
-async def test_the_example_of_the_document(
-    example: tuple[Shown, RawClient, RawClient],
-) -> None:
-    shown, first, second = example
+async def test_the_example_of_the_document(example: Example) -> None:
+    shown, first, second = example.shown, example.first, example.second
     await first.ask(line("AUTH bob secret"), WRONG)  # no user of the cluster
     for name in ("bob", "admin"):
-        await first.ask(line(f"ACL SETUSER {name} on"), resp.OK)
+        assert await example.node.kv.execute("ACL", "SETUSER", name, "on") == b"OK"
     await first.ask(line("AUTH admin root"), resp.OK)
     await second.ask(line("AUTH bob wrong"), WRONG)
     await second.ask(line("AUTH bob secret"), resp.OK)
@@ -87,6 +95,39 @@ async def test_the_example_of_the_document(
     await first.ask(line("SET a 2"), resp.OK)
     await first.ask(line("ACL DELUSER bob"), resp.ONE)
     assert await second.rest() == b""
+
+
+async def test_nobody_comes_in_without_being_judged(example: Example) -> None:
+    """The user `default` needs no password, and is not one that the program knows."""
+    first = example.first
+    for text in ("SET k v", "FLUSHALL", "ACL WHOAMI", "INFO"):
+        await first.ask(line(text), b"-NOAUTH Authentication required.\r\n")
+    await first.ask(line("AUTH default x") + line("AUTH x"), WRONG * 2)
+    await example.node.kv.execute("ACL", "SETUSER", "eve", "on", "nopass", "+@all")
+    await first.ask(line("AUTH eve x"), WRONG)
+
+
+async def test_a_port_may_be_open_if_each_login_is_judged(tmp_path: Path) -> None:
+    (config,) = local_configs(1, tmp_path)
+    config = attrs.evolve(config, client_listen_host="0.0.0.0")
+    both = Shown().clients()
+    for clients in (None, attrs.evolve(both, authenticator=None)):
+        with pytest.raises(quorate.ConfigurationError, match="client_listen_host"):
+            async with quorate.open_node(config, clients=clients):
+                pytest.fail("it must not open")
+    async with quorate.open_node(config, clients=both) as node:
+        await node.wait_for_leader()
+
+
+async def test_a_judged_client_asks_nothing_while_the_users_are_unknown() -> None:
+    access = PortAccess(
+        Directory(Users(), settled=False), authenticator=Shown().clients().authenticator
+    )
+    client = ClientState(1, "", "", 0.0, 0.0)
+    access.begin(client)
+    assert not client.logged_in
+    assert access.is_stranger(client)
+    assert not access.may_found(client)
 
 
 def test_what_is_left_out_stays_with_the_users() -> None:
@@ -120,9 +161,9 @@ def test_a_judged_session_ends_with_its_user() -> None:
     assert not isinstance(pending, bytes)
     proof = pending.work()
     assert proof == JUDGED
-    assert access.logins.confirm(b"bob", b"x", proof)
+    assert access.lets_in(client, b"bob", proof)
     access.log_in(client, b"bob", proof)
-    assert client.access.logged_in
+    assert client.logged_in
     users.set(b"bob", [b"off"], 2)
     access.log_in(client, b"bob", proof)
-    assert not client.access.logged_in
+    assert not client.logged_in

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from quorate.errors import NoLeaderError
-from quorate.keyvalue.access.directory import UNKNOWN, Directory
+from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.access.rules import DEFAULT
 from quorate.keyvalue.access.users import DEFAULT_NAME, Users
 from quorate.keyvalue.clients.client_state import ClientState
@@ -45,7 +45,7 @@ async def test_a_new_member_borrows_until_its_own_state_is_as_new(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow_users, state)
         await trio.sleep(START)
-        assert users.get(DEFAULT_NAME) is UNKNOWN  # no leader so far
+        assert not users.known  # no leader so far
         member.release()
         await trio.testing.wait_all_tasks_blocked()
         assert [*users] == [b"bob", b"default"]
@@ -126,10 +126,9 @@ async def test_a_witness_asks_over_and_over(
         assert users.known
         await trio.sleep(3.0)
         assert not users.known
-        access = users.access(DEFAULT_NAME)
-        assert access is not None
-        assert not access.open
-        assert access.joins == 0
+        assert users.access(DEFAULT_NAME) is None
+        access = users.meanwhile(DEFAULT_NAME)
+        assert (access.open, access.joins) == (False, 0)
         member.error = None
         await trio.sleep(START)
         assert users.get(DEFAULT_NAME) == DEFAULT
@@ -221,13 +220,13 @@ async def test_a_session_of_a_certificate_is_never_the_default_user(tmp_path: Pa
         access, service = world.port.state.access, world.member.service
         client = ClientState(1, "", "", 0.0, 0.0, certified=b"alice")
         access.begin(client)
-        assert not client.access.logged_in
+        assert not client.logged_in
         access.users.settle()
         access.begin(client)
-        assert not client.access.logged_in
+        assert not client.logged_in
         service.users.set(b"alice", [b"on", b"~a", b"+get"], 7)
         access.begin(client)
-        assert (client.user, client.access.logged_in, client.joins) == (b"alice", True, 0)
+        assert (client.user, client.logged_in, client.joins) == (b"alice", True, 0)
         service.users.set(b"alice", [b"off"], 8)
         access.begin(client)
-        assert not client.access.logged_in
+        assert not client.logged_in

@@ -1,5 +1,7 @@
 """Users at the client port: logins, denials, transactions, and changes that reach sessions."""
 
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 import trio
 
 from quorate.keyvalue.access.hashing import hash_secret
-from quorate.keyvalue.access.verifier import MAX_WAITING, Verifier
+from quorate.keyvalue.access.verifier import BUSY, MAX_WAITING, Verifier
 from quorate.keyvalue.protocol import resp
 from tests.support.client_port_world import RawClient, World, command
 
@@ -187,6 +189,20 @@ async def test_a_command_of_a_session_is_checked_too(world: World) -> None:
     assert (await root.receive_until(b"\r\n")).startswith(b"-ERR QUORATE.ONCE takes a command")
 
 
+async def test_a_session_is_of_no_use_to_other_users(world: World) -> None:
+    await admin(world, *(f"ACL SETUSER {name} on nopass ~* +@all" for name in ("alice", "bob")))
+    alice, bob = [await logged_in(world, f"AUTH {name} x") for name in ("alice", "bob")]
+    await alice.send(line("QUORATE.SESSION OPEN"))
+    session = int((await alice.receive_until(b"\r\n"))[1:])
+    await ask(alice, f"QUORATE.ONCE {session} 1 INCR a", resp.ONE)
+    for text in ("ONCE {} 1 INCR b", "ONCE {} 2 INCR b", "SESSION CLOSE {}"):
+        for number in (session, session + 1):
+            missing = b"-NOSESSION there is no session %d, it was closed" % number
+            await bob.send(line("QUORATE." + text.format(number)))
+            assert (await bob.receive_until(b"\r\n")).startswith(missing)
+    await ask(alice, f"QUORATE.ONCE {session} 2 INCR a", b":2\r\n")
+
+
 # --- revocation
 
 
@@ -303,6 +319,37 @@ async def test_a_follower_without_a_leader_serves_no_stale_reads_once_there_are_
     await ask(root, "", b"$1\r\n1\r\n")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ACL SETUSER bob on hunter2",
+        "ACL SETUSER bob >good #hunter2",
+        "ACL SETUSER bob +hunter2",
+        "ACL SETUSER bob -@hunter2",
+        "ACL SETUSER bob $hunter2",
+        "ACL SETUSER bob !hunter2",
+        "ACL SETUSER bob (hunter2)",
+        "ACL SETUSER bob <good hunter2",
+        f"ACL SETUSER hunter2{60 * 'x'} on",
+    ],
+)
+async def test_a_password_without_its_sign_is_in_no_entry(world: World, text: str) -> None:
+    root = await admin(world)
+    await root.send(line(text))
+    assert (await root.receive_until(b"\r\n")).startswith(b"-ERR ")
+    assert world.member.commands == []
+    await ask(root, "ACL GETUSER bob", resp.NULL[0])
+
+
+async def test_what_depends_on_the_user_is_decided_by_the_log(world: World) -> None:
+    digest = "a" * 64
+    root = await admin(world, f"ACL SETUSER bob #{digest}", f"ACL SETUSER bob !{digest} ~* +get")
+    await root.send(line(f"ACL SETUSER bob !{digest}"))
+    assert b"does not exist" in await root.receive_until(b"\r\n")
+    await root.send(line("ACL SETUSER bob ~a"))
+    assert b"Adding a pattern after the * pattern" in await root.receive_until(b"\r\n")
+
+
 # --- other subcommands
 
 
@@ -411,6 +458,81 @@ async def test_a_login_holds_up_nobody_and_the_queue_is_bounded(world: World) ->
         # It is remembered now, so the next login does not wait.
         lane.free = trio.Event()
         await ask(busy, "AUTH bob secret", resp.OK)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_login_is_not_checked_for_a_client_that_has_left(world: World) -> None:
+    lane, access = Held(), world.port.state.access
+    async with trio.open_nursery() as nursery:
+        access.verifier = Verifier([lane])  # type: ignore[list-item]
+        nursery.start_soon(access.verifier.run)
+        first, *others = [await world.connect() for _ in range(5)]
+        await first.send(line("AUTH nobody x"))
+        await world.until(lambda: lane.waiting)
+        for client in others:
+            await client.send(line("AUTH nobody x"))
+        await world.until(lambda: access.verifier.waiting == 4)
+        for client in others[:3]:
+            client.stream.socket.setsockopt(  # a reset, as of a program that was killed
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+            await client.aclose()
+        await world.until(lambda: len(world.port.state.clients) == 2)
+        for _ in range(MAX_WAITING - 1):  # those that have left take no places
+            assert access.verifier.submit(lambda: b"", lambda _: None, address="else")
+        assert access.verifier.waiting == MAX_WAITING
+        lane.free.set()
+        assert await first.receive(len(WRONG)) == WRONG
+        assert await others[3].receive(len(WRONG)) == WRONG
+        assert lane.waiting <= 2 + MAX_WAITING - 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_busy_answer_waits_like_one_to_a_wrong_password(world: World) -> None:
+    access = world.port.state.access
+    access.verifier.submit = lambda *_, **__: False  # type: ignore[method-assign]
+    client = await world.connect()
+    began = trio.current_time()
+    await client.send(line("AUTH nobody x") * 3)
+    for _ in range(3):
+        assert (await client.receive_until(b"\r\n")).startswith(b"-BUSY ")
+    assert trio.current_time() - began >= 0.05 + 0.1 + 0.2
+
+
+class Lane:
+    """Takes a second for each piece of work."""
+
+    async def read(self, fn: Callable[[], bytes]) -> bytes:
+        await trio.sleep(1)
+        return fn()
+
+
+async def test_no_address_locks_out_the_others(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    verifier = Verifier([Lane()])  # type: ignore[list-item]
+    results: list[tuple[str, bytes]] = []
+
+    def submit(address: str) -> bool:
+        return verifier.submit(
+            lambda: b"x", lambda result: results.append((address, result)), address=address
+        )
+
+    assert all(submit("loud") for _ in range(MAX_WAITING))
+    assert not submit("loud")
+    assert submit("quiet")  # it takes a place
+    assert results == [("loud", BUSY)]
+    assert verifier.waiting == MAX_WAITING
+    assert all(submit("other") for _ in range(31))
+    assert not submit("other")  # it has its share: half
+    results.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(verifier.run)
+        await trio.sleep(3.5)
+        assert [address for address, _ in results] == ["loud", "quiet", "other"]
+        await trio.sleep(70)
+        assert verifier.waiting == 0
+        assert len(results) == MAX_WAITING
         nursery.cancel_scope.cancel()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quorate.errors import StorageError
-from quorate.keyvalue.access.directory import UNKNOWN, Directory
+from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.access.rules import DEFAULT, NOBODY
 from quorate.keyvalue.access.users import MAX_USERS, Users, is_user_note
 from quorate.keyvalue.protocol import resp
@@ -115,8 +115,8 @@ def test_borrowed_users_hide_those_of_the_state_and_never_change_them() -> None:
     users.set(b"old", [b"on"], 1)
     directory = Directory(users, settled=False)
     assert not directory.known
-    assert [*directory] == [b"default"]
-    assert directory.get(b"default") is UNKNOWN
+    assert [*directory] == []
+    assert directory.get(b"default") is None
     directory.borrow({b"default": DEFAULT, b"new": NOBODY}, 9)
     assert (directory.known, directory.version) == (True, 9)
     assert [*directory] == [b"default", b"new"]

@@ -211,5 +211,8 @@ async def test_a_secret_does_not_get_into_the_log(member: LoneMember) -> None:
             await store.execute("ACL", "SETUSER", "bob", "on", word)
         assert "hunter2" not in str(caught.value)
     assert not member.payloads
+    for word in ("hunter2", "#hunter2", "+hunter2"):  # a sign was forgotten, or is wrong
+        with pytest.raises(KeyValueError, match="Error in ACL SETUSER modifier"):
+            await store.execute("ACL", "SETUSER", "bob", "on", word)
     assert await store.execute("ACL", "SETUSER", "bob", "on", "#" + "a" * 64) == b"OK"
     assert await store.execute("ACL", "USERS") == [b"bob", b"default"]

@@ -110,7 +110,9 @@ def talk(turns: list[Turn], *, at_once: bool, joined: bool) -> list[object]:
         for number in {*range(len(FLAGS))} - gone:  # what others did that left is not certain
             key = b"%d" % number
             out.append([call for call in leader.applied if key in call[1:2]])
-        out.append(attrs.asdict(port.state.counters))
+        counters = port.state.counters
+        counts = {kind: each.count for kind, each in counters.durations.items()}
+        out.append(attrs.asdict(counters) | {"durations": counts})
     assert not leader.waiting
     return out
 

@@ -262,3 +262,88 @@ def check(client: Client, session: int, closed: int) -> None:
     assert client.once(session, 3, "INCR a") == b":3\r\n"
     assert client.once(closed, 1, "INCR a").startswith(b"-NOSESSION ")
     assert client.open() > closed
+
+
+# --- whose session it is
+
+
+def by(client: Client, user: int, line: str, stamp: tuple[int, int] = (0, 0)) -> bytes:
+    """Apply an entry of a user."""
+    where, now = client.position, client.now
+    command = Command(encode(line), 0, *stamp, 1, where, 0, now, principal=user)
+    return client.replay(command)
+
+
+ALICE, BOB = 1, 2
+
+
+def opened_by(client: Client, user: int) -> int:
+    return int(by(client, user, "QUORATE.SESSION OPEN 10000")[1:])
+
+
+@pytest.mark.parametrize("stranger", [0, BOB])
+def test_a_session_of_another_user_does_not_exist(client: Client, stranger: int) -> None:
+    session = opened_by(client, ALICE)
+    by(client, ALICE, "SET card secret")
+    assert by(client, ALICE, "GETDEL card", (session, 1)) == b"$6\r\nsecret\r\n"
+    closed = opened_by(client, ALICE)
+    by(client, ALICE, f"QUORATE.SESSION CLOSE {closed}")
+    for line, stamp in (
+        ("SET b 1", (1,)),  # its reply is kept
+        ("SET b 1", (2,)),  # never came
+        ("QUORATE.SESSION KEEPALIVE {}", ()),
+        ("QUORATE.SESSION KEEPALIVE {} 1", ()),
+        ("QUORATE.SESSION KEEPALIVE {} 99", ()),
+        ("QUORATE.SESSION CLOSE {}", ()),
+    ):
+        replies = [
+            by(client, stranger, line.format(each), (each, *stamp) if stamp else (0, 0))
+            for each in (session, closed)
+        ]
+        # Word for word as for one that is closed.
+        assert replies[0].startswith(b"-NOSESSION there is no session ")
+        assert replies[0].replace(b"%d" % session, b"%d" % closed) == replies[1]
+    assert client.query("GET b") == b"$-1\r\n"
+    assert by(client, ALICE, "SET paid yes", (session, 2)) == b"+OK\r\n"
+    assert client.query("GET paid") == b"$3\r\nyes\r\n"
+
+
+def test_a_stranger_s_commands_do_not_keep_a_session_alive(client: Client) -> None:
+    session = opened_by(client, ALICE)
+    for _ in range(2):
+        client.pass_time(6_000)
+        by(client, BOB, f"QUORATE.SESSION KEEPALIVE {session}")
+        by(client, BOB, "INCR a", (session, 1))
+    assert by(client, ALICE, "INCR a", (session, 1)).startswith(b"-NOSESSION ")
+
+
+async def test_the_owner_is_known_after_a_restart_and_in_a_snapshot(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    del autojump_clock
+    async with running(open_service(tmp_path / "one")) as fed:
+        client = Client(fed.service)
+        session, nobodys = opened_by(client, ALICE), client.open()
+        assert by(client, ALICE, "INCR a", (session, 1)) == b":1\r\n"
+        at, now, snapshot = client.position, client.now, list(await fed.service.save())
+    async with running(open_service(tmp_path / "one")) as fed:
+        _check_owner(Client(fed.service), session, nobodys)
+    async with running(open_service(tmp_path / "two")) as fed:
+        await fed.service.load(iter(snapshot), at, now)
+        client = Client(fed.service)
+        client.position = at
+        _check_owner(client, session, nobodys)
+
+
+def test_sessions_of_nobody_are_stored_as_before_there_were_users(client: Client) -> None:
+    nobodys, alices = client.open(), opened_by(client, ALICE)
+    rows = client.service._tables.notes.rows  # pyright: ignore[reportPrivateUsage]
+    assert [len(rows[each.to_bytes(8)]) for each in (nobodys, alices)] == [24, 32]
+
+
+def _check_owner(client: Client, session: int, nobodys: int) -> None:
+    assert by(client, BOB, "INCR a", (session, 1)).startswith(b"-NOSESSION ")
+    assert by(client, 0, "INCR a", (session, 1)).startswith(b"-NOSESSION ")
+    assert by(client, ALICE, "INCR a", (nobodys, 1)).startswith(b"-NOSESSION ")
+    assert by(client, ALICE, "INCR a", (session, 1)) == b":1\r\n"
+    assert by(client, 0, "INCR a", (nobodys, 1)) == b":2\r\n"

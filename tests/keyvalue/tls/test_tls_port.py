@@ -1,5 +1,7 @@
 """Clients with TLS at the port: commands, replies, back-pressure, and the end of a connection."""
 
+# pyright: reportPrivateUsage=false
+
 import logging
 import os
 import socket
@@ -10,11 +12,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
 from quorate.keyvalue.port.listener import ClientPortLimits
-from tests.support.certificates import client_context, port_context
+from quorate.transport import Purpose
+from tests.support.certificates import client_context, port_context, uri
 from tests.support.client_port_world import World, command
 
 OK = b"+OK\r\n"
@@ -250,3 +254,21 @@ async def test_strangers_are_logged_once_and_counted(
     await world.until(lambda: world.port.state.counters.failed_handshakes == 3)
     assert caplog.text.count("no TLS connection with a client at 127.0.0.1: TLS: ") == 1
     assert threading.active_count() < 50
+
+
+async def test_a_client_with_a_certificate_of_a_former_ca_is_closed(tmp_path: Path) -> None:
+    """Which CA it was is not known, so all that were there before the change are."""
+    optional = partial(port_context, clients="optional")
+    async with World.opened(tmp_path / "tables", tls=optional) as world:
+        trusted = frozenset((b"old", b"new"))
+        assert world.port._tls is not None
+        world.port._tls = attrs.evolve(world.port._tls, authorities=lambda: trusted)
+        shown = uri("default", Purpose.CLIENT, "orders")
+        old = await world.connect_tls(client_context(shown))
+        without = await world.connect_tls(client_context())
+        await old.ask(command("SET", "a", "1"), OK)
+        trusted = frozenset((b"new",))
+        again = await world.connect_tls(client_context(shown))
+        assert await old.receive(1) == b""
+        for client in (again, without):
+            await client.ask(command("PING"), b"+PONG\r\n")

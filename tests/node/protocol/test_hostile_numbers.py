@@ -39,6 +39,7 @@ from quorate.transport import (
 )
 from quorate.transport import fields as f
 from quorate.transport.wire import MESSAGE_TYPES
+from tests.support.logged import events
 from tests.support.peers import ME, SESSION, batch, log
 from tests.support.script import Script, open_script, scripted
 
@@ -203,7 +204,8 @@ async def test_a_term_far_above_all_others_is_not_promised(
         await serves(s)
         assert s.store.node_state.candidate_term < 1000
         assert s.terms[2][0] < 1000
-    assert f"term_refused member=0 sender=1 message={type(forged).__name__}" in caplog.text
+    (refused,) = events(caplog, "term_refused")[:1]
+    assert (refused["sender"], refused["type"]) == (1, type(forged).__name__)
 
 
 @scripted(batches=LOG)
@@ -258,7 +260,7 @@ async def test_a_leader_that_contradicts_itself_or_our_log_is_not_followed(
         peer = s.peers[1]
         peer.say(attrs.evolve(peer.new_term(2, 1, *spans), **changed))  # type: ignore[arg-type]
         await trio.sleep(0.01)
-        assert "leader_refused member=0 sender=1" in caplog.text
+        assert [each["sender"] for each in events(caplog, "leader_refused")][:1] == [1]
         assert words in caplog.text
         assert s.store.node_state.candidate_term == 1
         await s.follow(2, 3, *spans[:2], TermSpan(3, 288, -1), log_term=1)

@@ -10,6 +10,8 @@ from quorate.transport import (
     BackupQuery,
     Challenge,
     ChallengeResponse,
+    EventsQuery,
+    EventsReport,
     ForwardReply,
     ForwardRequest,
     HeartbeatRequest,
@@ -27,6 +29,8 @@ CLASSES = cast("tuple[type[attrs.AttrsInstance], ...]", get_args(Message))
 
 WITHOUT_A_TERM = {
     BackupQuery,
+    EventsQuery,
+    EventsReport,
     ForwardReply,
     ForwardRequest,
     Challenge,

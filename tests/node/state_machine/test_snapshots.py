@@ -87,7 +87,7 @@ async def test_all_members_take_a_snapshot_at_the_same_position(
 async def test_a_volatile_service_restarts_from_the_snapshot_and_the_tail(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("DEBUG", "quorate")
     async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
@@ -106,7 +106,7 @@ async def test_a_volatile_service_restarts_from_the_snapshot_and_the_tail(
 async def test_a_damaged_snapshot_is_told_and_the_one_before_is_used(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("DEBUG", "quorate")
     async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()

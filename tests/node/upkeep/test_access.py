@@ -4,7 +4,9 @@
 
 import logging
 import os
+import shutil
 import signal
+import ssl
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -40,8 +42,10 @@ from quorate.transport import (
     TcpNetwork,
     open_stream,
 )
+from quorate.transport.testing import MemoryNetwork
 from quorate.transport.tls import TlsNetwork
 from tests.support.certificates import DAY, NOW, authority, uri
+from tests.support.transport_world import address, simulated
 
 NAMES = ("own.crt", "own.key", "ca.crt")
 
@@ -236,6 +240,33 @@ def test_a_reader_uses_a_certificate_of_its_purpose(tmp_path: Path, purpose: Pur
         open_reader_access(security, cluster="test", network=TcpNetwork())
 
 
+def test_a_reader_uses_new_files_from_the_next_dial_on(tmp_path: Path) -> None:
+    @simulated
+    async def check() -> None:
+        files = authority().write(tmp_path, uri("nightly", Purpose.BACKUP))
+        security = Security(str(files.certificate), str(files.key), str(files.ca))
+        memory = MemoryNetwork(Random(0))
+        access = open_reader_access(security, cluster="test", network=memory.host("x"))
+        network = access.network
+        assert isinstance(network, TlsNetwork)
+        first = network.material
+        new = authority("new CA").write(tmp_path / "new", uri("nightly", Purpose.BACKUP))
+        for name in ("certificate", "key"):
+            shutil.copy(getattr(new, name), getattr(files, name))
+            with pytest.raises(OSError, match="refused"):
+                await network.connect(address(0))
+            # The key of another certificate, and then an unknown CA: the old files stay in use.
+            assert network.material is first
+        shutil.copy(new.ca, files.ca)
+        with pytest.raises(OSError, match="refused"):
+            await network.connect(address(0))
+        assert network.material.authorities == {
+            ssl.PEM_cert_to_DER_cert(authority("new CA").pem.decode())
+        }
+
+    check()
+
+
 # --- the table ------------------------------------------------------------------------------------
 
 
@@ -286,7 +317,7 @@ async def test_hosts_that_are_loopback(host: str) -> None:
     assert await is_loopback(host)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "fe80::1%lo"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "fe80::1%lo", "name.invalid"])
 async def test_hosts_that_are_not(host: str) -> None:
     assert not await is_loopback(host)
 
@@ -338,6 +369,10 @@ ASKED = Security(*NAMES, client_certificates="required")
         (SECURE, ASKED),
         (SECURE, Security(*NAMES, require_users=True)),
         (BOTH, Security(*NAMES, require_users=True)),
+        # With a stricter line, that one decides.
+        (PLAIN, Security(require_users=True, insecure_network=True)),
+        (SECURE, attrs.evolve(ASKED, insecure_network=True)),
+        (BOTH, attrs.evolve(ASKED, insecure_network=True)),  # none: the plain port asks for nothing
     ],
 )
 async def test_a_port_of_clients_on_the_network_with_a_word_in_the_file(
@@ -345,7 +380,8 @@ async def test_a_port_of_clients_on_the_network_with_a_word_in_the_file(
 ) -> None:
     config = with_ports(config, *ports)
     config = attrs.evolve(config, client_listen_host="0.0.0.0", security=security)
-    assert await check_client_exposure(config) is not security.insecure_network
+    certified = security.client_certificates == "required" and ports == SECURE
+    assert await check_client_exposure(config) is (certified or security.require_users)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_picture_holds_all_that_it_shows() -> None:
     texts = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
     assert texts.count("set '$x_{1}$<&' -> 'OK'") == 2
     assert f"get -> '{'z' * 21}..." in texts
-    assert "Key $two$: no order explains the red operations" in texts
+    assert "Key $two$: no order explains the bold operations" in texts
     assert "outcome unknown: at any time after its start, or never" in texts
     assert [texts.count(f"client {client}") for client in (0, 1, 7)] == [2, 1, 1]
     assert drawn.replace(dark_css(), "").count(f"fill: {WARN}") == 3 + 1  # and in the legend

@@ -130,14 +130,19 @@ def test_a_log_that_was_shortened_goes_on_from_its_snapshot(
 
 
 def of_sessions(count: int, seed: int = 4) -> list[Batch]:
-    """Batches of commands of four sessions, many sent again, some too late or out of order."""
+    """Batches of commands of four sessions, many sent again, some too late or out of order.
+
+    The sessions belong to two users, and some commands are sent by the wrong one.
+    """
     rng = Random(seed)
     opened = tuple(pipeline(f"QUORATE.SESSION OPEN {life}") for life in (2000, 9000, 9000, 90_000))
-    batches = [Batch(opened, BEGAN_MS)]
+    owners = {1: 0, 2: 7, 3: 7, 4: 0}
+    whose = tuple((0, 0, owner) for owner in owners.values())
+    batches = [Batch(opened, BEGAN_MS, stamps=whose)]
     sequences = dict.fromkeys((1, 2, 3, 4), 0)
     for at in range(1, count):
         payloads: list[bytes] = []
-        stamps: list[tuple[int, int]] = []
+        stamps: list[tuple[int, ...]] = []
         for _ in range(rng.randint(1, 5)):
             session = rng.choice(list(sequences))
             if rng.random() < 0.5:
@@ -152,7 +157,8 @@ def of_sessions(count: int, seed: int = 4) -> list[Batch]:
             usual = f"APPEND {key} {number}", (session, number)
             line, stamp = usual if rng.random() < 0.8 else rng.choices(others, (8, 8, 1))[0]
             payloads.append(pipeline(line))
-            stamps.append(stamp)
+            user = owners[session] if rng.random() < 0.9 else 9
+            stamps.append((*stamp, user))
         batches.append(Batch(tuple(payloads), BEGAN_MS + 500 * at, 0, 0, tuple(stamps)))
     return batches
 
@@ -244,12 +250,12 @@ def test_a_report_counts_what_is_there(spark: SparkSession, tmp_path: Path) -> N
     assert grown.bytes_per_day is not None
     assert grown.days == pytest.approx(38 / 86400)
     page = render(found)
-    assert "<td>without a leader, in total</td><td>0.500 s</td>" in page
-    assert page.count("<svg") == 2
-    assert page.count('<div class="wide">') == page.count("<svg") + page.count("<table") == 7
-    heads = re.findall(r"<th[^>]*>([^<]*)", page)
+    assert "<dt>without a leader, in total</dt><dd>0.500 s</dd>" in page
+    assert page.count("<svg") == 4  # each plot for narrow and for wide screens
+    assert page.count('<div class="wide">') == page.count("<table") == 4
+    heads = re.findall(r"<th\b[^>]*>([^<]*)", page)
     assert len(heads) == 20
     assert [head for head in heads if "_" in head or not head[0].isupper()] == []
-    assert '<td class="time">2023-11-14 22:13:20.000</td>' in page
+    assert '<td class="time">2023-11-14 22:13:20.000 UTC</td>' in page
     loaded = re.findall(r"(?:src|href)=[\"']([^\"']*)|url\(([^)]*)\)|(<script|<link|@import)", page)
     assert [one for one in loaded if not "".join(one).startswith("#")] == []

@@ -205,7 +205,7 @@ def test_a_cluster_that_is_told_to_stop_stops_at_one_position_and_loses_nothing(
         assert plan["append_position"] == position
         assert plan["tables_position"] == position
         assert len(plan["snapshots"]) == (verb == "shutdown")
-        assert "ended" in (directory / f"member-{member}" / "member.log").read_text()
+        assert " ends: " in (directory / f"member-{member}" / "member.log").read_text()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         cluster.wait_until_agreed()
         with redis.Redis(port=port) as client:

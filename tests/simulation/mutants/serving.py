@@ -22,7 +22,7 @@ from quorate.node.leader.replication import Replication
 from quorate.node.requests.forwarding import ForwardedRequest
 from quorate.node.requests.request import Request, RequestKind
 from quorate.node.requests.router import Requests
-from quorate.node.state_machine.applier import Applier
+from quorate.node.state_machine.applier import Applier, PendingBatch
 from quorate.node.state_machine.witness import WitnessService
 from quorate.storage.tables.view import TablesView
 
@@ -188,13 +188,15 @@ def apply_twice(patch: pytest.MonkeyPatch) -> None:
     """Apply the first command of a batch twice, if the batch was read back."""
     apply = Applier._apply  # pyright: ignore[reportPrivateUsage]
 
-    def apply_again(self: Applier, waiting: object, until: float) -> bool:
-        read_back = waiting.batch is not None  # type: ignore[attr-defined]
-        done = apply(self, waiting, until)  # type: ignore[arg-type]
-        if read_back and done:
-            waiting.done = 0  # type: ignore[attr-defined]
-            apply(self, waiting, until)  # type: ignore[arg-type]
-        return done
+    def apply_again(
+        self: Applier, waiting: PendingBatch, began: float, until: float
+    ) -> float | None:
+        read_back = waiting.batch is not None
+        ended = apply(self, waiting, began, until)
+        if read_back and ended is not None:
+            waiting.done = 0
+            apply(self, waiting, began, until)
+        return ended
 
     patch.setattr(Applier, "_apply", apply_again)
 
@@ -215,14 +217,16 @@ def skip_a_command(patch: pytest.MonkeyPatch) -> None:
     """Skip the last command of a larger batch that was read from the recording."""
     apply = Applier._apply  # pyright: ignore[reportPrivateUsage]
 
-    def apply_most(self: Applier, waiting: object, until: float) -> bool:
-        if waiting.batch is not None:  # type: ignore[attr-defined]
+    def apply_most(
+        self: Applier, waiting: PendingBatch, began: float, until: float
+    ) -> float | None:
+        if waiting.batch is not None:
             from quorate.storage import decode_entries_untrusted  # noqa: PLC0415
 
-            entries = decode_entries_untrusted(waiting.batch)  # type: ignore[attr-defined]
-            waiting.batch = None  # type: ignore[attr-defined]
-            waiting.entries = entries[:-1] if len(entries) > 1 else entries  # type: ignore[attr-defined]
-        return apply(self, waiting, until)  # type: ignore[arg-type]
+            entries = decode_entries_untrusted(waiting.batch)
+            waiting.batch = None
+            waiting.entries = entries[:-1] if len(entries) > 1 else entries
+        return apply(self, waiting, began, until)
 
     patch.setattr(Applier, "_apply", apply_most)
 
@@ -302,8 +306,8 @@ def apply_a_retry(patch: pytest.MonkeyPatch) -> None:
     """Apply a repeated command of a session again."""
     reply_to = Sessions.reply_to
 
-    def look(self: Sessions, session_id: int, sequence: int, now: int) -> bytes | None:
-        reply = reply_to(self, session_id, sequence, now)
+    def look(self: Sessions, session: int, sequence: int, now: int, user: int) -> bytes | None:
+        reply = reply_to(self, session, sequence, now, user)
         return reply if reply is None or reply.startswith(b"-") else None
 
     def keep_first(self: Sessions, session_id: int, sequence: int, reply: bytes) -> None:

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from quorate.errors import StorageError
-from quorate.storage.lmdb.environment import free_bytes, make_directory
+from quorate.storage.lmdb.environment import free_bytes, make_directory, size_bytes
 from quorate.storage.rows.identity import IDENTITY_KEY
 from quorate.storage.tables.damage import open_or_rebuild
 from tests.support.storage_world import flipped, open_store, running, stored, tamper
@@ -104,8 +104,10 @@ def test_the_fullest_file_system_of_a_member_counts(
     (tmp_path / "tables").symlink_to(tmp_path / "log")
 
     def system(path: Path) -> SimpleNamespace:
-        return SimpleNamespace(f_bavail=7 if path == tmp_path / full else 1000, f_frsize=10)
+        free, size = (7, 500) if path == tmp_path / full else (1000, 4000)
+        # Root keeps 5 blocks, of the free ones.
+        return SimpleNamespace(f_bavail=free, f_bfree=free + 5, f_blocks=size, f_frsize=10)
 
     monkeypatch.setattr(os, "statvfs", system)
-    assert free_bytes(tmp_path) == 70
+    assert (free_bytes(tmp_path), size_bytes(tmp_path)) == (70, 4950)
     assert free_bytes(tmp_path / "snapshots") == 10_000

@@ -13,6 +13,7 @@ from quorate.storage import SnapshotFolder, SnapshotHead, SnapshotReader, TermRo
 from quorate.storage.lmdb.private import make_private
 from quorate.storage.snapshots.folder import write_whole
 from quorate.storage.tables.damage import MARK, report_damage
+from tests.support.logged import events
 from tests.support.storage_world import begin_term, fill, open_store, running
 from tests.support.tables_world import open_tables, record
 
@@ -91,4 +92,5 @@ def test_what_is_somebody_elses_stays_open_and_is_told(
     monkeypatch.setattr(os, "chmod", refused)
     make_private(tmp_path)
     make_private(tmp_path / "absent")
-    assert f"open_to_others path={tmp_path} mode=0755" in caplog.text
+    (found,) = events(caplog, "open_to_others")
+    assert (found["path"], found["mode"]) == (str(tmp_path), "0755")

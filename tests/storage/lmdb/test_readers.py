@@ -14,6 +14,7 @@ import pytest
 from quorate.storage.lmdb import file_check, readers
 from quorate.storage.lmdb.environment import Environment
 from quorate.storage.lmdb.readers import HELD_BYTES, ReaderWatch
+from tests.support.logged import events
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -74,7 +75,8 @@ def test_a_dead_reader_holds_back_no_space(
         assert str(child.pid) in environment.raw.readers()
     environment.write(put)
     assert str(child.pid) not in environment.raw.readers()
-    assert f"dead_readers_freed directory={environment.directory} slots=1" in caplog.text
+    freed = {"directory": str(environment.directory), "slots": 1}
+    assert events(caplog, "dead_readers_freed") == [freed]
     used = environment.used_bytes()
     for _ in range(16):
         environment.write(put)
@@ -95,11 +97,10 @@ def test_a_living_reader_is_named_once_it_costs_much(
     with reader(environment) as child:
         for _ in range(4):
             environment.write(put)
-        assert "reader_holds_space" not in caplog.text
+        assert events(caplog, "reader_holds_space") == []
         for _ in range(4):
             environment.write(put)
-        assert caplog.text.count("reader_holds_space") == 1
-        assert f"pid={child.pid} " in caplog.text
+        assert [each["pid"] for each in events(caplog, "reader_holds_space")] == [child.pid]
 
 
 class Slots:
@@ -126,7 +127,7 @@ def test_a_reader_that_goes_on_and_one_of_our_own_are_not_named(
     assert caplog.text == ""
     for step in range(5, 9):  # it stands still
         watch.look(step * 2 * HELD_BYTES)
-    assert caplog.text.count("pid=7 ") == 4
+    assert [each["pid"] for each in events(caplog, "reader_holds_space")] == [7] * 4
 
 
 def test_a_walk_through_a_store_is_ended_in_order(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from quorate.storage.rows.databases import MAX_DBS
 from quorate.storage.tables.disk import tables_position
 from quorate.storage.tools.describe import describe, dump
 from quorate.storage.tools.restore import plan_restore
+from tests.support.logged import events
 from tests.support.storage_world import begin_term, fill, open_store, running
 from tests.support.tables_world import open_tables, record
 
@@ -172,7 +173,7 @@ def test_a_member_that_starts_waits_for_the_transaction_of_a_reader(
     monkeypatch.setattr(readers, "time", SimpleNamespace(sleep=until_it_ends))
     open_for_writing(directory).close()
     assert child.end() == 0
-    assert caplog.text.count(f"waiting_for_readers directory={directory / 'log'}") == 1
+    assert events(caplog, "waiting_for_readers") == [{"directory": str(directory / "log")}]
 
 
 def test_a_member_does_not_wait_for_ever_for_a_reader(

@@ -9,6 +9,7 @@ from quorate.errors import StorageError
 from quorate.storage import SnapshotFolder, SnapshotHead, SnapshotWriter, TermRow
 from quorate.storage.snapshots.file import check_snapshot
 from quorate.storage.snapshots.folder import write_whole
+from tests.support.logged import events
 
 TERMS = (TermRow(0, 0, 640, 5), TermRow(1, 640, None, 6))
 OLD = SnapshotHead("orders", 320, 0, 7, (TermRow(0, 0, None, 5),))
@@ -34,15 +35,18 @@ def clear_up(folder: Path, *heads: SnapshotHead) -> None:
 def test_leftovers_go_with_a_log_line_and_what_a_row_names_and_a_transfer_stay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("DEBUG")
     write(tmp_path, OLD, NEW)
     for name in (f"{LATER.name}.new", f"{LATER.name}.part"):
         (tmp_path / name).write_bytes(b"x")
     folder = SnapshotFolder(tmp_path)
     assert folder.open([NEW.row, GONE], cluster="orders", terms=TERMS) == [GONE]
     assert names(tmp_path) == {NEW.name, f"{LATER.name}.part"}
-    for name in (OLD.name, f"{LATER.name}.new"):
-        assert f"snapshot_removed path={tmp_path / name} reason=no_row_names_it" in caplog.text
+    gone = [tmp_path / name for name in (OLD.name, f"{LATER.name}.new")]
+    removed = events(caplog, "snapshot_removed")
+    assert [(each["path"], each["why"]) for each in removed] == [
+        (str(path), "no row names it") for path in gone
+    ]
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
@@ -77,7 +81,7 @@ def test_a_snapshot_of_another_log_stays_and_is_named(
     write(tmp_path, left, NEW)
     clear_up(tmp_path, NEW)
     assert names(tmp_path) == {left.name, NEW.name}
-    assert f"snapshot_kept path={tmp_path / left.name}" in caplog.text
+    assert events(caplog, "snapshot_kept") == [{"path": str(tmp_path / left.name)}]
 
 
 def test_a_whole_snapshot_stays_if_no_other_one_is_there(tmp_path: Path) -> None:
@@ -106,12 +110,13 @@ def test_nothing_goes_where_a_new_store_begins(tmp_path: Path) -> None:
 def test_a_transfer_removes_only_parts_of_other_snapshots(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("DEBUG")
     for name in (f"{OLD.name}.part", "film.part"):
         (tmp_path / name).write_bytes(b"x")
     SnapshotFolder(tmp_path).transfer(NEW, b"head", 4).close()
     assert names(tmp_path) == {f"{NEW.name}.part", "film.part"}
-    assert f"snapshot_removed path={tmp_path / OLD.name}.part" in caplog.text
+    (removed,) = events(caplog, "snapshot_removed")
+    assert removed["path"] == f"{tmp_path / OLD.name}.part"
 
 
 def test_a_new_snapshot_never_replaces_one_of_another_log(tmp_path: Path) -> None:

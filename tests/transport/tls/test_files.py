@@ -1,5 +1,9 @@
 """Certificates and keys in files: what is found wrong when they are loaded, and in which words."""
 
+# pyright: reportPrivateUsage=false
+
+import itertools
+import ssl
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from quorate.errors import ConfigurationError
 from quorate.transport.identity import Purpose
 from quorate.transport.tls import Material, TlsFiles, load_material
+from quorate.transport.tls.files import _context
 from tests.support.certificates import NOW, authority, pem_of, uri, write
 
 
@@ -136,3 +141,30 @@ def test_the_stamp_changes_with_each_file(tmp_path: Path) -> None:
     files.ca.unlink()
     stamps.add(files.stamp())
     assert len(stamps) == 5
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "replaced"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_files_that_change_while_they_are_read_are_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at: int,
+    gone: bool,  # noqa: FBT001
+) -> None:
+    files = authority().write(tmp_path, uri(2))
+    other = authority("new CA").pem
+    made, count = _context, itertools.count(1)
+
+    def context(kind: int, files: TlsFiles) -> ssl.SSLContext:
+        if next(count) == at:
+            if gone:
+                files.ca.unlink()
+            else:
+                files.ca.write_bytes(authority().pem + other)
+        return made(kind, files)
+
+    monkeypatch.setattr("quorate.transport.tls.files._context", context)
+    with pytest.raises(ConfigurationError, match="while it was read"):
+        load_material(
+            files, cluster="test", purposes=(Purpose.MEMBER,), name="2", clients="required"
+        )

@@ -1,0 +1,5 @@
+"""Verbs about recordings: `quorate trace merge`, `convert` and `check`, and `quorate view`.
+
+They read files and directories of members, and no member. `paths` finds the files of a ring. Read
+first: `trace.py`.
+"""

@@ -1,0 +1,135 @@
+"""Finds recordings: files, and directories of members with rings of them."""
+
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import attrs
+
+from ...errors import UsageError
+from ...node.live.flight import flight_file
+from ...recordings import NOBODY
+from ...recordings.head import ClockOffset, Head
+from ...recordings.merging import least_delays, merge, merged_head, offsets
+from ...recordings.reading import Recording, open_recording_untrusted, read_recording_untrusted
+from ...recordings.ring import files_of
+from ...recordings.writing import RecordingWriter, open_to_write
+
+__all__ = ["STANDARD_INPUT", "Merged", "opened", "recordings_at"]
+
+STANDARD_INPUT = Path("-")
+
+
+def recordings_at(paths: Sequence[Path]) -> list[Path]:
+    """Return the recordings at some paths: files, and directories of members or of flights.
+
+    Raises:
+        UsageError: there is none at one of them.
+    """
+    return [file for path in paths for file in _recordings_at(path)]
+
+
+def _recordings_at(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UsageError(f"{path}: expected a recording, or a directory of a member")
+    found = files_of(flight_file(path)) or files_of(path / flight_file(path).name)
+    if not found:
+        raise UsageError(
+            f"{path}: no recording is in it, expected {flight_file(path)} of a member's directory"
+        )
+    return found
+
+
+@contextmanager
+def opened(path: Path) -> Generator[Recording]:
+    """Open a recording for the length of the block; ``-`` is standard input.
+
+    Raises:
+        RecordingError: it is none.
+        OSError: it can't be read.
+    """
+    if path == STANDARD_INPUT:
+        yield read_recording_untrusted(sys.stdin.buffer, "standard input")
+    else:
+        with open_recording_untrusted(path) as recording:
+            yield recording
+
+
+@attrs.frozen
+class Merged:
+    """Several recordings, to be read as one.
+
+    Args:
+        files: of the recordings.
+        head: of the one that they become.
+    """
+
+    files: tuple[Path, ...]
+    head: Head
+
+    @classmethod
+    def of(cls, paths: Sequence[Path], *, one_clock: bool) -> "Merged":
+        """Find out how the clocks of some recordings differ.
+
+        Args:
+            paths: files and directories.
+            one_clock: all were written on one machine.
+
+        Raises:
+            UsageError: there is no recording at one of them.
+            RecordingError: one is damaged, or they are of several clusters.
+            OSError: one can't be read.
+        """
+        files = recordings_at(paths)
+        with ExitStack() as stack:
+            each = [stack.enter_context(opened(file)) for file in files]
+            heads = [recording.head for recording in each]
+            reporters = sorted({head.reporter for head in heads} - {NOBODY})
+            if one_clock:
+                clocks = dict.fromkeys(reporters, ClockOffset(0.0, 0.0))
+            else:
+                clocks = offsets(reporters, least_delays(each))
+        return cls(tuple(files), merged_head(heads, clocks))
+
+    def write(self, path: Path) -> None:
+        """Write them as one.
+
+        Raises:
+            OSError: the file can't be written.
+        """
+        with open_to_write(path) as file, ExitStack() as stack:
+            each = [stack.enter_context(opened(one)) for one in self.files]
+            writer = RecordingWriter(file, self.head)
+            for event in merge(each, self.head):
+                writer.write(event)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the recording that they become, with their ends."""
+        yield self.head.as_json() + "\n"
+        with ExitStack() as stack:
+            each = [stack.enter_context(opened(one)) for one in self.files]
+            for event in merge(each, self.head):
+                yield event.as_json() + "\n"
+
+
+@contextmanager
+def as_one_file(paths: Sequence[Path]) -> Generator[Path]:
+    """Return one recording with what is at some paths; it is there for the length of the block.
+
+    Raises:
+        UsageError: there is no recording at one of them.
+        RecordingError: one is damaged, or they are of several clusters.
+        OSError: one can't be read.
+    """
+    if len(paths) == 1 and paths[0].is_file():
+        with opened(paths[0]):
+            yield paths[0]
+        return
+    with tempfile.TemporaryDirectory(prefix="quorate-") as folder:
+        path = Path(folder) / "merged.qtrace"
+        Merged.of(paths, one_clock=False).write(path)
+        yield path

@@ -1,0 +1,87 @@
+"""A real browser shows a cluster under load: a follower stands still, the leader is killed."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from quorate.node.protocol.states import EDGES, State
+from tests.support.real import MEMBERS, RealCluster
+
+from .chromium import CHROMIUM, chromium, watched
+from .writers import load
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs chromium")]
+
+WEB_PORT_OFFSET = 1001
+
+
+def stand_still(cluster: RealCluster, page: Page, member: int) -> None:
+    """Stop a follower's process for a while: what it would say is unknown then, and said to be."""
+    pid = int((cluster.directory / f"member-{member}" / "pid").read_text())
+    row = page.locator(f'.row[data-member="{member}"]')
+    expect(row.locator(".state")).to_have_text("follows")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        expect(row.locator(".state")).to_have_text("not heard", timeout=5000)
+        expect(row).to_have_class(re.compile("stale"))
+        expect(row.locator(".for")).to_have_text("\N{EN DASH}")
+        expect(page.locator("#margin")).to_have_text("▲ none may fail")
+        expect(page.locator("#facts")).to_contain_text("2\u202f/\u202f3")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    expect(row.locator(".state")).to_have_text("follows", timeout=10_000)
+    expect(page.locator("#margin")).to_have_text("● one more may fail")
+
+
+def kill_the_leader(cluster: RealCluster, page: Page) -> tuple[float, int]:
+    """Kill the leader; return how long it took until the page showed another, and which."""
+    title = page.locator("#leader")
+    leader = cluster.leader
+    expect(title).to_have_text(re.compile(f"Member {leader} leads"))
+    began = time.monotonic()
+    cluster.kill(leader)
+    while True:
+        found = re.match(r"Member (\d) leads term", title.text_content() or "")
+        if found and int(found[1]) != leader:
+            return time.monotonic() - began, int(found[1])
+        assert time.monotonic() < began + 20
+        time.sleep(0.01)
+
+
+def transitions(page: Page, member: int) -> list[tuple[State, State]]:
+    """The steps of a member that the list of events shows, the oldest first."""
+    lines = page.locator('#list li[data-kind="enters"]').all_text_contents()
+    found = [re.search(rf"{member}enters([A-Z_]+) → ([A-Z_]+)", line) for line in lines]
+    return [(State[each[1]], State[each[2]]) for each in reversed(found) if each]
+
+
+def test_a_killed_leader_is_seen_within_a_second(tmp_path: Path) -> None:
+    with RealCluster.run(tmp_path / "cluster") as cluster, chromium() as browser:
+        leader = cluster.leader
+        watcher = (leader + 1) % MEMBERS
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
+        wrong = watched(page)
+        with load(cluster.ports):
+            page.goto(f"http://127.0.0.1:{cluster.ports[watcher] + WEB_PORT_OFFSET}/")
+            expect(page.locator("#leader")).to_have_text(re.compile(f"Member {leader} leads"))
+            stand_still(cluster, page, 3 - leader - watcher)
+            took, new = kill_the_leader(cluster, page)
+            # Only what the new leader did now: from where it left CLOSED.
+            steps = transitions(page, new)
+            steps = steps[max(i for i, (before, _) in enumerate(steps) if before is State.CLOSED) :]
+            assert steps[-1] == (State.LEADER_READY, State.CLOSED)
+            assert [after for _, after in steps[:-1]] == [before for before, _ in steps[1:]]
+            assert all(after in EDGES[before] or before is State.CLOSED for before, after in steps)
+            dead = page.locator(f'.row[data-member="{leader}"]')
+            expect(dead.locator(".state")).to_have_text("not heard")
+            expect(dead.locator(".why")).to_contain_text("it led then; member")
+        cluster.restart_dead()
+        cluster.wait_until_agreed()
+        expect(dead.locator(".state")).to_have_text("follows", timeout=10_000)
+        assert wrong == []
+        assert took < 1

@@ -1,0 +1,96 @@
+"""The web port of a member that runs the key-value store, or a state machine of the program."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..errors import NoLeaderError
+from ..keyvalue.port.figures import port_families
+from ..keyvalue.protocol.resp import bulk_array
+from ..metrics import Histogram
+from ..node import State
+from ..node.live.figures import member_families
+from .opening import make_web_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ..keyvalue.port.listener import ClientPort
+    from ..metrics import Family
+    from ..node import Member, NodeConfig
+    from .guard import Guard
+
+
+@asynccontextmanager
+async def showing(
+    member: Member, config: NodeConfig, guard: Guard | None, port: ClientPort | None = None
+) -> AsyncGenerator[None]:
+    """Show a member to browsers and monitors for the length of a block, if its file says so.
+
+    Args:
+        member: to be shown.
+        config: of the member.
+        guard: judges who may look; None to show nothing.
+        port: of its clients; None with a state machine of the program.
+
+    Raises:
+        OSError: the web port can't be bound.
+    """
+    if guard is None:
+        yield
+        return
+    web = make_web_port(
+        member,
+        config,
+        families=partial(_families, member, port),
+        read=partial(_read if port else _hear, member),
+        guard=guard,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(web.run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+def _families(member: Member, port: ClientPort | None) -> list[Family]:
+    return member_families(member) + (port_families(port.state) if port else [])
+
+
+async def _read(member: Member) -> bytes:
+    """Read a key, linearizably."""
+    return await member.query(bulk_array([b"GET", b""]))
+
+
+async def _hear(member: Member) -> None:
+    """Find out whether a read would succeed with a state machine that we can't ask.
+
+    Raises:
+        NoLeaderError: no leader is known, or it is silent.
+    """
+    said = member.status()
+    await trio.lowlevel.checkpoint()
+    # An election follows if the leader is silent, and if a leader does not hear a quorum.
+    if said.state != State.CLOSED.name or said.leader_id is None:
+        raise NoLeaderError("there is an election")
+
+
+def count_clients(member: Member, port: ClientPort) -> None:
+    """Have live events show what clients of a port do."""
+    counters, reporter = port.state.counters, member.reporter
+    reporter.counts["commands"] = lambda: counters.commands
+    reporter.counts["input_bytes"] = lambda: counters.input_bytes
+    reporter.counts["output_bytes"] = lambda: counters.output_bytes
+
+    def durations() -> Histogram:
+        # Without those of operators, which may wait for long by their nature.
+        both = Histogram()
+        for each in (counters.durations["read"], counters.durations["write"]):
+            both.counts = [one + other for one, other in zip(both.counts, each.counts, strict=True)]
+            both.total += each.total
+        return both
+
+    reporter.histograms["command"] = durations
