@@ -111,6 +111,6 @@ def _uri(place: str) -> str | None:
         return ELSEWHERE[place]
     if place.startswith(_FIGURES):
         return place.removeprefix("bench/")
-    if place.startswith("docs/") and place.endswith((".md", ".svg")):
+    if place.startswith("docs/") and place.endswith((".md", ".svg", ".png")):
         return place.removeprefix("docs/")
     return None

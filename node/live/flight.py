@@ -69,9 +69,9 @@ POSITIONS: Final = {
 }
 """The fields of ``positions``, and where a status has them."""
 
-FLUSH_STATUSES: Final = 5
-"""Positions are written with every so many statuses, which come five times a second. Fewer: more
-writes. More: SIGKILL loses more of them."""
+FLUSH_STATUSES: Final = 2
+"""Positions are written with every so many statuses, of which there are two a second, or five while
+somebody watches. Fewer: more writes. More: SIGKILL loses more of them."""
 
 
 def flight_file(directory: Path) -> Path:
@@ -116,7 +116,7 @@ class FlightRecorder:
                 await nursery.start(self._lines.run)
                 self._put(self._reporter.now(), "starts")
                 task_status.started()
-                with self._reporter.subscribe() as events:
+                with self._reporter.subscribe(recorder=True) as events:
                     async for event in events:
                         self._take(event)
         finally:

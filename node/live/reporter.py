@@ -41,6 +41,10 @@ TICKS: Final = 4
 """Ticks from one status to the next. Fewer: more work for members and browsers. More: a page moves
 in jerks."""
 
+RECORDER_SECONDS: Final = 0.5
+"""From one status to the next while only the flight recorder watches. Shorter: that costs more, all
+the time. Longer: positions in its files are coarser, and a page that is opened waits longer."""
+
 RATE_SECONDS: Final = 1.0
 """Rates and delays are of the last so many seconds. Shorter: they flicker. Longer: they lag."""
 
@@ -95,6 +99,7 @@ class Reporter:
         self._quantiles = _Quantiles(self.histograms)
         self._nursery: trio.Nursery | None = None
         self._running = False
+        self._recorders = 0
         self._delays = deque[float](maxlen=round(RATE_SECONDS / TICK_SECONDS))
         self._slow_left = MOST_SLOW
         member.election.observers.append(self._on_transition)
@@ -122,9 +127,14 @@ class Reporter:
         """Return the time of an event that happens now."""
         return trio.current_time() - self._since
 
-    def subscribe(self) -> Subscription:
-        """Return the events from now on; the first is a keyframe."""
+    def subscribe(self, *, recorder: bool = False) -> Subscription:
+        """Return the events from now on; the first is a keyframe.
+
+        Args:
+            recorder: it is for a recorder, which is always there and needs few statuses.
+        """
         subscription = self.feed.subscribe()
+        self._recorders += recorder
         self._watch_if_watched()
         return subscription
 
@@ -153,27 +163,36 @@ class Reporter:
         self._quantiles.look()
         before, due, ticks = self._status(), trio.current_time(), 0
         while self.feed.watched:
-            due += TICK_SECONDS
-            await trio.sleep_until(due)
-            late = trio.current_time() - due
-            self._delays.append(late)
-            # A loop that was held up for long is late once, not once for each tick that it missed.
-            due += late if late > TICK_SECONDS else 0.0
-            ticks += 1
+            if self.feed.count == self._recorders:
+                await trio.sleep(RECORDER_SECONDS)
+                due, ticks = trio.current_time(), 0
+                self._delays.clear()
+            else:
+                due += TICK_SECONDS
+                await trio.sleep_until(due)
+                late = trio.current_time() - due
+                self._delays.append(late)
+                # A loop that was held up for long is late once, not once for each missed tick.
+                due += late if late > TICK_SECONDS else 0.0
+                ticks += 1
             if ticks % TICKS == 0:
-                self._rates.look()
-                self._quantiles.look()
-                self._slow_left = MOST_SLOW
-                status = self._status()
-                for kind, fields in changes(before, status):
-                    self.report(kind, **fields)
-                self.report("status", status=self._described(status))
-                before = status
+                before = self._report_status(before)
         # The next one that watches must not get figures of now.
         self._rates.clear()
         self._quantiles.clear()
         self._delays.clear()
         self._running = False
+
+    def _report_status(self, before: NodeStatus) -> NodeStatus:
+        """Report the status, and what has changed since the one before; return it."""
+        self._rates.look()
+        self._quantiles.look()
+        self._slow_left = MOST_SLOW
+        status = self._status()
+        for kind, fields in changes(before, status):
+            self.report(kind, **fields)
+        self.report("status", status=self._described(status))
+        return status
 
     def _described(self, status: NodeStatus) -> dict[str, Any]:
         fields = attrs.asdict(status)

@@ -117,6 +117,11 @@ class Feed:
         self._subscriptions: list[Subscription] = []
 
     @property
+    def count(self) -> int:
+        """How many watch."""
+        return len(self._subscriptions)
+
+    @property
     def watched(self) -> bool:
         """Whether anybody watches."""
         return bool(self._subscriptions)

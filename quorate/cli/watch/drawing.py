@@ -50,7 +50,10 @@ def draw(cluster: Cluster, console: Console, *, keys: str = "") -> RenderableTyp
     parts += [table, *narrow, Text()]
     parts += [Text(line, style="red") for line in _problems(cluster)]
     parts += [Text(line, style="dim") for line in _legend(cluster, plain=plain)]
-    parts += [Text(), *_steps(cluster, plain=plain)]
+    # A screen does not scroll: the line with the keys would be outside of it.
+    used = sum(isinstance(part, Text) for part in parts) + len(cluster.members) + 4
+    room = max(min(console.height - used, STEPS), 1) if keys else STEPS
+    parts += [Text(), *_steps(cluster, room, plain=plain, cut=bool(keys))]
     if keys:
         parts += [Text(), Text(keys, style="dim")]
     return Group(*parts)
@@ -221,11 +224,12 @@ def _legend(cluster: Cluster, *, plain: bool) -> list[str]:
     return lines
 
 
-def _steps(cluster: Cluster, *, plain: bool) -> list[Text]:
+def _steps(cluster: Cluster, count: int, *, plain: bool, cut: bool) -> list[Text]:
     if not cluster.steps:
         return [Text("No step of an election was seen yet.", style="dim")]
     arrow = "->" if plain else "→"
-    return [Text(_step(cluster, step, arrow)) for step in list(cluster.steps)[-STEPS:]]
+    lines = [_step(cluster, step, arrow) for step in list(cluster.steps)[-count:]]
+    return [Text(line, no_wrap=cut, overflow="ellipsis" if cut else "fold") for line in lines]
 
 
 def _step(cluster: Cluster, step: Step, arrow: str) -> str:

@@ -167,6 +167,17 @@ def test_what_a_recording_says_is_no_command_for_the_terminal() -> None:
     assert "[red]?[2J: x?y[/]" in text
 
 
+def test_a_screen_has_room_for_all_of_it() -> None:
+    cluster = three()
+    for number in range(40):
+        fields = {"before": "INIT", "after": "CANVASS", "reason": "x" * 200, "term": number}
+        cluster.apply(Event(2.0, 2, "enters", fields))
+    file = io.StringIO()
+    console = Console(file=file, width=80, height=18, highlight=False)
+    console.print(draw(cluster, console, keys="q ends"))
+    assert len(file.getvalue().splitlines()) == 18
+
+
 # --- members that are asked ----------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Clients that write through all members, so that a page has something to show."""
+"""Clients that write and read through all members, so that a page has something to show."""
 
 # redis-py has only partial types
 # mypy: disable-error-code="no-untyped-call"
@@ -13,7 +13,7 @@ import redis
 
 @contextmanager
 def load(ports: list[int]) -> Generator[None]:
-    """Write through all members for the duration of a block."""
+    """Write and read through all members for the duration of a block."""
     over = threading.Event()
 
     def write(port: int) -> None:
@@ -22,6 +22,7 @@ def load(ports: list[int]) -> Generator[None]:
                 with redis.Redis(port=port, socket_timeout=2) as client:
                     while not over.wait(0.005):
                         client.set("key", "value")
+                        client.get("key")
             except redis.RedisError:
                 over.wait(0.05)
 
