@@ -53,6 +53,8 @@ def _listened(config: NodeConfig) -> Iterator[tuple[str, str, int]]:
     for name in ("client_port", "redirect_port", "tls_port"):
         if port := int(getattr(own, name)):
             yield name, host, port
+    if config.web.port:
+        yield "web.port", config.web.host, config.web.port
 
 
 def _bindable(name: str, host: str, port: int, process: str | None) -> Finding:

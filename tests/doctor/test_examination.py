@@ -140,6 +140,18 @@ def _file(folder: Path, config: NodeConfig, change: str) -> Path:
     return path
 
 
+def test_a_web_port_is_looked_at_too(tmp_path: Path) -> None:
+    own_file(tmp_path)
+    with (tmp_path / "node.toml").open("a") as file:
+        file.write('[web]\nport = 18001\nhost = "0.0.0.0"\ntoken_file = "token"\n')
+    found = look(tmp_path)
+    assert any("web.port 0.0.0.0:18001" in one.found for one in by_check(found, "ports"))
+    (exposed,) = by_check(found, "exposure")
+    assert exposed.level is Level.PROBLEM
+    assert "web.host = '0.0.0.0'" in exposed.found
+    assert "[web]" in exposed.remedy
+
+
 def test_a_certificate_that_has_ended_is_a_problem(tmp_path: Path) -> None:
     config = own_file(tmp_path)
     named = uri(0, cluster=config.cluster)

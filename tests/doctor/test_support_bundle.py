@@ -26,6 +26,7 @@ from tests.support.certificates import authority, uri
 
 KEY, VALUE = b"a-key-of-a-customer", b"a-value-of-a-customer"
 PASSWORD = b"a-password-of-alice"
+TOKEN = b"a-token-of-the-web-port-that-is-long-enough"
 TYPED = "typed-into-the-file-by-mistake"
 
 
@@ -57,7 +58,7 @@ async def test_no_key_value_password_hash_or_private_key_is_in_it(tmp_path: Path
     """Of a member that runs, has users and data, and whose file has a mistake."""
     config = own_file(tmp_path)
     named = uri(0, cluster=config.cluster)
-    files = authority().write(tmp_path, named)
+    files, token = authority().write(tmp_path, named), tmp_path / "token"
     async with quorate.open_node(config) as node:
         await node.wait_for_leader()
         async with open_resp(config.own.host, config.own.client_port) as client:
@@ -65,7 +66,15 @@ async def test_no_key_value_password_hash_or_private_key_is_in_it(tmp_path: Path
             await client.call("ACL", "SETUSER", "alice", "on", b">" + PASSWORD, "~*", "+@all")
         await node.snapshot()
         with (tmp_path / "node.toml").open("a") as file:
-            lines = ("[security]", f'certificate = "{files.certificate}"', f'key = "{files.key}"')
+            token.write_bytes(TOKEN)
+            token.chmod(0o600)
+            web = f'[web]\nport = 18001\ntoken_file = "{token}"\n'
+            lines = (
+                web,
+                "[security]",
+                f'certificate = "{files.certificate}"',
+                f'key = "{files.key}"',
+            )
             file.write("\n".join((*lines, f'password = "{TYPED}"', f'ca = "{TYPED}-----"')))
         address = MemberAddress(0, config.own.host, config.own.client_port)
         parts = await collect(tmp_path / "node.toml", [address])
@@ -73,7 +82,14 @@ async def test_no_key_value_password_hash_or_private_key_is_in_it(tmp_path: Path
     assert found.keys() >= {"settings.txt", "doctor.json", "status.json", "info-0.txt"}
     assert str(files.key).encode() in found["settings.txt"]
     assert f"security.password = {REMOVED}".encode() in found["settings.txt"]
-    secrets = [KEY, VALUE, PASSWORD, hashlib.sha256(PASSWORD).hexdigest().encode(), TYPED.encode()]
+    secrets = [
+        KEY,
+        VALUE,
+        TOKEN,
+        PASSWORD,
+        hashlib.sha256(PASSWORD).hexdigest().encode(),
+        TYPED.encode(),
+    ]
     secrets += [line for line in files.key.read_bytes().splitlines() if b"-----" not in line]
     for secret in secrets:
         for name, data in found.items():
