@@ -29,6 +29,10 @@ def line(text: str) -> bytes:
     return command(*text.split())
 
 
+def is_never_local(_host: str, _own: str) -> bool:
+    return False
+
+
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with World.opened(tmp_path / "tables", protected=True) as opened:
@@ -40,7 +44,7 @@ async def local(world: World, monkeypatch: pytest.MonkeyPatch) -> RawClient:
     """A client of this machine; those that connect later are on another one."""
     client = await world.connect()
     await client.ask(line("PING"), resp.PONG)
-    monkeypatch.setattr(listener, "_is_local", lambda _host, _own: False)
+    monkeypatch.setattr(listener, "_is_local", is_never_local)
     return client
 
 
@@ -138,7 +142,8 @@ async def test_only_this_machine_founds_a_cluster(
         else:
             request.done(NoLeaderError())
 
-    monkeypatch.setattr(listener, "_is_local", lambda _host, _own: where == "here")
+    if where == "elsewhere":
+        monkeypatch.setattr(listener, "_is_local", is_never_local)
     opened = World.opened(tmp_path / "tables", settled=False, protected=True)
     async with opened as world:
         vars(world.member)["submit"] = submit
