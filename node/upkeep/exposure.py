@@ -115,13 +115,18 @@ or
 
 
 async def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host's addresses; no, if they can't be found now."""
+    """Whether only this machine reaches a host's addresses.
+
+    Raises:
+        OSError: they can't be found now. They may be found a moment later, when one is bound.
+    """
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         pass
     try:
         found = await trio.socket.getaddrinfo(host, 0)
-    except OSError:
-        return False  # it may have an address a moment later, when it is bound
+    except OSError as error:
+        error.filename = host
+        raise
     return all(ip_address(str(where[4][0]).partition("%")[0]).is_loopback for where in found)

@@ -55,6 +55,8 @@ async def check_exposed(config: NodeConfig) -> list[Finding]:
     for check in (check_exposure, check_client_exposure, open_guard):  # the last: of [web]
         try:
             await check(config)
+        except OSError:
+            continue  # a host without an address, which the addresses' own check reports
         except ConfigurationError as error:
             what, _, remedy = str(error).partition("\n")
             words, _, expected = what.partition(": expected ")
@@ -64,7 +66,7 @@ async def check_exposed(config: NodeConfig) -> list[Finding]:
     security = config.security
     hosts = {config.member_listen_host, config.client_listen_host}
     hosts |= {config.web.host} if config.web.port else set()
-    open_to = sorted({host for host in hosts if not await is_loopback(host)})
+    open_to = sorted({host for host in hosts if await _is_open(host)})
     if security.insecure_network and open_to:
         words = f"insecure_network = true at {', '.join(open_to)}: who reaches a port can do all"
         remedy = "certificates for members and users: docs/security.md"
@@ -78,3 +80,10 @@ async def check_exposed(config: NodeConfig) -> list[Finding]:
         how = f"secured at {where}" if where else "only this machine reaches its ports"
         found.append(ok("exposure", how))
     return found
+
+
+async def _is_open(host: str) -> bool:
+    try:
+        return not await is_loopback(host)
+    except OSError:
+        return False  # as above

@@ -317,9 +317,15 @@ async def test_hosts_that_are_loopback(host: str) -> None:
     assert await is_loopback(host)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "fe80::1%lo", "name.invalid"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "fe80::1%lo"])
 async def test_hosts_that_are_not(host: str) -> None:
     assert not await is_loopback(host)
+
+
+async def test_a_host_without_an_address_is_neither() -> None:
+    """It may have one a moment later, and would then be open to all."""
+    with pytest.raises(OSError, match=r"(?i)name|resolution"):
+        await is_loopback("no-such-host.invalid")
 
 
 @pytest.mark.parametrize(
