@@ -7,7 +7,7 @@ until the member's own state is as new. The leader is asked on and on, because t
 behind again (:mod:`..port.leader_users`).
 
 While the users are unknown, nobody can be let in. A client that was let in before stays so, and may
-ask about the member, and no more (:meth:`Directory.meanwhile`).
+ask about the member, and no more (:meth:`Directory.while_unknown`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ _HARMLESS: Final = (
     b"-cluster|countkeysinslot"
 )
 
-_MEANWHILE: Final = apply(NOBODY, _HARMLESS.split())
+_HARMLESS_USER: Final = apply(NOBODY, _HARMLESS.split())
 
 
 class Directory:
@@ -98,11 +98,11 @@ class Directory:
             self._known = False
             self._changed()
 
-    def meanwhile(self, name: bytes) -> Access:
+    def while_unknown(self, name: bytes) -> Access:
         """Return what a user that was let in before may do while the users are unknown."""
         access = self._access.get(name)
         if access is None:
-            access = self._access[name] = Access(name, _MEANWHILE)
+            access = self._access[name] = Access(name, _HARMLESS_USER)
         return access
 
     @property

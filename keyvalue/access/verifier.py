@@ -143,5 +143,5 @@ class Verifier:
         jobs = self._queues.pop(address)
         job = jobs.popleft()
         if jobs:
-            self._queues[address] = jobs  # behind the others
+            self._queues[address] = jobs  # the last in turn
         return job

@@ -130,7 +130,7 @@ class PortAccess:
             client = connection.client
             if not self.users.known and client.logged_in:
                 # Nobody is logged out by an election: it will be checked again.
-                client.give(self.users.meanwhile(client.login))
+                client.give(self.users.while_unknown(client.login))
             elif not self.users.known or self.users.get(client.login) is not None:
                 self._give(client)
             elif client.changes_users:  # it is answered first: it has deleted its own user
@@ -150,7 +150,7 @@ class PortAccess:
             client.give(BEFORE_LOGIN, logged_in=False)
         else:
             free = self.users.default_was_free
-            client.give(self.users.meanwhile(DEFAULT_NAME), logged_in=free)
+            client.give(self.users.while_unknown(DEFAULT_NAME), logged_in=free)
 
     def is_stranger(self, client: ClientState) -> bool:
         """Whether a client must prove something first, whatever the users are."""

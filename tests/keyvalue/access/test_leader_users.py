@@ -127,7 +127,7 @@ async def test_a_witness_asks_over_and_over(
         await trio.sleep(3.0)
         assert not users.known
         assert users.access(DEFAULT_NAME) is None
-        access = users.meanwhile(DEFAULT_NAME)
+        access = users.while_unknown(DEFAULT_NAME)
         assert (access.open, access.joins) == (False, 0)
         member.error = None
         await trio.sleep(START)
