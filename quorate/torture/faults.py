@@ -105,7 +105,7 @@ class Nemesis:
     network: Namespaces | None = None
     machines: Machines | None = None
     certifier: Certifier | None = None
-    on_fault: Callable[[str, Sequence[int], float], None] = lambda *_: None
+    on_fault: Callable[[str, Sequence[int], float], None] = lambda _what, _targets, _seconds: None
     counts: Counter[Fault] = attrs.field(factory=Counter["Fault"])
     keeper: Keeper = attrs.field(init=False)
     members: Members | None = attrs.field(init=False, default=None)

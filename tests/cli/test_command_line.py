@@ -31,12 +31,16 @@ from quorate.local.cluster import HOST, free_client_port, lay_out, risky_ports
 from quorate.node.config.config import load_config
 
 EXIT_STATUSES = Path(__file__).parents[2] / "docs" / "reference" / "exit-statuses.md"
-REPORTING = [["status"], ["is-leader"], ["transfer"], ["backup"], ["restore"], ["recover"]]
-REPORTING += [["doctor"]]
-SILENT = [
-    [verb] for verb in ("run", "cluster", "demo", "log", "control", "member", "simulate", "torture")
+REPORTING = [
+    [verb] for verb in ("status", "is-leader", "transfer", "backup", "restore", "recover", "doctor")
 ]
-SILENT += [["support-bundle"]]
+SILENT = [
+    [verb]
+    for verb in (
+        *("run", "cluster", "demo", "log", "control", "member", "simulate", "torture"),
+        "support-bundle",
+    )
+]
 VERBS = SILENT + REPORTING
 LOG_VERBS = [["log", verb] for verb in ("describe", "verify", "dump", "recovery-plan")]
 CONTROL_VERBS = [
