@@ -112,6 +112,8 @@ class PortAccess:
         self._give(client)
         if client.certified and client.logged_in:
             self.audit.login(client, "certificate")
+        elif client.certified and self.users.known:
+            self.audit.certificate_refused(client)
 
     def log_in(self, client: ClientState, name: bytes, proof: bytes) -> None:
         """Let a user in; `Logins` has found the proof right."""

@@ -36,6 +36,19 @@ class PortAudit:
 
     audit: Audit = attrs.field(factory=NoAudit)
 
+    def refused(self, address: tuple[str, int], reason: str) -> None:
+        """A TLS connection was refused before it was a client."""
+        host, port = address[:2]
+        where = f"{host}:{port}"
+        self.audit.note("client_refused", of=host, address=where, reason=reason[:_MAX_TEXT])
+
+    def certificate_refused(self, client: ClientState) -> None:
+        """A certificate names no enabled user."""
+        source = f"client_refused {_host(client)}"
+        reason = f"the certificate names no enabled user: {_text(client.certified)!r}"
+        facts = {"client": client.client_id, "address": client.peer}
+        self.audit.note("client_refused", of=source, reason=reason, **facts)
+
     def login(self, client: ClientState, by: str) -> None:
         """A client has logged in."""
         self._note("login", client, _source("login", client), by=by)

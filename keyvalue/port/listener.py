@@ -403,8 +403,9 @@ class ClientPort:
         else:
             self._admit(sock, address, at_redirect_port=door.redirects)
 
-    def _count_failure(self) -> None:
+    def _count_failure(self, address: tuple[str, int], reason: str) -> None:
         self._state.counters.failed_handshakes += 1
+        self._state.access.audit.refused(address, reason)
 
     def _admit_with_tls(self, arrival: Arrival) -> None:
         """Take a client whose handshake is over."""

@@ -92,10 +92,12 @@ class Handshakes:
 
     Args:
         admit: takes a client whose handshake is over.
-        failed: is called for each that fails.
+        failed: is called for each that fails, with the address and the reason.
     """
 
-    def __init__(self, admit: Callable[[Arrival], None], failed: Callable[[], None]) -> None:
+    def __init__(
+        self, admit: Callable[[Arrival], None], failed: Callable[[tuple[str, int], str], None]
+    ) -> None:
         self._admit = admit
         self._failed = failed
         self._epoll = select.epoll()
@@ -219,7 +221,7 @@ class Handshakes:
         self._end(arrival)
 
     def _note(self, arrival: Arrival, reason: str) -> None:
-        self._failed()
+        self._failed(arrival.address, reason)
         self._log(f"no TLS connection with a client at {arrival.address[0]}: {reason}")
 
     def _end(self, arrival: Arrival) -> None:

@@ -119,9 +119,17 @@ class CertificateFiles:
         self.trouble = ""
         # Connections that are open keep theirs.
         self._network.material = material
-        words, identity = "a new certificate is in use: %(identity)s", str(material.identity)
-        log_event(log, logging.INFO, "certificate_used", words, identity=identity)
-        self._audit.note("certificate_used", identity=str(material.identity))
+        words = "a new certificate is in use: %(identity)s; trusted CAs: %(authorities)s"
+        identity, authorities = str(material.identity), ", ".join(material.fingerprints)
+        log_event(
+            log,
+            logging.INFO,
+            "certificate_used",
+            words,
+            identity=identity,
+            authorities=authorities,
+        )
+        self._audit.note("certificate_used", identity=identity, authorities=authorities)
         return True
 
 

@@ -1,6 +1,8 @@
 """Who came in at the member port, or was refused, is in the audit log."""
 
+import hashlib
 import json
+import ssl
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -107,7 +109,11 @@ def test_new_certificates(tmp_path: Path) -> None:
     (first, refused), (second, used) = audit.events
     assert (first, second) == ("certificate_refused", "certificate_used")
     assert "member" in refused["reason"]
-    assert used == {"identity": uri(0)}
+    der = ssl.PEM_cert_to_DER_cert(authority().pem.decode())
+    assert used == {
+        "identity": uri(0),
+        "authorities": hashlib.sha256(der).hexdigest()[:16],
+    }
 
 
 def issue(files: TlsFiles, name: str) -> None:

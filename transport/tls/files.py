@@ -7,6 +7,7 @@ certificate allows at both ends. It also yields the certificate's name and its l
 standard library has no other call for.
 """
 
+import hashlib
 import ssl
 import stat
 from pathlib import Path
@@ -82,6 +83,11 @@ class Material:
     authorities: frozenset[bytes] = frozenset()
     port: ssl.SSLContext | None = None
     web: ssl.SSLContext | None = None
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """The first bytes of the SHA-256 of each CA that is trusted, sorted."""
+        return sorted(hashlib.sha256(each).hexdigest()[:16] for each in self.authorities)
 
 
 def load_material(

@@ -3,6 +3,8 @@
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -17,6 +19,8 @@ from quorate.keyvalue.clients.client_state import ClientState
 from quorate.keyvalue.clients.port_audit import PortAudit
 from quorate.keyvalue.protocol import resp
 from quorate.node.upkeep.audit import AuditLog
+from quorate.transport import Purpose
+from tests.support.certificates import client_context, port_context, uri
 from tests.support.client_port_world import RawClient, World, command
 
 SECRET = "hunter2-is-secret"
@@ -182,3 +186,24 @@ async def test_what_operators_do(noted: tuple[World, Noted]) -> None:
     await client.send(command("QUORATE.CONTROL", "member", "list"))
     await world.until(lambda: world.member.parked)
     assert audit.take() == []
+
+
+async def test_what_is_refused_at_the_tls_port_is_noted(tmp_path: Path) -> None:
+    """A certificate of another CA, no TLS at all, and a certificate that names nobody."""
+    context = partial(port_context, 0, "required")
+    async with World.opened(tmp_path / "tables", tls=context) as world:
+        found = Noted()
+        world.port.state.access.audit = PortAudit(found)
+        world.member.service.users.set(b"alice", [b"on", b"allkeys", b"allcommands"], 1)
+        client = await world.connect_tls(client_context(uri("bob", Purpose.CLIENT, "orders")))
+        await client.send(command("PING"))
+        assert (await client.receive_until(b"\r\n")).startswith(b"-NOAUTH The certificate")
+        stranger = await world.connect_tls(
+            client_context(uri("alice", Purpose.CLIENT, "orders"), ca="other CA")
+        )
+        with suppress(trio.BrokenResourceError):
+            assert await stranger.receive(1) == b""
+        reasons = [str(facts["reason"]) for kind, facts in found.events if kind == "client_refused"]
+        assert reasons[0] == "the certificate names no enabled user: 'bob'"
+        assert "TLS: the certificate is refused" in reasons[1]
+        assert len(reasons) == 2
