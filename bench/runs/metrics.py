@@ -1,9 +1,9 @@
 """What it costs to be watched: scrapes, viewers, and a viewer that reads nothing.
 
-Three members have a web port each. `redis-benchmark` sets at the leader, alone and while it is
-watched in each of several ways, in turns, so that a noisy minute affects all alike. The watchers
-run on the same processors: what the members alone lose is in the columns of processor time. The
-flight recorder of each member is on in all runs, as it always is.
+Three members have a web port each, and three more have no flight recorder, to compare with.
+`redis-benchmark` sets at a leader, unwatched and watched in each of several ways, in turns, so that
+a noisy minute affects all alike. The watchers run on the same processors: what the members alone
+lose is in the columns of processor time.
 
 After the runs the writes are checked in the log of each member.
 """
@@ -19,7 +19,7 @@ import trio
 
 from bench.lib.filling import check, fill
 from bench.lib.harness import KEPT, USUAL, Bench, Common, make_app, open_bench, stop_without, write
-from bench.lib.measuring import Load, Run, measure, median
+from bench.lib.measuring import Load, Run, measure, median, settled
 from quorate.local.cluster import LocalCluster, free_client_port, lay_out, open_cluster
 from quorate.node.config.config import NodeConfig
 
@@ -86,7 +86,7 @@ async def scraped(members: list[NodeConfig]) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def watched(members: list[NodeConfig]) -> AsyncGenerator[None]:
-    """Scrape all members; five viewers look at one of them, and one more does not read."""
+    """Scrape all members; five viewers look at the first one, and one more does not read."""
     async with scraped(members), trio.open_nursery() as nursery:
         for _ in range(VIEWERS):
             nursery.start_soon(view, members[0])
@@ -96,11 +96,14 @@ async def watched(members: list[NodeConfig]) -> AsyncGenerator[None]:
 
 
 WAYS: Final[dict[str, Watching]] = {
+    "nobody, no flight recorder": unwatched,
     "nobody": unwatched,
     "a scrape each second": scraped,
     "scrapes, five viewers, one that does not read": watched,
 }
 """By whom the members are watched. The first one is what the others are compared with."""
+
+UNRECORDED: Final = (sys.executable, "-m", "bench.lib.unrecorded")
 
 
 def lay_out_watched(place: Path) -> list[NodeConfig]:
@@ -118,18 +121,44 @@ def lay_out_watched(place: Path) -> list[NodeConfig]:
     return configs
 
 
+@asynccontextmanager
+async def open_unrecorded(configs: list[NodeConfig]) -> AsyncGenerator[LocalCluster]:
+    """Run members without flight recorders for the length of a block."""
+    cluster = LocalCluster(configs)
+    for member in cluster.members:
+        member.launcher = UNRECORDED
+    try:
+        await cluster.start()
+        yield cluster
+        await cluster.stop()
+    finally:
+        await cluster.kill()
+
+
 async def measure_ways(
-    bench: Bench, cluster: LocalCluster, configs: list[NodeConfig], runs: int, seconds: float
+    bench: Bench,
+    recorded: LocalCluster,
+    unrecorded: LocalCluster,
+    configs: list[NodeConfig],
+    *,
+    runs: int,
+    seconds: float,
 ) -> None:
-    """Measure SET while the cluster is watched in each of the ways, in turns."""
+    """Measure SET while the members are watched in each of the ways, in turns."""
     load = Load("set", CLIENTS)
     found: dict[str, list[Run]] = {way: [] for way in WAYS}
-    await fill(cluster, load)
+    clusters = dict.fromkeys(WAYS, recorded) | {next(iter(WAYS)): unrecorded}
+    for cluster in (recorded, unrecorded):
+        await fill(cluster, load)
+    leader, _ = await settled(recorded)
+    # The leader comes first: the viewers look at its page, which costs the clients most.
+    configs = sorted(configs, key=lambda each: each.member_id != leader.member_id)
     for _ in range(runs):
         for way, watching in WAYS.items():
             async with watching(configs):
-                found[way].append(await measure(cluster, load, seconds))
-    await check(cluster, load)
+                found[way].append(await measure(clusters[way], load, seconds))
+    for cluster in (recorded, unrecorded):
+        await check(cluster, load)
     alone = median(found[next(iter(WAYS))]).rate
     for way, taken in found.items():
         rates = [run.rate for run in taken]
@@ -166,9 +195,13 @@ async def main(*, options: Common = USUAL, runs: int = 5, seconds: float = 4.0) 
         runs, seconds = 1, 1.0
     settings = {"members": MEMBERS, "runs": runs, "seconds": seconds, "viewers": VIEWERS}
     with open_bench("metrics", options, **settings) as bench:
-        configs = lay_out_watched(bench.place)
-        async with open_cluster(configs) as cluster:
-            await measure_ways(bench, cluster, configs, runs, seconds)
+        configs = lay_out_watched(bench.place / "recorded")
+        others = lay_out_watched(bench.place / "unrecorded")
+        async with (
+            open_cluster(configs) as recorded,
+            open_unrecorded(others) as unrecorded,
+        ):
+            await measure_ways(bench, recorded, unrecorded, configs, runs=runs, seconds=seconds)
 
 
 if __name__ == "__main__":
