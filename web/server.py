@@ -105,6 +105,7 @@ class WebServer:
 
     async def take(self, connection: Connection) -> None:
         """Serve one connection until it ends, or has to give way to a new one."""
+        place = None
         try:
             with self._places.take(host_of(connection.peer)) as place:
                 if self._tls is not None:
@@ -113,6 +114,8 @@ class WebServer:
         except CONNECTION_ERRORS as error:
             words, peer, why = "%(address)s: %(why)s", connection.peer, str(error)
             log_event(log, logging.DEBUG, "viewer_ended", words, address=peer, why=why)
+        except Exception:  # noqa: BLE001 - nobody who looks at a member may end it
+            _log_mistake(place.target if place else "")
         finally:
             connection.close()
 

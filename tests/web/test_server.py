@@ -29,6 +29,10 @@ async def echo(asked: Asked) -> Answer | Stream:
         return Stream("text/plain", endless)
     if asked.path == "/wrong":
         raise RuntimeError("a mistake")
+    if asked.path == "/torn":
+        return Stream("text/plain", torn)
+    if asked.path == "/header":
+        return Answer(200, headers=(("no header", "\n"),))
     if asked.path == "/refused":
         raise ValueError("no such thing")
     return as_json(200, {"path": asked.path, "query": asked.query})
@@ -38,6 +42,24 @@ async def endless(send: Callable[[bytes], Awaitable[None]]) -> None:
     while True:
         await send(b"x" * 10_000)
         await trio.sleep(0.1)
+
+
+async def torn(send: Callable[[bytes], Awaitable[None]]) -> None:
+    await send(b"begun")
+    raise RecursionError("a mistake")
+
+
+async def test_a_mistake_in_an_answer_ends_its_connection_alone(
+    autojump_clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_web(echo) as browser:
+        assert (await browser.ask("/torn")).status == 200
+        assert await browser.raw(GET.replace(b"/x", b"/header")) == b""
+        assert (await browser.ask("/x")).status == 200
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == [
+        "no answer to b'/torn'",
+        "no answer to b'/header'",
+    ]
 
 
 async def test_requests_are_answered(autojump_clock: Clock) -> None:

@@ -211,6 +211,8 @@ def test_what_another_member_reports_is_checked() -> None:
         b'{"at":1,"member":2,"kind":"keyframe","members":{"2":7}}',
         fine + b" " * LINE_BYTES,
         (fine + b"\n") * 10_000,
+        b'{"at":1,"member":2,"kind":"status","status":%b1%b}' % (b'{"a":' * 8, b"}" * 8),
+        b'{"at":1,"member":2,"kind":"status","status":{"a":%b1%b}}' % (b"[" * 977, b"]" * 977),
     ):
         with pytest.raises(WireError):
             events_untrusted(wrong, 2)
