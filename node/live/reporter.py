@@ -323,6 +323,15 @@ class _Rates:
         return rates
 
 
+def _fell(before: Mapping[str, tuple[int, ...]], now: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether any count is smaller than it was."""
+    return any(
+        count < then
+        for name, counts in now.items()
+        for count, then in zip(counts, before.get(name, ()), strict=False)
+    )
+
+
 class _Quantiles:
     """Quantiles of durations, by the last ten seconds."""
 
@@ -337,9 +346,13 @@ class _Quantiles:
     def look(self) -> None:
         """Keep the counts, once a second."""
         now = trio.current_time()
+        counts = {name: tuple(each().counts) for name, each in self._histograms.items()}
+        if self._seen and _fell(self._seen[-1][1], counts):
+            # CONFIG RESETSTAT has set them to zero; what was before can't be compared with.
+            self._seen.clear()
+            counts = dict.fromkeys(counts, ())
         if self._seen and now < self._seen[-1][0] + 1.0:
             return
-        counts = {name: tuple(each().counts) for name, each in self._histograms.items()}
         self._seen.append((now, counts))
         while len(self._seen) > QUANTILE_SECONDS + 1:
             self._seen.popleft()
@@ -352,6 +365,8 @@ class _Quantiles:
         then = self._seen[0][1]
         for name, get in self._histograms.items():
             each, since = get(), then.get(name, ())
+            if _fell({name: since}, {name: tuple(each.counts)}):
+                since = ()
             half, most = each.quantile(0.5, since), each.quantile(0.99, since)
             if half is not None and most is not None:
                 # JSON has no infinity; what exceeds the last bound is at least twice that.
