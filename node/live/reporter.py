@@ -149,7 +149,10 @@ class Reporter:
             self.feed.publish(Event(self.now(), self.member_id, kind, fields))
 
     def status_now(self) -> dict[str, Any]:
-        """Return the fields of a status: what `NodeStatus` has, rates, quantiles, the delay."""
+        """Return the fields of a status: what `NodeStatus` has, rates, quantiles, the delay.
+
+        The delay is None while nothing but the flight recorder watches: nobody measures it then.
+        """
         return self._described(self._status())
 
     def run_in(self, nursery: trio.Nursery) -> None:
@@ -198,7 +201,7 @@ class Reporter:
         fields = attrs.asdict(status)
         fields["rates"] = self._rates.now()
         fields["quantiles"] = self._quantiles.now()
-        fields["loop_delay"] = max(self._delays, default=0.0)
+        fields["loop_delay"] = max(self._delays, default=None)
         # JSON has no infinity, as which a lease or an age may come.
         return {name: None if _is_endless(value) else value for name, value in fields.items()}
 

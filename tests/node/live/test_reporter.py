@@ -11,8 +11,11 @@ import trio.testing
 
 from quorate.metrics import Histogram
 from quorate.node.live.reporter import _Quantiles
+from quorate.simulation.ledger import open_ledgers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     Clock = trio.testing.MockClock
 
 
@@ -35,3 +38,21 @@ async def test_quantiles_are_right_after_counts_were_set_to_zero(autojump_clock:
         histogram.observe(0.001)
         quantiles.look()
         assert quantiles.now()["sync"] == before
+
+
+async def test_a_delay_that_nobody_measures_is_not_known(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    async with open_ledgers(tmp_path, 1) as world:
+        await world.start()
+        await world.settled()
+        reporter = world.hosts[0].running.reporter
+        assert reporter.status_now()["loop_delay"] is None
+        with reporter.subscribe(recorder=True):
+            await trio.sleep(2)
+            assert reporter.status_now()["loop_delay"] is None
+            with reporter.subscribe():
+                await trio.sleep(2)
+                assert reporter.status_now()["loop_delay"] == 0.0
+            await trio.sleep(2)
+            assert reporter.status_now()["loop_delay"] is None
