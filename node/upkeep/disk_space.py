@@ -61,6 +61,10 @@ class DiskSpaceWatch:
         self._space_found = Signal()
         self._appended = Signal()
 
+    def is_low(self) -> bool:
+        """Whether so little is free that nothing should be written but the log and the state."""
+        return self._state.disk_full or self._state.low_on_disk
+
     async def available(self) -> None:
         """Wait until there is enough space."""
         while self._state.disk_full:
