@@ -93,6 +93,7 @@ from .voter import Voter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
     from random import Random
 
@@ -700,6 +701,11 @@ async def _access_of(
     return attrs.evolve(access, security=attrs.evolve(security, audit=audit))
 
 
+def _flight_of(member: Member) -> AbstractAsyncContextManager[None]:
+    directory = member.state.config.directory
+    return recording_flight(member.reporter, directory, member.disk_space.is_low)
+
+
 @one_error
 @asynccontextmanager
 async def open_member(
@@ -748,6 +754,6 @@ async def open_member(
             executor=executor,
             free=free,
         )
-        flight = recording_flight(member.reporter, config.directory) if live else nullcontext()
+        flight = _flight_of(member) if live else nullcontext()
         async with writing(access.audit), flight, _running(member, live=live):
             yield member

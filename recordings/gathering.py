@@ -6,7 +6,7 @@ take, or takes too slowly, is counted and dropped: the next line that can be wri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Never, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Never, Protocol, TypeVar
 
 import attrs
 import trio
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from .ring import Ring
 
 T = TypeVar("T")
+
+HELD_SECONDS: Final = 1.0
+"""How often it is looked whether lines need not wait any more. Shorter: more work for nothing.
+Longer: they are in memory alone for longer."""
 
 
 class Offload(Protocol):
@@ -46,6 +50,8 @@ class Gatherer:
         lost: makes the line that says how many were dropped.
         failed: called once when the disk begins to fail, on the thread that writes.
         lane: where they are written; a thread unless given.
+        held: whether lines must wait, as on a disk that is nearly full.
+        prepare: called before each write, on the thread that writes.
     """
 
     def __init__(
@@ -56,8 +62,12 @@ class Gatherer:
         lost: Callable[[int], bytes],
         failed: Callable[[OSError], None],
         lane: Offload | None = None,
+        held: Callable[[], bool] = lambda: False,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self.ring = ring
+        self._held = held
+        self._prepare = prepare
         self.lane = Lane() if lane is None else lane
         self._most_waiting = most_waiting
         self._lost_line = lost
@@ -94,6 +104,9 @@ class Gatherer:
         try:
             while True:
                 await self._arrived.wait()
+                # Looked at again and again: the disk does not say when there is room.
+                while self._held():  # noqa: ASYNC110
+                    await trio.sleep(HELD_SECONDS)
                 self._arrived = trio.Event()
                 self._batch = self._taken()
                 lost = await self.lane.read(self._write_batch)
@@ -124,6 +137,7 @@ class Gatherer:
         if not batch.data:
             return 0
         try:
+            self._prepare()
             self.ring.write(batch.data)
         except OSError as error:
             self.ring.close()

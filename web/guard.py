@@ -28,12 +28,16 @@ class Guard:
     token: bytes = attrs.field(default=b"", repr=False)
     local: bool = False
 
+    def knows(self, asked: Asked) -> bool:
+        """Whether a request has the token; false at a port without one."""
+        # In constant time: the time of a comparison would give away how much of a guess is right.
+        shown = shown_untrusted(asked.headers)
+        return bool(self.token) and hmac.compare_digest(shown, self.token)
+
     def refusal(self, asked: Asked) -> Answer | None:
         """Return why a request is not answered; None if it is."""
         if self.token:
-            # In constant time: the time of a comparison would give away how much of a guess is
-            # right.
-            if hmac.compare_digest(shown_untrusted(asked.headers), self.token):
+            if self.knows(asked):
                 return None
             challenge = ("www-authenticate", 'Basic realm="quorate", charset="UTF-8"')
             body = b"expected the token of this port, as a password or a bearer token\n"

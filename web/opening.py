@@ -129,7 +129,7 @@ def make_web_port(
         files=PageFiles(),
         name=f"{config.cluster}-{config.member_id}",
     )
-    server = WebServer(routes.answer, tls=_tls_of(member, config))
+    server = WebServer(routes.answer, tls=_tls_of(member, config), knows=guard.knows)
     address = Address(config.web.host, config.web.port)
     return WebPort(server, relay, address, network or TcpNetwork())
 

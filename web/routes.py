@@ -18,6 +18,8 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from ..metrics.exposition import (
     CONTENT_TYPE,
     OPENMETRICS_CONTENT_TYPE,
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
 MOST_TRACE_SECONDS: Final = 600
 """Longest recording. Shorter: a slow trouble does not fit. Longer: one download keeps one of the
 few places for longer."""
+
+SHARED_SECONDS: Final = 1.0
+"""How long a scrape is good for the next one. Shorter: many monitors take time from clients.
+Longer: figures are older than they seem."""
 
 NO_STORE: Final = ("cache-control", "no-store")
 
@@ -77,6 +83,7 @@ class Routes:
         self._events = events
         self._files = files
         self._name = name
+        self._scraped: dict[bool, tuple[float, bytes]] = {}  # by format: until when, what
         self._open: dict[str, Callable[[Asked], Awaitable[Answer]]] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -123,9 +130,12 @@ class Routes:
 
     async def _scrape(self, asked: Asked) -> Answer:
         openmetrics = wants_openmetrics(asked.headers.get("accept", ""))
-        body = exposition(self._families(), openmetrics=openmetrics)
+        until, body = self._scraped.get(openmetrics, (float("-inf"), b""))
+        if trio.current_time() >= until:
+            body = exposition(self._families(), openmetrics=openmetrics).encode()
+            self._scraped[openmetrics] = trio.current_time() + SHARED_SECONDS, body
         kind = OPENMETRICS_CONTENT_TYPE if openmetrics else CONTENT_TYPE
-        return Answer(200, body.encode(), kind, (NO_STORE,))
+        return Answer(200, body, kind, (NO_STORE,))
 
     async def _tell(self, _asked: Asked) -> Answer:
         return as_json(200, self._status())

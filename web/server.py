@@ -6,7 +6,8 @@ nothing that comes in a body is looked at.
 Bounds
 ------
 A browser that hangs, and a stranger that means harm, cost the same few things. There are
-`MOST_CONNECTIONS` connections, and `MOST_STREAMS` of them may be endless answers. A request has
+`MOST_CONNECTIONS` connections, and `MOST_STREAMS` of them may be endless answers. One connection
+more ends another one (`.places`), so that probes are answered whatever strangers do. A request has
 `PATIENCE_SECONDS` to arrive, and so has the next one on the same connection; a piece of an answer
 has as long to be taken. A head has at most `HEAD_BYTES`. Whatever breaks, ends one connection.
 """
@@ -14,7 +15,6 @@ has as long to be taken. A head has at most `HEAD_BYTES`. Whatever breaks, ends 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Never
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -24,24 +24,28 @@ import trio
 
 from ..log_events import log_event
 from ..transport import CONNECTION_ERRORS
+from ..transport.strangers import host_of
 from ..transport.streams import send_all
 from ..transport.tls import TlsConnection
 from .answers import Answer, Asked, Stream, text
+from .places import Places
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Iterable
 
     from ..transport import Address, Connection, Network
+    from .places import Place
 
 log = logging.getLogger("quorate.web")
 
 MOST_CONNECTIONS: Final = 16
-"""Connections at the same time; one more is refused. Fewer: a few browsers, each with several
-connections, keep a monitor out. More: each may hold a head and a piece of an answer in memory."""
+"""Connections at the same time; one more ends another one. Fewer: a few browsers, each with several
+connections, cut off each other. More: each may hold a head and a piece of an answer in memory."""
 
 MOST_STREAMS: Final = 8
-"""Of these, answers without an end. Fewer: fewer can watch. More: watchers keep monitors out."""
+"""Of these, answers without an end. Fewer: fewer can watch. More: watchers leave few places, and as
+many as there are places would keep a probe out."""
 
 HEAD_BYTES: Final = 8 << 10
 """Longest head of a request. Smaller: browsers with many cookies of other ports are refused.
@@ -52,10 +56,6 @@ PATIENCE_SECONDS: Final = 5.0
 networks fail. Longer: what hangs keeps one of the few connections for longer."""
 
 _RECEIVE_BYTES: Final = 4 << 10
-_OVER_LIMIT: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
-    b"content-length: 21\r\n\r\ntoo many connections\n"
-)
 _EVERYWHERE: Final = (
     ("server", "quorate"),
     # The page has neither styles nor scripts of its own, and loads nothing from elsewhere. So
@@ -72,6 +72,7 @@ class WebServer:
     Args:
         answer: returns the answer to a request.
         tls: returns the context for a new connection; None for a port without TLS.
+        knows: whether a request has the token of the port; such connections give way last.
     """
 
     def __init__(
@@ -79,11 +80,13 @@ class WebServer:
         answer: Callable[[Asked], Awaitable[Answer | Stream]],
         *,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        knows: Callable[[Asked], bool] = lambda _asked: False,
     ) -> None:
         self._answer = answer
         self._tls = tls
+        self._knows = knows
         self._turns = trio.Lock()
-        self._connections = 0
+        self._places = Places(MOST_CONNECTIONS)
         self._streams = 0
 
     async def run(
@@ -101,22 +104,19 @@ class WebServer:
         await network.serve(address, self.take, task_status=task_status)
 
     async def take(self, connection: Connection) -> None:
-        """Serve one connection until it ends."""
-        if self._connections >= MOST_CONNECTIONS:
-            with suppress(*CONNECTION_ERRORS):
-                if self._tls is None:
-                    connection.send_nowait(_OVER_LIMIT)
-            return
-        self._connections += 1
+        """Serve one connection until it ends, or has to give way to a new one."""
+        place = None
         try:
-            if self._tls is not None:
-                connection = await self._secured(connection, self._tls())
-            await self._serve(connection)
+            with self._places.take(host_of(connection.peer)) as place:
+                if self._tls is not None:
+                    connection = await self._secured(connection, self._tls())
+                await self._serve(connection, place)
         except CONNECTION_ERRORS as error:
             words, peer, why = "%(address)s: %(why)s", connection.peer, str(error)
             log_event(log, logging.DEBUG, "viewer_ended", words, address=peer, why=why)
+        except Exception:  # noqa: BLE001 - nobody who looks at a member may end it
+            _log_mistake(place.target if place else "")
         finally:
-            self._connections -= 1
             connection.close()
 
     async def _secured(self, inner: Connection, context: ssl.SSLContext) -> Connection:
@@ -129,18 +129,20 @@ class WebServer:
             raise
         return connection
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: Connection, place: Place) -> None:
         """Answer one request after the other."""
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         talk = _Talk(connection, http)
         while True:
             asked = None
+            place.begin()
             try:
                 with trio.move_on_after(PATIENCE_SECONDS):
                     asked = await talk.request()
                 if asked is None:
                     return
-                await self._reply(talk, asked)
+                place.begin()
+                await self._reply(talk, asked, place)
             except h11.RemoteProtocolError as error:
                 await talk.refuse(error.error_status_hint)
                 return
@@ -148,18 +150,20 @@ class WebServer:
                 return
             http.start_next_cycle()
 
-    async def _reply(self, talk: _Talk, request: h11.Request) -> None:
+    async def _reply(self, talk: _Talk, request: h11.Request, place: Place) -> None:
+        place.target = repr(request.target[:200])
         if request.method not in {b"GET", b"HEAD"}:
             words = "expected GET or HEAD: nothing is changed here"
             return await talk.send(_refusal(405, words, ("allow", "GET, HEAD")))
         try:
-            answer = await self._answer(asked_untrusted(request))
+            asked = asked_untrusted(request)
+            place.known = self._knows(asked)
+            answer = await self._answer(asked)
         except ValueError as error:
             answer = text(400, str(error))
         except Exception:  # noqa: BLE001 - as the comment says
             # A picture that can't be drawn is no reason for a member to end.
-            words, target = "no answer to %(target)s", repr(request.target[:200])
-            log_event(log, logging.ERROR, "answer_failed", words, exc_info=True, target=target)
+            _log_mistake(place.target)
             answer = text(500, "this is a mistake in the member; its log says more")
         if isinstance(answer, Answer):
             return await talk.send(answer)
@@ -167,10 +171,12 @@ class WebServer:
             words = f"{MOST_STREAMS} are watching already"
             return await talk.send(_refusal(503, words, ("retry-after", "1")))
         self._streams += 1
+        place.streams = True
         try:
             return await talk.stream(answer)
         finally:
             self._streams -= 1
+            place.streams = False
 
 
 def asked_untrusted(request: h11.Request) -> Asked:
@@ -186,6 +192,11 @@ def asked_untrusted(request: h11.Request) -> Asked:
     }
     query = dict(parse_qsl(target.query, keep_blank_values=True, max_num_fields=16))
     return Asked(unquote(target.path), query, headers)
+
+
+def _log_mistake(target: str) -> None:
+    words = "no answer to %(target)s"
+    log_event(log, logging.ERROR, "answer_failed", words, exc_info=True, target=target)
 
 
 def _refusal(status: int, words: str, header: tuple[str, str]) -> Answer:

@@ -1,8 +1,10 @@
 """The figures of a member, as Prometheus reads them; `docs/monitoring.md` says what for.
 
-Everything is read at the moment of a scrape. What is not known is left out: a follower has no
-figure about how far another follower is behind, and an old one would look like a new one. No figure
-has a label for this member, since Prometheus adds one (``instance``); ``peer`` is another member.
+Everything is read at the moment of a scrape, and nothing that may block: free space, for which a
+disk has to answer, is what the member's own watch found last. What is not known is left out: a
+follower has no figure about how far another follower is behind, and an old one would look like a
+new one. No figure has a label for this member, since Prometheus adds one (``instance``); ``peer``
+is another member.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import trio
 from quorate._version import __version__  # not of a room, so it has no other path
 
 from ...metrics.family import Sample, counter, gauge, histogram, labelled
-from ...storage.lmdb.environment import size_bytes
 from ..leader.leadership import Leadership
 from ..protocol.quorum import is_active
 from ..protocol.states import State
@@ -385,9 +386,7 @@ def _machine(member: Parts, status: NodeStatus) -> list[Family]:
         families += [
             gauge("quorate_disk_free_bytes", "Free on the disk with the log.", float(free)),
             gauge(
-                "quorate_disk_size_bytes",
-                "Size of that disk.",
-                size_bytes(member.state.config.directory),
+                "quorate_disk_size_bytes", "Size of that disk.", float(member.disk_space.size_bytes)
             ),
         ]
     if status.certificate_expires_ms:

@@ -10,8 +10,10 @@ When it is on disk
     the end of the process, also by SIGKILL, but not that of the machine. Steps of elections are
     written at once, positions once a second.
 
-If the disk fails
+If the disk fails, or is nearly full
     The member goes on without. The next line that can be written says how many events were lost.
+    While less than twice the reserve is free, events wait in memory: the files must not take the
+    room that the member needs for its state.
 
 Across starts
     A start goes on in the file of the one before, so a member that starts again and again does not
@@ -36,7 +38,7 @@ from ...recordings.reading import decode_head_untrusted
 from ...recordings.ring import Ring
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from ...recordings.gathering import Offload
@@ -86,9 +88,17 @@ class FlightRecorder:
         reporter: of the member.
         path: of the newest file.
         lane: where the file is written; a thread unless given.
+        held: whether the disk is so full that nothing should be written.
     """
 
-    def __init__(self, reporter: Reporter, path: Path, *, lane: Offload | None = None) -> None:
+    def __init__(
+        self,
+        reporter: Reporter,
+        path: Path,
+        *,
+        lane: Offload | None = None,
+        held: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._reporter = reporter
         self._path = path
         self._head: dict[str, Any] = reporter.head()
@@ -103,13 +113,17 @@ class FlightRecorder:
             lost=self._lost,
             failed=self._on_failure,
             lane=lane,
+            held=held,
+            prepare=self._prepare_late,
         )
+        self._late = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Record until cancelled; a start and a stop are events, too."""
         try:
             await self._lines.lane.read(self._prepare)
         except OSError as error:
+            self._late = True
             self._on_failure(error)
         try:
             async with trio.open_nursery() as nursery:
@@ -128,6 +142,19 @@ class FlightRecorder:
         """Note why the member ends."""
         why = "; ".join(f"{type(each).__name__}: {each}" for each in leaves(error))
         self._put(self._reporter.now(), "fails", why=why[:MAX_WHY_CHARACTERS])
+
+    def _prepare_late(self) -> None:
+        """Begin a new file if the present one could not be looked at; on the thread that writes.
+
+        Raises:
+            OSError: the directory can't be made still.
+        """
+        if self._late:
+            self._path.parent.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+            self._lines.ring.turn()
+            if not self._lines.ring.begin:
+                self._lines.ring.begin = _line(self._head)
+            self._late = False
 
     def _prepare(self) -> None:
         """Find out whether to go on in the present file; on the thread that writes.
@@ -201,9 +228,17 @@ class FlightRecorder:
 
 
 @asynccontextmanager
-async def recording_flight(reporter: Reporter, directory: Path) -> AsyncGenerator[None]:
-    """Record what a member with this directory does, for the length of the block."""
-    recorder = FlightRecorder(reporter, flight_file(directory))
+async def recording_flight(
+    reporter: Reporter, directory: Path, held: Callable[[], bool] = lambda: False
+) -> AsyncGenerator[None]:
+    """Record what a member with this directory does, for the length of the block.
+
+    Args:
+        reporter: of the member.
+        directory: of the member.
+        held: whether the disk is so full that nothing should be written.
+    """
+    recorder = FlightRecorder(reporter, flight_file(directory), held=held)
     async with trio.open_nursery() as nursery:
         await nursery.start(recorder.run)
         try:

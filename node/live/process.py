@@ -30,10 +30,18 @@ def process_families() -> list[Family]:
         ),
         gauge("process_resident_memory_bytes", "Memory in use.", resident * _PAGE_BYTES),
         gauge("process_virtual_memory_bytes", "Addresses in use.", virtual * _PAGE_BYTES),
-        gauge("process_open_fds", "Open files.", sum(1 for _ in (_SELF / "fd").iterdir())),
+        gauge("process_open_fds", "Open files.", open_files()),
         gauge("process_max_fds", "Files that may be open.", most),
         gauge("process_start_time_seconds", "When the process began.", _started()),
     ]
+
+
+def open_files() -> int:
+    """Return how many files this process has open."""
+    # Linux says it as the size of the directory, from 6.2 on. A member with 9,000 clients would
+    # hold up its loop for some 30 ms to list it.
+    files = _SELF / "fd"
+    return files.stat().st_size or len(os.listdir(files))  # noqa: PTH208 - the fastest way
 
 
 def _started() -> float:

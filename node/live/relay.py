@@ -13,9 +13,9 @@ member that is silent: its last status stays as old as it is.
 Whose clock it is
 -----------------
 Times of events are seconds since a moment that each member has chosen by its own clock, and clocks
-differ. So what another member sends is moved to our time: by the least difference between the time
-when an event came and its own time. That errs by the shortest way of a message, and needs no clock
-to be right.
+differ. So what another member sends is moved to our time: by the least difference, in the last one
+or two minutes, between the time when an event came and its own time. That errs by the shortest way
+of a message, and needs no clock to be right, nor two clocks that run equally fast.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ second. Shorter: a pause breaks a stream that would go on. Longer: a member whos
 without a word, and which is back, is seen later."""
 
 
+SHIFT_SECONDS: Final = 60.0
+"""For one or two times as long the least difference of two clocks counts. Shorter: a minute of slow
+messages shifts what a member says. Longer: two clocks that drift are apart for longer."""
+
+
 @attrs.define
 class _Heard:
     """What a member said last.
@@ -76,6 +81,27 @@ class _Heard:
 
     status: object
     at: float
+
+
+class Shift:
+    """What to add to the times of another clock: the least difference lately."""
+
+    def __init__(self) -> None:
+        self._since = float("-inf")
+        self._before = self._least = float("inf")
+
+    def found(self, theirs: float, ours: float) -> float:
+        """Return the shift.
+
+        Args:
+            theirs: when an event happened, by the other clock.
+            ours: when it came, by our clock.
+        """
+        if ours >= self._since + SHIFT_SECONDS:
+            self._since, self._before, self._least = ours, self._least, float("inf")
+        # What comes can't have happened later than now.
+        self._least = min(self._least, ours - theirs)
+        return min(self._least, self._before)
 
 
 class Relay:
@@ -169,8 +195,7 @@ class Relay:
             CONNECTION_ERRORS: there is no stream, or it broke.
         """
         heard = False
-        # From its clock to ours: what comes can't have happened later than now.
-        shift = float("inf")
+        shift = Shift()
         async with await self._links.open_stream(member, purpose=StreamPurpose.EVENTS) as stream:
             await stream.send(EventsQuery())
             while True:
@@ -182,8 +207,8 @@ class Relay:
                     raise WireError(f"expected an EventsReport, found {type(message).__name__}")
                 heard = True
                 for event in events_untrusted(message.lines, member):
-                    shift = min(shift, self._reporter.now() - event.at)
-                    self._take(attrs.evolve(event, at=event.at + shift))
+                    moved = event.at + shift.found(event.at, self._reporter.now())
+                    self._take(attrs.evolve(event, at=moved))
 
     def _take(self, event: Event) -> None:
         """Pass on an event of a member, as heard from it now."""

@@ -149,7 +149,10 @@ class Reporter:
             self.feed.publish(Event(self.now(), self.member_id, kind, fields))
 
     def status_now(self) -> dict[str, Any]:
-        """Return the fields of a status: what `NodeStatus` has, rates, quantiles, the delay."""
+        """Return the fields of a status: what `NodeStatus` has, rates, quantiles, the delay.
+
+        The delay is None while nothing but the flight recorder watches: nobody measures it then.
+        """
         return self._described(self._status())
 
     def run_in(self, nursery: trio.Nursery) -> None:
@@ -198,7 +201,7 @@ class Reporter:
         fields = attrs.asdict(status)
         fields["rates"] = self._rates.now()
         fields["quantiles"] = self._quantiles.now()
-        fields["loop_delay"] = max(self._delays, default=0.0)
+        fields["loop_delay"] = max(self._delays, default=None)
         # JSON has no infinity, as which a lease or an age may come.
         return {name: None if _is_endless(value) else value for name, value in fields.items()}
 
@@ -323,6 +326,15 @@ class _Rates:
         return rates
 
 
+def _fell(before: Mapping[str, tuple[int, ...]], now: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether any count is smaller than it was."""
+    return any(
+        count < then
+        for name, counts in now.items()
+        for count, then in zip(counts, before.get(name, ()), strict=False)
+    )
+
+
 class _Quantiles:
     """Quantiles of durations, by the last ten seconds."""
 
@@ -337,9 +349,13 @@ class _Quantiles:
     def look(self) -> None:
         """Keep the counts, once a second."""
         now = trio.current_time()
+        counts = {name: tuple(each().counts) for name, each in self._histograms.items()}
+        if self._seen and _fell(self._seen[-1][1], counts):
+            # CONFIG RESETSTAT has set them to zero; what was before can't be compared with.
+            self._seen.clear()
+            counts = dict.fromkeys(counts, ())
         if self._seen and now < self._seen[-1][0] + 1.0:
             return
-        counts = {name: tuple(each().counts) for name, each in self._histograms.items()}
         self._seen.append((now, counts))
         while len(self._seen) > QUANTILE_SECONDS + 1:
             self._seen.popleft()
@@ -352,6 +368,8 @@ class _Quantiles:
         then = self._seen[0][1]
         for name, get in self._histograms.items():
             each, since = get(), then.get(name, ())
+            if _fell({name: since}, {name: tuple(each.counts)}):
+                since = ()
             half, most = each.quantile(0.5, since), each.quantile(0.99, since)
             if half is not None and most is not None:
                 # JSON has no infinity; what exceeds the last bound is at least twice that.

@@ -27,6 +27,11 @@ member that is out of its mind makes the others hold more."""
 LINE_BYTES: Final = 64 << 10
 """Longest event. Smaller: the status of a large cluster does not fit. Larger: as above."""
 
+MOST_DEPTH: Final = 8
+"""How deep the objects and lists of an event may be nested. A status has half of that. Smaller: a
+status of a newer version may not pass. Larger: a picture of all members, which nests deeper, may be
+too deep to be written."""
+
 SEND_SECONDS: Final = 5.0
 """How long another member may take to accept a report. Shorter: slow networks break streams.
 Longer: a stream to a member that is gone stays open for longer."""
@@ -92,12 +97,26 @@ def _event_untrusted(line: bytes, member: int) -> Event | None:
         kind, known = "status", {"status": _own_status_untrusted(known.get("members"), member)}
     if kind == "status" and not isinstance(known.get("status"), dict):
         raise WireError(f"a status of member {member} that is no object: {line!r:.100}")
+    if _is_deeper(known, MOST_DEPTH):
+        raise WireError(f"an event nested deeper than {MOST_DEPTH}: {line!r:.100}")
     try:
         # A number such as 1e999 is infinite for Python, and no JSON when it is sent on.
         json.dumps(known, allow_nan=False)
     except ValueError:
         raise WireError(f"an event with a number without end: {line!r:.100}") from None
     return Event(event.at, member, kind, known)
+
+
+def _is_deeper(value: object, most: int) -> bool:
+    """Whether objects and lists are nested deeper than `most`; never recurses deeper itself."""
+    inner: list[Any] = []
+    if isinstance(value, dict):
+        inner = list(cast("dict[str, Any]", value).values())
+    elif isinstance(value, list):
+        inner = cast("list[Any]", value)
+    else:
+        return False
+    return most == 0 or any(_is_deeper(each, most - 1) for each in inner)
 
 
 def _own_status_untrusted(members: object, member: int) -> object:

@@ -17,6 +17,7 @@ import trio
 
 from ...errors import RefusedError
 from ...log_events import log_event
+from ...storage.lmdb.environment import size_bytes
 from ..follower.following import Following
 from ..leader.leadership import Leadership
 from ..protocol.signal import Signal
@@ -48,6 +49,7 @@ class DiskSpaceWatch:
 
     Attributes:
         free_bytes: how many were free at the last look; None before the first.
+        size_bytes: how large that disk was then; 0 before.
     """
 
     def __init__(self, state: MemberState, store: Store, free: Callable[[Path], int]) -> None:
@@ -55,8 +57,13 @@ class DiskSpaceWatch:
         self._store = store
         self._free = free
         self.free_bytes: int | None = None
+        self.size_bytes = 0
         self._space_found = Signal()
         self._appended = Signal()
+
+    def is_low(self) -> bool:
+        """Whether so little is free that nothing should be written but the log and the state."""
+        return self._state.disk_full or self._state.low_on_disk
 
     async def available(self) -> None:
         """Wait until there is enough space."""
@@ -67,7 +74,9 @@ class DiskSpaceWatch:
         """Check again and again; until cancelled."""
         reserve = self._state.config.limits.reserve_bytes
         while True:
-            free = self.free_bytes = self._free(self._state.config.directory)
+            directory = self._state.config.directory
+            free, self.size_bytes = self._free(directory), size_bytes(directory)
+            self.free_bytes = free
             self._state.low_on_disk = free < 2 * reserve
             if not self._state.disk_full and free < reserve:
                 self._state.disk_full = True

@@ -67,10 +67,12 @@ def parsed(answer: bytes) -> Reply:
 @asynccontextmanager
 async def open_web(
     answer: Callable[[Asked], Awaitable[Answer | Stream]],
+    *,
+    knows: Callable[[Asked], bool] = lambda _asked: False,
 ) -> AsyncGenerator[Browser]:
     """Serve for the length of a block."""
     network = MemoryNetwork(Random(1))
-    server = WebServer(answer)
+    server = WebServer(answer, knows=knows)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run, network.host("web"), PLACE)
         yield Browser(network.host("browser"))

@@ -25,9 +25,10 @@ from quorate.web.opening import make_web_port, open_guard
 from tests.support.web_world import Browser
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
+    from quorate.metrics import Family
     from quorate.simulation import Ledger, World
 
     Clock = trio.testing.MockClock
@@ -37,14 +38,18 @@ PORT = 8001
 
 @asynccontextmanager
 async def web_of(
-    world: World[Ledger], member: int, guard: Guard | None = None
+    world: World[Ledger],
+    member: int,
+    guard: Guard | None = None,
+    families: Callable[[], list[Family]] | None = None,
 ) -> AsyncGenerator[Browser]:
     """Open the web port of a simulated member."""
     host, name = world.hosts[member], f"h{member}"
     port = make_web_port(
         host.running,
         attrs.evolve(host.config, web=Web(PORT, name)),
-        families=lambda: [gauge("quorate_term", "The term.", host.running.status().term)],
+        families=families
+        or (lambda: [gauge("quorate_term", "The term.", host.running.status().term)]),
         read=lambda: host.running.query(b""),
         guard=guard or Guard(),
         network=world.network.host(name),
@@ -241,3 +246,25 @@ async def test_a_port_that_everybody_reaches_is_not_opened(
         config = attrs.evolve(world.hosts[0].config, web=Web(PORT, **web).within(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=lines):
         await open_guard(config)
+
+
+async def test_scrapes_within_a_second_share_their_figures(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    made = 0
+
+    def families() -> list[Family]:
+        nonlocal made
+        made += 1
+        return [gauge("quorate_term", "The term.", made)]
+
+    async with open_ledgers(tmp_path, 1) as world:
+        await world.start()
+        await world.settled()
+        async with web_of(world, 0, families=families) as browser:
+            first = await browser.ask("/metrics")
+            assert (await browser.ask("/metrics")).body == first.body
+            other = await browser.ask("/metrics", "accept: application/openmetrics-text")
+            assert (made, other.body.endswith(b"# EOF\n")) == (2, True)
+            await trio.sleep(1)
+            assert b"quorate_term 3\n" in (await browser.ask("/metrics")).body

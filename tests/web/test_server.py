@@ -1,7 +1,9 @@
 """HTTP of the web port: its bounds, and whatever strangers send."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
 
+import pytest
 import trio
 import trio.testing
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from quorate.transport.streams import send_all
 from quorate.web.answers import Answer, Asked, Stream, as_json, text
+from quorate.web.places import Places
 from quorate.web.server import HEAD_BYTES, MOST_CONNECTIONS, MOST_STREAMS, PATIENCE_SECONDS
 from tests.support.web_world import Browser, Reply, open_web, parsed
 
@@ -16,6 +19,7 @@ Clock = trio.testing.MockClock
 
 POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
 GET = b"GET /x HTTP/1.1\r\nhost: localhost\r\n\r\n"
+CLOSE = b"\r\nconnection: close\r\n\r\n"
 
 
 async def echo(asked: Asked) -> Answer | Stream:
@@ -25,6 +29,10 @@ async def echo(asked: Asked) -> Answer | Stream:
         return Stream("text/plain", endless)
     if asked.path == "/wrong":
         raise RuntimeError("a mistake")
+    if asked.path == "/torn":
+        return Stream("text/plain", torn)
+    if asked.path == "/header":
+        return Answer(200, headers=(("no header", "\n"),))
     if asked.path == "/refused":
         raise ValueError("no such thing")
     return as_json(200, {"path": asked.path, "query": asked.query})
@@ -34,6 +42,24 @@ async def endless(send: Callable[[bytes], Awaitable[None]]) -> None:
     while True:
         await send(b"x" * 10_000)
         await trio.sleep(0.1)
+
+
+async def torn(send: Callable[[bytes], Awaitable[None]]) -> None:
+    await send(b"begun")
+    raise RecursionError("a mistake")
+
+
+async def test_a_mistake_in_an_answer_ends_its_connection_alone(
+    autojump_clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_web(echo) as browser:
+        assert (await browser.ask("/torn")).status == 200
+        assert await browser.raw(GET.replace(b"/x", b"/header")) == b""
+        assert (await browser.ask("/x")).status == 200
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == [
+        "no answer to b'/torn'",
+        "no answer to b'/header'",
+    ]
 
 
 async def test_requests_are_answered(autojump_clock: Clock) -> None:
@@ -99,15 +125,74 @@ async def test_what_is_no_request_is_refused(autojump_clock: Clock) -> None:
             assert trio.current_time() - began < PATIENCE_SECONDS + 1
 
 
-async def test_there_are_few_connections(autojump_clock: Clock) -> None:
+async def test_a_new_connection_ends_the_one_that_waits_longest(autojump_clock: Clock) -> None:
     async with open_web(echo) as browser:
-        silent = [await browser.connect() for _ in range(MOST_CONNECTIONS)]
-        await trio.sleep(1)
-        reply = parsed(await browser.raw(b"", within=1))
-        assert (reply.status, reply.body) == (503, b"too many connections\n")
-        await trio.sleep(PATIENCE_SECONDS)  # those that say nothing are closed
+        silent = []
+        for _ in range(MOST_CONNECTIONS):
+            silent.append(await browser.connect())
+            await trio.sleep(0.1)
         assert (await browser.ask("/x")).status == 200
+        with trio.fail_after(0.1):
+            assert await silent[0].receive(1) == b""
+        began = trio.current_time()
+        assert await silent[1].receive(1) == b""  # it has had its time
+        assert trio.current_time() - began > 1
+        await trio.sleep(PATIENCE_SECONDS)
         assert [await each.receive(1) for each in silent] == [b""] * MOST_CONNECTIONS
+
+
+async def hold(browser: Browser, pause: float) -> None:
+    """Keep a connection by asking, as a stranger does that wants to keep a probe out."""
+    while True:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            connection = await browser.connect()
+            while True:
+                await send_all(connection, GET)
+                if not await connection.receive(10_000):
+                    break
+                await trio.sleep(pause)
+        await trio.sleep(0.5)
+
+
+@pytest.mark.parametrize("pause", [1.0, 4.5])
+@pytest.mark.parametrize("strangers", [MOST_CONNECTIONS, 2 * MOST_CONNECTIONS])
+async def test_strangers_do_not_keep_probes_out(
+    autojump_clock: Clock, pause: float, strangers: int
+) -> None:
+    async with open_web(echo) as browser, trio.open_nursery() as nursery:
+        for _ in range(strangers):
+            nursery.start_soon(hold, browser, pause)
+        for _ in range(30):
+            await trio.sleep(0.7)
+            assert (
+                parsed(await browser.raw(GET.replace(b"\r\n\r\n", CLOSE), within=2)).status == 200
+            )
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_has_the_token_gives_way_last(autojump_clock: Clock) -> None:
+    async with open_web(echo, knows=lambda asked: "authorization" in asked.headers) as browser:
+        known = await browser.connect()
+        await send_all(known, GET.replace(b"\r\n\r\n", b"\r\nauthorization: x\r\n\r\n"))
+        assert parsed(await known.receive(10_000)).status == 200
+        await trio.sleep(1)
+        strangers = [await browser.connect() for _ in range(3 * MOST_CONNECTIONS)]
+        await trio.sleep(1)
+        await send_all(known, GET)
+        assert parsed(await known.receive(10_000)).status == 200
+        with trio.fail_after(0.1):
+            assert await strangers[0].receive(1) == b""
+
+
+async def test_a_flood_from_one_address_costs_that_address(autojump_clock: Clock) -> None:
+    places = Places(3)
+    with ExitStack() as held:
+        held.enter_context(places.take("quiet"))
+        await trio.sleep(1)
+        flood = [held.enter_context(places.take("flood")) for _ in range(5)]
+        assert [each.scope.cancel_called for each in flood] == [True] * 3 + [False] * 2
+        with pytest.raises(trio.Cancelled):
+            await trio.sleep(1)
 
 
 async def test_those_that_watch_leave_room_for_others(autojump_clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import resource
 import shutil
@@ -24,6 +25,7 @@ from quorate.node.counts import Counts
 from quorate.node.election.causes import CAUSES, OTHER, cause_of
 from quorate.node.live.figures import member_families
 from quorate.node.live.loop_delay import watch_loop
+from quorate.node.live.process import open_files
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
@@ -250,3 +252,29 @@ async def test_promtool_finds_nothing_wrong(tmp_path: Path, autojump_clock: Mock
         check=False,
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+async def test_a_scrape_asks_no_disk(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_ledgers(tmp_path, 1) as world:
+        await world.start()
+        await world.settled()
+        member = world.hosts[0].running
+        system = os.statvfs(world.hosts[0].config.directory)
+
+        def hang(_path: object) -> None:
+            raise AssertionError("a scrape must not ask the disk, which may hang")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "statvfs", hang)
+            found = figures(member)
+        size = one(found, "quorate_disk_size_bytes") or 0
+        assert 0 < size <= system.f_blocks * system.f_frsize
+
+
+def test_open_files_are_counted_without_a_list_if_the_kernel_can() -> None:
+    there = len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - and not the one of the list
+    assert abs(open_files() - there) <= 1
+    with Path("/dev/null").open() as _, Path("/dev/null").open() as _:
+        assert abs(open_files() - there - 2) <= 1

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -126,3 +127,24 @@ async def test_a_new_file_begins_with_a_picture(
         with open_recording_untrusted(file) as recording:
             kinds = [each.kind for each in recording.events]
         assert kinds[0] in {"starts", "keyframe"}
+
+
+async def test_a_directory_that_could_not_be_made_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, mkdir, full = config_at(tmp_path / "m"), Path.mkdir, True
+
+    def refuse(path: Path, **how: Any) -> None:
+        if full and path.name == "flight":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        mkdir(path, **how)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    async with open_node(config) as node:
+        with trio.fail_after(20):
+            await node.wait_for_leader()
+        await trio.sleep(0.2)
+        full = False
+    found = events_of(config)
+    assert found[0].fields["text"].endswith("events were lost: the disk could not take them")
+    assert found[-1].kind == "stops"

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from quorate.errors import HandshakeError, WireError
+from quorate.node.live.relay import Shift
 from quorate.node.live.reports import LINE_BYTES, MOST_BYTES, events_untrusted, joined
 from quorate.node.live.subscription import MOST_WAITING, Feed
 from quorate.recordings import Event
@@ -211,9 +212,21 @@ def test_what_another_member_reports_is_checked() -> None:
         b'{"at":1,"member":2,"kind":"keyframe","members":{"2":7}}',
         fine + b" " * LINE_BYTES,
         (fine + b"\n") * 10_000,
+        b'{"at":1,"member":2,"kind":"status","status":%b1%b}' % (b'{"a":' * 8, b"}" * 8),
+        b'{"at":1,"member":2,"kind":"status","status":{"a":%b1%b}}' % (b"[" * 977, b"]" * 977),
     ):
         with pytest.raises(WireError):
             events_untrusted(wrong, 2)
+
+
+def test_the_shift_between_two_clocks_follows_them_both_ways() -> None:
+    for drift in (-1e-4, 1e-4):
+        shift = Shift()
+        for second in range(10_000):
+            ours = second * (1 + drift) + 100
+            slow = 0.5 if second % 10 else 0.0  # most messages are late
+            found = shift.found(second, ours + slow)
+            assert abs(second + found - ours) <= (0.5 if second == 0 else 0.013)
 
 
 def test_reports_are_short() -> None:

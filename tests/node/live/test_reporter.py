@@ -1,0 +1,58 @@
+"""What a member reports of itself: rates and quantiles of the last seconds, and unknown figures."""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+import trio.testing
+
+from quorate.metrics import Histogram
+from quorate.node.live.reporter import _Quantiles
+from quorate.simulation.ledger import open_ledgers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    Clock = trio.testing.MockClock
+
+
+async def test_quantiles_are_right_after_counts_were_set_to_zero(autojump_clock: Clock) -> None:
+    histogram = Histogram()
+    quantiles = _Quantiles({"sync": lambda: histogram})
+    quantiles.look()
+    histogram.observe(0.001, 900)
+    await trio.sleep(1)
+    quantiles.look()
+    before = quantiles.now()["sync"]
+    histogram.clear()
+    assert quantiles.now()["sync"] is None
+    histogram.observe(0.001, 10)
+    assert quantiles.now()["sync"] == before
+    quantiles.look()
+    assert quantiles.now()["sync"] == before
+    for _ in range(20):
+        await trio.sleep(1)
+        histogram.observe(0.001)
+        quantiles.look()
+        assert quantiles.now()["sync"] == before
+
+
+async def test_a_delay_that_nobody_measures_is_not_known(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    async with open_ledgers(tmp_path, 1) as world:
+        await world.start()
+        await world.settled()
+        reporter = world.hosts[0].running.reporter
+        assert reporter.status_now()["loop_delay"] is None
+        with reporter.subscribe(recorder=True):
+            await trio.sleep(2)
+            assert reporter.status_now()["loop_delay"] is None
+            with reporter.subscribe():
+                await trio.sleep(2)
+                assert reporter.status_now()["loop_delay"] == 0.0
+            await trio.sleep(2)
+            assert reporter.status_now()["loop_delay"] is None
