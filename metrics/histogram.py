@@ -55,20 +55,27 @@ class Histogram:
         return [2**n / self._per_unit for n in range(BUCKETS)]
 
     def quantile(self, share: float, since: tuple[int, ...] = ()) -> float | None:
-        """Return a bound that a share of the observations does not exceed; None without any.
+        """Estimate what a share of the observations does not exceed; None without any.
 
         Args:
             share: from 0 to 1.
             since: `counts` of an earlier moment; only what came later is looked at.
 
         Returns:
-            The upper bound of a bucket: up to twice the true quantile, infinity for the last one.
+            A place within a bucket, as if its observations were spread evenly there. This is the
+            estimate of Prometheus' `histogram_quantile`, except for the last bucket, which has
+            no upper bound: infinity.
         """
         before = since or (0,) * len(self.counts)
         found = [now - then for now, then in zip(self.counts, before, strict=True)]
         wanted, seen = share * sum(found), 0
         for bucket, count in enumerate(found):
+            if count and seen + count >= wanted:
+                if bucket == BUCKETS:
+                    return float("inf")
+                # The first bucket begins at 0; a further one is as wide as its lower bound.
+                lower = 2 ** (bucket - 1) if bucket else 0
+                width = lower or 1
+                return (lower + width * (wanted - seen) / count) / self._per_unit
             seen += count
-            if count and seen >= wanted:
-                return 2**bucket / self._per_unit if bucket < BUCKETS else float("inf")
         return None

@@ -82,6 +82,10 @@ def count_clients(member: Member, port: ClientPort) -> None:
     """Have live events show what clients of a port do."""
     counters, reporter = port.state.counters, member.reporter
     reporter.counts["commands"] = lambda: counters.commands
+    # Each read once, by the port that its client uses, also if the leader is elsewhere. A duration
+    # is observed for each command, however many share a request; stale reads make no request.
+    reads = counters.durations["read"]
+    reporter.counts["reads"] = lambda: reads.count + counters.stale_reads
     reporter.counts["input_bytes"] = lambda: counters.input_bytes
     reporter.counts["output_bytes"] = lambda: counters.output_bytes
 

@@ -78,10 +78,12 @@ class Reporter:
     def __init__(self, member: Parts, clock_ms: Callable[[], int]) -> None:
         state, applier = member.state, member.applier
         counts = state.counts
-        # What clients do, their port counts; it adds that when it is opened.
+        # What clients do, their port counts; it adds that when it is opened, and counts reads anew:
+        # only the port sees how many commands a request has.
         self.counts: dict[str, Callable[[], float]] = {
             "commits": lambda: applier.entries,
-            "reads": lambda: sum(counts.reads.values()),
+            # A forwarded read is counted by the leader that answers it.
+            "reads": lambda: counts.reads["quorum"] + counts.reads["lease"],
         }
         self.histograms: dict[str, Callable[[], Histogram]] = {
             "sync": lambda: member.store.syncs,

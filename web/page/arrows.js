@@ -8,7 +8,10 @@ import { upTo } from "./log.js";
 /** Arrows nearer to each other than so many pixels are a grey cloud; their number is written instead. */
 const ARROWS_APART = 5;
 /** @type {Record<string, string>} */
-const SIGNS = { snapshot: "◆", config: "⚙", violation: "✖", fault: "⚡", batch: "▪", link: "⌁", starts: "▲", wiped: "∅", note: "•", fails: "✖", killed: "✖", powerless: "✖", ends: "■", stops: "■", removed: "■", pauses: "‖", resumes: "▸" };
+const SIGNS = {
+  snapshot: "◆", config: "⚙", violation: "✖", fault: "⚡", batch: "▪", link: "⌁", starts: "▲", wiped: "∅", note: "•",
+  fails: "✖", killed: "✖", powerless: "✖", ends: "■", stops: "■", removed: "■", pauses: "‖", resumes: "▸",
+};
 
 /**
  * Messages as arrows, unless there are too many; returns how many there are then.

@@ -1,6 +1,6 @@
 /** Small charts of what members report over time. A gap is a time for which nothing was reported. */
 
-import { UNKNOWN, bytes, el, moment, put, rate, span } from "./format.js";
+import { UNKNOWN, about, bytes, el, moment, put, rate, span } from "./format.js";
 import { trace } from "./marker.js";
 import { RECENT, STALE, lagOf } from "./model.js";
 
@@ -9,23 +9,64 @@ const COLOURS = ["line-0", "line-1", "line-2", "line-3", "line-4", "line-5"];
 const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3], [1, 2], [10, 4]];
 const SAMPLES = 240;
 
-/** @typedef {{title: string, unit: (n: any) => string, of: (one: any, all: any[]) => number | null, hint: string, log?: boolean}} Chart */
+/**
+ * @typedef {{title: string, unit: (n: any) => string, now?: (n: any) => string,
+ *   of: (one: any, all: any[]) => number | null, hint: string, log?: boolean}} Chart
+ *   `unit` is for the axis; `now`, if it differs, for the newest value
+ */
 /** @type {Chart[]} */
 const LIVE = [
   { title: "Commands per second", unit: rate, of: (one) => one.status?.rates?.commands ?? null, hint: "Commands of each member's own clients." },
   { title: "Lag", unit: bytes, of: lag, hint: "How far a member's durable log is behind the leader's, as the leader knows it." },
-  { title: "Command p99", unit: span, of: (one) => one.status?.quantiles?.command?.p99 ?? null, hint: "99 of 100 commands took no longer; each point covers the last 10 s.", log: true },
-  { title: "Command p50", unit: span, of: (one) => one.status?.quantiles?.command?.p50 ?? null, hint: "Half of the commands took no longer; each point covers the last 10 s.", log: true },
-  { title: "Disk sync p99", unit: span, of: (one) => one.status?.quantiles?.sync?.p99 ?? null, hint: "99 of 100 durable writes took no longer.", log: true },
-  { title: "Loop delay", unit: span, of: (one) => one.status?.loop_delay ?? null, hint: "How late a timer fires: the worst of the last second. Near a quarter of the heartbeat timeout, elections begin for no other reason.", log: true },
+  quantile("Command p99", "command", "p99", "99 of 100 commands took no longer; an estimate, each point covers the last 10 s."),
+  quantile("Command p50", "command", "p50", "Half of the commands took no longer; an estimate, each point covers the last 10 s."),
+  quantile("Disk sync p99", "sync", "p99", "99 of 100 durable writes took no longer; an estimate, each point covers the last 10 s."),
+  {
+    title: "Loop delay", unit: span, of: (one) => one.status?.loop_delay ?? null, log: true,
+    hint: "How late a timer fires: the worst of the last second. Near a quarter of the heartbeat timeout, elections begin for no other reason.",
+  },
 ];
 /** @type {Chart[]} */
 const RECORDED = [
   { title: "Log written", unit: (n) => `${bytes(n)}/s`, of: (one) => one.speed, hint: "How fast the durable log grows." },
   { title: "Lag", unit: bytes, of: lag, hint: "How far a member's durable log is behind the leader's." },
-  { title: "Not committed", unit: bytes, of: (one) => one.positions.append != null && one.positions.commit != null ? one.positions.append - one.positions.commit : null, hint: "What is durable here, and not known to be committed." },
-  { title: "Not applied", unit: bytes, of: (one) => one.positions.commit != null && one.positions.applied != null ? one.positions.commit - one.positions.applied : null, hint: "What is committed, and waits for the state machine." },
+  { title: "Not committed", unit: bytes, of: ({ positions }) => between(positions.append, positions.commit), hint: "What is durable here, and not known to be committed." },
+  { title: "Not applied", unit: bytes, of: ({ positions }) => between(positions.commit, positions.applied), hint: "What is committed, and waits for the state machine." },
 ];
+
+/** @param {string} title @param {string} name @param {"p50" | "p99"} part @param {string} hint @returns {Chart} */
+function quantile(title, name, part, hint) {
+  return { title, unit: span, now: about, of: (one) => one.status?.quantiles?.[name]?.[part] ?? null, hint, log: true };
+}
+
+/** The powers of ten around what is drawn. @param {any} _u @param {number} low @param {number} high */
+function powers(_u, low, high) {
+  return [10 ** Math.floor(Math.log10(low || 1e-4)), 10 ** Math.ceil(Math.log10((high || 1e-3) * 1.0001))];
+}
+
+/** @param {any} _u @param {number} _low @param {number} high */
+function fromZero(_u, _low, high) {
+  return [0, Math.max(4, high || 0) * 1.1];
+}
+
+/** Lines at powers of ten, or labels at powers of two. @param {Chart} chart @param {Record<string, any>} lines */
+function grid(chart, lines) {
+  const filter = (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((n) => (isPower(n) ? n : null));
+  return {
+    ...(chart.log ? { grid: { ...lines, filter } } : {}),
+    ...(chart.unit === bytes ? { incrs: Array.from({ length: 40 }, (_, k) => 2 ** k) } : {}),
+  };
+}
+
+/** @param {Chart} chart @param {number | null} n */
+function label(chart, n) {
+  return n == null || (chart.log && !isPower(n)) ? "" : chart.unit(n);
+}
+
+/** @param {number | null} end @param {number | null} begin */
+function between(end, begin) {
+  return end == null || begin == null ? null : end - begin;
+}
 
 /** @param {any} one @param {any[]} all */
 function lag(one, all) {
@@ -59,7 +100,7 @@ export class Charts {
       const shown = model.ids.map((id) => picture.members.find((/** @type {any} */ one) => one.id === id));
       const now = shown.map((one) => (one?.known && !one.stale && !one.dead ? chart.of({ ...one, speed: null }, picture.members) : null));
       box.classList.toggle("silent", rows.every((row) => row.every((n) => n == null)));
-      put(value, model.ids.map((id, k) => `${id}: ${now[k] == null ? UNKNOWN : chart.unit(now[k])}`).join("   "));
+      put(value, model.ids.map((id, k) => `${id}: ${now[k] == null ? UNKNOWN : (chart.now ?? chart.unit)(now[k])}`).join("   "));
     }
     put(this.note, `the time that the timeline shows; lines end in the member's number, gaps were not reported`);
   }
@@ -91,6 +132,10 @@ export class Charts {
   #make(model, charts) {
     for (const { plot } of this.made) plot.destroy();
     const colour = (/** @type {string} */ name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    const times = (/** @type {any} */ _u, /** @type {number[]} */ all) => {
+      const digits = all.length > 1 && all[1] - all[0] < 1 ? 3 : 0;
+      return all.map((t) => moment(model.head, t, digits));
+    };
     this.root.replaceChildren();
     this.made = charts.map((chart) => {
       const value = el("p");
@@ -100,10 +145,10 @@ export class Charts {
       const plot = new /** @type {any} */ (globalThis).uPlot({
         ...this.#size(box), legend: { show: false }, padding: [6, 18, 0, 0], pxAlign: 1,
         cursor: { drag: { x: false, y: false }, points: { size: 5 }, y: false, sync: { key: "figures" } },
-        scales: { x: { time: false }, y: chart.log ? { distr: 3, range: (/** @type {any} */ _u, /** @type {number} */ a, /** @type {number} */ b) => [10 ** Math.floor(Math.log10(a || 1e-4)), 10 ** Math.ceil(Math.log10((b || 1e-3) * 1.0001))] } : { range: (/** @type {any} */ _u, /** @type {number} */ _a, /** @type {number} */ b) => [0, Math.max(4, b || 0) * 1.1] } },
+        scales: { x: { time: false }, y: chart.log ? { distr: 3, range: powers } : { range: fromZero } },
         axes: [
-          { ...axis, size: 24, gap: 6, space: 90, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((t) => moment(model.head, t, all.length > 1 && all[1] - all[0] < 1 ? 3 : 0)) },
-          { ...axis, ...(chart.log ? { grid: { ...axis.grid, filter: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((n) => (isPower(n) ? n : null)) } } : {}), ...(chart.unit === bytes ? { incrs: Array.from({ length: 40 }, (_, k) => 2 ** k) } : {}), size: 62, gap: 4, space: 26, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((n) => (n == null || (chart.log && !isPower(n)) ? "" : chart.unit(n))) },
+          { ...axis, size: 24, gap: 6, space: 90, values: times },
+          { ...axis, ...grid(chart, axis.grid), size: 62, gap: 4, space: 26, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((n) => label(chart, n)) },
         ],
         series: [{}, ...model.ids.map((id) => ({ label: String(id), stroke: colour(COLOURS[id % 6]), width: 1.6, dash: DASHES[id % 6], points: { show: false }, spanGaps: false }))],
         hooks: { draw: [(/** @type {any} */ u) => ends(u, model.ids, colour)], setCursor: [(/** @type {any} */ u) => this.#point(u, chart, model)] },

@@ -39,6 +39,11 @@ export function span(s) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+/** A duration that is estimated. @param {number | null | undefined} s seconds */
+export function about(s) {
+  return s == null ? UNKNOWN : `≈ ${span(s)}`;
+}
+
 function sig(/** @type {number} */ n) {
   return n < 10 ? n.toFixed(1) : Math.round(n);
 }

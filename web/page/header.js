@@ -1,6 +1,12 @@
-/** The first line: who leads, how many more may fail, how much is done. */
+/** The first line: who leads, how many more may fail, how much is done, and who says so. */
 
-import { UNKNOWN, ago, el, put, rate, span, word } from "./format.js";
+import { UNKNOWN, about, ago, el, put, rate, span, word } from "./format.js";
+
+/** More members than this are counted in place of named. */
+const NAMED = 3;
+
+/** @typedef {{text: string, by?: string, title: string, kind: string}} Verdict */
+/** @typedef {{name: string, value: string, by: string, title: string}} Fact */
 
 export class Header {
   constructor() {
@@ -8,94 +14,129 @@ export class Header {
     this.cluster = id("cluster");
     this.source = id("source");
     this.leader = id("leader");
+    this.leaderBy = id("leader-by");
     this.margin = id("margin");
     this.facts = id("facts");
-    /** @type {Map<string, {dt: HTMLElement, dd: HTMLElement, box: HTMLElement}>} */ this.boxes = new Map();
+    /** @type {Map<string, {dd: HTMLElement, by: HTMLElement, box: HTMLElement}>} */ this.boxes = new Map();
   }
 
   /** @param {import("./model.js").Model} model @param {any} picture @param {string} source */
   update(model, picture, source) {
     put(this.cluster, model.head.cluster || "quorate");
     put(this.source, source);
-    const { text, title, kind } = leading(picture);
+    const { text, by, title, kind } = leading(picture);
     put(this.leader, text, title);
+    put(this.leaderBy, by ?? "");
     this.leader.dataset.kind = kind;
     const margin = marginOf(picture);
     put(this.margin, margin.text, margin.title);
     this.margin.dataset.kind = margin.kind;
     document.title = `${margin.kind === "good" ? "" : "⚠ "}${text} · ${model.head.cluster || "quorate"}`;
-    for (const [name, value, hint] of facts(model, picture)) this.#fact(name, value, hint);
+    for (const fact of facts(model, picture)) this.#fact(fact);
   }
 
-  /** @param {string} name @param {string} value @param {string} title */
-  #fact(name, value, title) {
+  /** @param {Fact} fact */
+  #fact({ name, value, by, title }) {
     let box = this.boxes.get(name);
     if (!box) {
-      const [dt, dd] = [el("dt", {}, name), el("dd")];
-      box = { dt, dd, box: el("div", {}, dt, dd) };
+      const [dd, small] = [el("dd"), el("dd", { class: "by" })];
+      box = { dd, by: small, box: el("div", {}, el("dt", {}, name), dd, small) };
       this.facts.append(box.box);
       this.boxes.set(name, box);
     }
     put(box.dd, value);
+    put(box.by, by);
     if (box.box.title !== title) box.box.title = title;
     box.box.classList.toggle("unknown", value === UNKNOWN);
   }
 }
 
-/** @param {any} picture */
+/** @param {any} picture @returns {Verdict} */
 function leading(picture) {
-  const { leaders, term, members } = picture;
+  const { leaders, term, members, heard, voters, reporter } = picture;
   if (leaders.length > 1) {
     const who = leaders.map((/** @type {any} */ each) => `member ${each.id} (term ${each.term ?? "?"})`).join(" and ");
-    return { text: `${who} both claim to lead`.replace(/^m/, "M"), title: "An older leader that has not heard of its successor serves no reads once its lease is over.", kind: "bad" };
+    const title = "An older leader that has not heard of its successor serves no reads once its lease is over.";
+    return { text: `${who} both claim to lead`.replace(/^m/, "M"), title, kind: "bad" };
   }
   if (leaders.length) {
     const [one] = leaders;
-    return { text: `Member ${one.id} leads term ${one.term ?? "?"}`, kind: "good", title: `Reported by member ${one.by}, ${ago(picture.at - one.seen)}.${term?.cause ? ` Why there was an election: ${term.cause}.` : ""}` };
+    const by = `reported by member ${one.by}, ${ago(picture.at - one.seen)}`;
+    const why = term?.cause ? `Why there was an election: ${term.cause}.` : "";
+    // Other members may have elected another one.
+    if (picture.blind) return { text: `Member ${one.id} says that it leads term ${one.term ?? "?"}`, by, kind: "warn", title: why };
+    return { text: `Member ${one.id} leads term ${one.term ?? "?"}`, by, kind: "good", title: why };
   }
   const before = term ? `; member ${term.leader} led term ${term.term}` : "";
+  const was = term ? members.find((/** @type {any} */ each) => each.id === term.leader) : null;
+  if (picture.blind) {
+    const hears = reporter == null ? `${heard.length} of ${voters.length} voters heard` : `Member ${reporter} hears ${heard.length} of ${voters.length} voters`;
+    const by = was?.known ? `last known: member ${term.leader} led term ${term.term}, heard ${ago(picture.at - was.seen)}` : "";
+    return { text: `${hears}; the rest is not known`, by, title: "Members that are not heard here may have a leader and serve.", kind: "warn" };
+  }
   if (picture.fresh.some((/** @type {any} */ each) => !each.leads && each.step?.work !== "follow")) return { text: `No leader: election${before}`, title: "", kind: "warn" };
   const last = members.find((/** @type {any} */ each) => each.leads || (each.dead && term?.leader === each.id));
-  if (last?.stale) return { text: `No leader is heard; member ${last.id} led term ${last.term}`, title: `It is silent for ${span(picture.at - last.seen)}.`, kind: "bad" };
+  if (last?.stale) {
+    const silent = `silent for ${span(picture.at - last.seen)}`;
+    return { text: `No leader is heard; member ${last.id} led term ${last.term}`, by: silent, title: "", kind: "bad" };
+  }
   if (!picture.fresh.length) return { text: "No member is heard", title: "", kind: "bad" };
   return { text: `No leader${before}`, title: "", kind: "warn" };
 }
 
-/** @param {any} picture */
+/** @param {any} picture @returns {Verdict} */
 function marginOf(picture) {
   const { margin, heard, voters } = picture;
   const title = `${heard.length} of ${voters.length} voters are heard (${heard.join(", ") || "none"}), a quorum is ${Math.floor(voters.length / 2) + 1}.`;
   if (!voters.length) return { text: UNKNOWN, title: "No configuration is known.", kind: "warn" };
   if (!picture.fresh.length) return { text: `${UNKNOWN} not known`, title: "No member is heard here; the cluster may be well.", kind: "unknown" };
+  // Two members that this one can't hear may serve very well.
+  if (picture.blind) return { text: "? quorum not known", title: `${title} The cluster may be well without those that are heard here.`, kind: "unknown" };
   if (margin < 0) return { text: "■ no quorum", title, kind: "bad" };
   if (picture.suspended) return { text: "▲ suspended", title: "An operator has suspended the cluster: it takes no commands.", kind: "warn" };
   if (margin === 0) return { text: "▲ none may fail", title, kind: "warn" };
   return { text: `● ${word(margin)} more may fail`, title, kind: "good" };
 }
 
-/** @param {import("./model.js").Model} model @param {any} picture @returns {[string, string, string][]} */
+/** @param {import("./model.js").Model} model @param {any} picture @returns {Fact[]} */
 function facts(model, picture) {
-  const told = picture.fresh.filter((/** @type {any} */ each) => each.status?.rates?.commands != null);
-  const silent = model.ids.filter((id) => !told.some((/** @type {any} */ each) => each.id === id));
-  const from = told.length ? `Reported by ${told.map((/** @type {any} */ each) => `${each.id} (${ago(picture.at - each.seen)})`).join(", ")}.` : "Nobody reports this.";
-  const without = silent.length && told.length ? ` Without ${silent.join(", ")}, which did not report.` : "";
-  const sum = (/** @type {string} */ name) => told.length ? told.reduce((/** @type {number} */ all, /** @type {any} */ each) => all + (each.status.rates[name] ?? 0), 0) : null;
-  const slowest = (/** @type {string} */ name, /** @type {string} */ part) => {
-    const all = told.map((/** @type {any} */ each) => ({ id: each.id, value: each.status.quantiles?.[name]?.[part] })).filter((/** @type {any} */ each) => each.value != null);
-    return all.sort((/** @type {any} */ a, /** @type {any} */ b) => b.value - a.value)[0];
-  };
-  const [p50, p99] = [slowest("command", "p50"), slowest("command", "p99")];
-  const of = (/** @type {any} */ each) => each ? `The slowest member is ${each.id}; over the last 10 s.` : "No command in the last 10 s, or nobody reports it.";
-  /** @type {[string, string, string][]} */
+  const age = (/** @type {any} */ each) => ago(picture.at - each.seen);
+  const said = (/** @type {any} */ each) => (each ? `member ${each.id}, ${age(each)}` : "");
+  const { voters, heard, fresh, reporter } = picture;
+  const here = fresh.find((/** @type {any} */ each) => each.id === reporter);
+  /** @type {Fact[]} */
   const found = [
-    ["voters heard", picture.voters.length && picture.fresh.length ? `${picture.heard.length}\u202f/\u202f${picture.voters.length}` : UNKNOWN, `Heard: ${picture.heard.join(", ") || "none"}. Voters: ${picture.voters.join(", ")}.`],
-    ["config", picture.version == null ? UNKNOWN : `v${picture.version}${picture.joint ? " joint" : ""}`, picture.joint ? "The voters are changing: both sets must agree." : "The version of the configuration."],
+    {
+      name: "voters heard", value: voters.length && fresh.length ? `${heard.length}\u202f/\u202f${voters.length}` : UNKNOWN, by: said(here),
+      title: `Heard: ${heard.join(", ") || "none"}. Voters: ${voters.join(", ")}.`,
+    },
+    {
+      name: "config", value: picture.version == null ? UNKNOWN : `v${picture.version}${picture.joint ? " joint" : ""}`, by: said(picture.configBy),
+      title: picture.joint ? "The voters are changing: both sets must agree." : "The version of the configuration.",
+    },
   ];
+  const told = fresh.filter((/** @type {any} */ each) => each.status?.rates?.commands != null);
   if (!model.live && !told.length) return found;
-  return [...found,
-    ["commands/s", rate(sum("commands")), `${from}${without}`],
-    ["reads/s", rate(sum("reads")), `${from}${without}`],
-    ["p50", span(p50?.value), of(p50)],
-    ["p99", span(p99?.value), of(p99)],
-  ];
+  return [...found, sum("commands/s", "commands"), sum("reads/s", "reads"), slowest("p50"), slowest("p99")];
+
+  /** The sum of a rate; a lower bound if a member is silent. @param {string} name @param {string} of @returns {Fact} */
+  function sum(name, of) {
+    const by = told.filter((/** @type {any} */ each) => each.status.rates[of] != null);
+    if (!by.length) return { name, value: UNKNOWN, by: "not reported", title: "No member reports this." };
+    const all = by.reduce((/** @type {number} */ so_far, /** @type {any} */ each) => so_far + each.status.rates[of], 0);
+    const silent = picture.members.map((/** @type {any} */ each) => each.id).filter((/** @type {number} */ id) => !by.some((/** @type {any} */ each) => each.id === id));
+    const title = `Reported by ${by.map((/** @type {any} */ each) => `${each.id} (${age(each)})`).join(", ")}.`;
+    const oldest = ago(Math.max(...by.map((/** @type {any} */ each) => picture.at - each.seen)));
+    if (!silent.length) return { name, value: rate(all), by: `${by.length > 1 ? `all ${by.length}` : `member ${by[0].id}`}, ${oldest}`, title };
+    const without = silent.length > NAMED ? `${silent.length} members` : silent.join(", ");
+    return { name, value: `≥ ${rate(all)}`, by: `without ${without}`, title: `${title} Without ${silent.join(", ")}: not heard.` };
+  }
+
+  /** The member whose commands take longest. @param {"p50" | "p99"} part @returns {Fact} */
+  function slowest(part) {
+    const value = (/** @type {any} */ each) => each.status.quantiles?.command?.[part] ?? null;
+    const [most] = told.filter((/** @type {any} */ each) => value(each) !== null).sort((/** @type {any} */ a, /** @type {any} */ b) => value(b) - value(a));
+    if (!most) return { name: part, value: UNKNOWN, by: "none in 10 s", title: "No command in the last 10 s, or no member reports it." };
+    return { name: part, value: about(value(most)), by: said(most), title: `The slowest of the members that are heard is ${most.id}; an estimate over the last 10 s.` };
+  }
 }

@@ -36,7 +36,8 @@ export function drawTerms(pen, view) {
       pen.line(start + 0.5, 24, start + 0.5, pen.bottom);
       pen.label(`election ${span(term.took)}`, term.cause ? `: ${term.cause}` : "", start + 4, 30, x - start - 8, 10);
     }
-    pen.hits.push({ x: begin, y: 4, w: to - begin, h: 20, at: term.at, index: -1, text: `Term ${term.term}: member ${term.leader} leads since ${moment(model.head, term.at)}${took}${term.cause ? `\nWhy: ${term.cause}` : ""}` });
+    const text = `Term ${term.term}: member ${term.leader} leads since ${moment(model.head, term.at)}${took}${term.cause ? `\nWhy: ${term.cause}` : ""}`;
+    pen.hits.push({ x: begin, y: 4, w: to - begin, h: 20, at: term.at, index: -1, text });
   });
 }
 

@@ -13,7 +13,7 @@ export class EventLog {
     this.at = new Float64Array(capacity);
     /** When it arrived here, on the same clock; in a recording the same as `at`. */
     this.seen = new Float64Array(capacity);
-    this.member = new Int16Array(capacity);
+    this.member = new Int32Array(capacity);
     this.kind = new Uint8Array(capacity);
     this.begin = new Float64Array(0);
     this.end = new Float64Array(0);

@@ -137,7 +137,10 @@ class Page {
   /** @param {import("./model.js").Model} model @param {number} t */
   #source(model, t) {
     const { head } = model;
-    if (!model.live) return `recording of a ${head.source === "live" ? "live cluster" : head.source === "torture" ? "torture run" : "simulation"}${head.seed == null ? "" : `, seed ${head.seed}`} · ${count(model.log.count)} events`;
+    if (!model.live) {
+      const what = head.source === "live" ? "live cluster" : head.source === "torture" ? "torture run" : "simulation";
+      return `recording of a ${what}${head.seed == null ? "" : `, seed ${head.seed}`} · ${count(model.log.count)} events`;
+    }
     const where = `seen from member ${head.reporter}`;
     if (this.live?.connected) return this.player.following ? `● live, ${where}` : `‖ ${span(this.live.now() - t)} back, ${where}`;
     return `○ ${where}, which ${this.live?.refused ? "refuses" : "does not answer"}: trying again`;
@@ -169,9 +172,11 @@ class Page {
 
   #footer() {
     const input = /** @type {HTMLInputElement} */ (el("input", { type: "file", accept: ".qtrace,.zst,.jsonl,.json", hidden: true, onchange: () => input.files?.[0] && this.open(input.files[0]) }));
+    const key = (/** @type {string} */ name) => el("kbd", {}, name);
     by("footer").append(
       el("span", {}, "Drop a recording onto this page, or ", el("button", { type: "button", onclick: () => input.click() }, "open one"), input),
-      el("span", {}, el("kbd", {}, "space"), " play or pause ", el("kbd", {}, "←"), el("kbd", {}, "→"), " event ", el("kbd", {}, "m"), " message ", el("kbd", {}, "t"), " transition ", el("kbd", {}, "v"), " violation (with shift: the previous one) ", el("kbd", {}, "+"), el("kbd", {}, "−"), " zoom ", el("kbd", {}, "End"), " now"));
+      el("span", {}, key("space"), " play or pause ", key("←"), key("→"), " event ", key("m"), " message ", key("t"), " transition ",
+        key("v"), " violation (with shift: the previous one) ", key("+"), key("−"), " zoom ", key("End"), " now"));
     addEventListener("dragover", (event) => event.preventDefault());
     addEventListener("drop", (event) => {
       event.preventDefault();

@@ -45,6 +45,8 @@ export function lagOf(member, all) {
   if (leader === member) return { lag: 0, by: member.id };
   const peer = leader?.status?.peers?.find((/** @type {any} */ each) => each.member_id === member.id);
   if (leader && peer?.append_position >= 0) return { lag: Math.max(0, leader.status?.append_position - peer.append_position), by: leader.id };
+  // One that is silent may have a longer log.
+  if (!leader && all.some((each) => !each || each.stale || each.known === false)) return { lag: null, by: null };
   const most = leader?.positions.append ?? Math.max(...all.map((each) => each?.positions.append ?? -1));
   return { lag: member.positions.append == null ? null : Math.max(0, most - member.positions.append), by: null };
 }
@@ -342,13 +344,22 @@ export class Model {
     if (this.live && named.size) members = members.filter((each) => fresh.includes(each) || named.has(each.id));
     const voters = config?.voters?.length ? [...config.voters] : this.ids.filter((id) => this.lane(id).role !== "standby" && this.lane(id).role !== "reader");
     const heard = voters.filter((id) => fresh.some((each) => each.id === id));
+    const quorum = Math.floor(voters.length / 2) + 1;
+    // Of a member that is silent here nothing is known: it may serve others. A recording of all
+    // members says which ones were dead or stood still.
+    const ended = (/** @type {number} */ id) => !this.live && members.some((each) => each.id === id && (each.dead || each.paused));
+    const unknown = this.omniscient ? [] : voters.filter((id) => !heard.includes(id) && !ended(id));
     const term = this.terms.filter((each) => each.at <= t).at(-1) ?? null;
     return {
       at: t, members, fresh, voters, heard, term,
+      reporter: this.live ? this.head.reporter ?? null : null,
+      configBy: newest[0] ?? null,
+      // Too few are heard to know what the cluster does.
+      blind: fresh.length > 0 && heard.length < quorum && heard.length + unknown.length >= quorum,
       version: config?.config_version ?? config?.version ?? null,
       joint: Boolean(config?.joint),
       leaders: fresh.filter((each) => each.leads && !members.some((other) => other.leads && other.step && (other.term ?? 0) > (each.term ?? 0) && each.seen < other.step.at)),
-      margin: heard.length - (Math.floor(voters.length / 2) + 1),
+      margin: heard.length - quorum,
       suspended: fresh.some((each) => each.status?.suspended),
     };
   }

@@ -22,7 +22,8 @@ export class Positions {
     this.scale = /** @type {HTMLElement} */ (this.axis.children[5]);
     this.scale.className = "scale";
     this.scale.append(el("span"), el("span"));
-    note.after(el("span", { class: "key" }, el("i", { class: "applied" }), "applied", el("i", { class: "commit" }), "committed", el("i", { class: "append" }), "durable", el("b", {}, "◆"), "snapshot"));
+    const sample = (/** @type {string} */ name) => el("i", { class: name });
+    note.after(el("span", { class: "key" }, sample("applied"), "applied", sample("commit"), "committed", sample("append"), "durable", el("b", {}, "◆"), "snapshot"));
     root.append(this.axis);
   }
 
@@ -42,7 +43,8 @@ export class Positions {
    * @param {any} picture */
   #axis(picture) {
     /** @type {number[]} */
-    const all = picture.members.flatMap((/** @type {any} */ each) => [each.positions.append, each.positions.commit, each.positions.applied]).filter((/** @type {any} */ n) => typeof n === "number" && n >= 0);
+    const all = picture.members.flatMap((/** @type {any} */ { positions: each }) => [each.append, each.commit, each.applied])
+      .filter((/** @type {any} */ n) => typeof n === "number" && n >= 0);
     if (!all.length) return null;
     const [low, high] = [all.reduce((a, b) => Math.min(a, b)), all.reduce((a, b) => Math.max(a, b))];
     // Powers of four, and narrower only when it is much too wide: the axis is calm.
@@ -61,7 +63,8 @@ export class Positions {
     for (const name of ["state", "for", "term", "why", "append", "lag", "seen"]) row[name] = el("span", { class: name });
     for (const name of NAMES) row[`bar-${name}`] = el("i", { class: name });
     row.bar = el("span", { class: "bar" }, row["bar-append"], row["bar-commit"], row["bar-applied"], row["bar-snapshot"]);
-    row.row = el("div", { class: "row member", "data-member": String(id) }, el("span", { class: "who" }, /** @type {any} */ (mark(id))), row.state, row.for, row.term, row.why, row.bar, row.append, row.lag, row.seen);
+    const who = el("span", { class: "who" }, /** @type {any} */ (mark(id)));
+    row.row = el("div", { class: "row member", "data-member": String(id) }, who, row.state, row.for, row.term, row.why, row.bar, row.append, row.lag, row.seen);
     this.rows.set(id, row);
     this.root.append(row.row);
     return row;
@@ -83,9 +86,16 @@ export class Positions {
     put(row.append, log == null ? UNKNOWN : count(log), NAMES.map((name) => `${WORDS[name]}: ${positions[name] == null ? UNKNOWN : `${count(positions[name])} bytes`}`).join("\n") + `\n${title}`);
     const { lag, by } = lagOf(member, picture.members);
     put(row.lag, lag === 0 ? "0" : bytes(lag), by == null ? `behind the longest log that was reported. ${title}` : `as its leader, member ${by}, reports it`);
-    put(row.seen, member.known ? (model.live ? (member.stale ? `${span(picture.at - member.seen)} ago` : ago(picture.at - member.seen)) : moment(model.head, member.seen)) : UNKNOWN, member.known ? `reported by member ${member.by} at ${moment(model.head, member.seen)}` : title);
+    const when = moment(model.head, member.seen);
+    put(row.seen, member.known ? (model.live ? heard(picture, member) : when) : UNKNOWN, member.known ? `reported by member ${member.by} at ${when}` : title);
     for (const name of NAMES) place(row[`bar-${name}`], name, positions[name], axis);
   }
+}
+
+/** How old a row is, and which member reported it if that was another one. @param {any} picture @param {any} member */
+function heard(picture, member) {
+  const age = picture.at - member.seen;
+  return `${member.stale ? `${span(age)} ago` : ago(age)}${member.by === member.id ? "" : `, by ${member.by}`}`;
 }
 
 /** @param {HTMLElement} bar @param {string} name @param {number | null} position @param {any} axis */

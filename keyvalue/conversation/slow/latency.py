@@ -140,7 +140,7 @@ def _histogram(histogram: Histogram, *, resp3: bool) -> bytes:
 
 def _doctor(port: PortState) -> str:
     """Say in words how long things take, and what the slow batches waited for."""
-    lines = ["Durations of this member since its start (half of them, 99 % of them, up to):"]
+    lines = ["Durations of this member since its start (half of them, 99 % of them, up to about):"]
     for name, histogram in _all_histograms(port).items():
         half, most = histogram.quantile(0.5), histogram.quantile(0.99)
         if half is not None and most is not None:

@@ -4,6 +4,8 @@ import os
 import re
 import signal
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from quorate.node.protocol.states import EDGES, State
 from tests.support.real import MEMBERS, RealCluster
 
 from .chromium import CHROMIUM, chromium, watched
+from .layout import WIDTHS, reads_well
 from .writers import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs chromium")]
@@ -69,6 +72,11 @@ def test_a_killed_leader_is_seen_within_a_second(tmp_path: Path) -> None:
         with load(cluster.ports):
             page.goto(f"http://127.0.0.1:{cluster.ports[watcher] + WEB_PORT_OFFSET}/")
             expect(page.locator("#leader")).to_have_text(re.compile(f"Member {leader} leads"))
+            for width, height in WIDTHS:
+                page.set_viewport_size({"width": width, "height": height})
+                expect(page.locator("#facts")).to_contain_text("≈")
+                assert reads_well(page) == [], width
+            page.set_viewport_size({"width": 1280, "height": 720})
             stand_still(cluster, page, 3 - leader - watcher)
             took, new = kill_the_leader(cluster, page)
             # Only what the new leader did now: from where it left CLOSED.
@@ -85,3 +93,50 @@ def test_a_killed_leader_is_seen_within_a_second(tmp_path: Path) -> None:
         expect(dead.locator(".state")).to_have_text("follows", timeout=10_000)
         assert wrong == []
         assert took < 1
+
+
+@contextmanager
+def stopped(cluster: RealCluster, members: list[int]) -> Generator[None]:
+    """Have members stand still for the duration of a block."""
+    pids = [int((cluster.directory / f"member-{each}" / "pid").read_text()) for each in members]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_member_that_is_cut_off_says_what_it_hears(tmp_path: Path) -> None:
+    """Its own page is looked at: what the silent majority does can't be known there."""
+    with RealCluster.run(tmp_path / "cluster") as cluster, chromium() as browser:
+        leader = cluster.leader
+        alone = (leader + 1) % MEMBERS
+        rest = sorted({0, 1, 2} - {alone})
+        page = browser.new_page(viewport={"width": 400, "height": 800})
+        wrong = watched(page)
+        title, facts = page.locator("#leader"), page.locator("#facts")
+        page.goto(f"http://127.0.0.1:{cluster.ports[alone] + WEB_PORT_OFFSET}/")
+        expect(title).to_have_text(re.compile(f"Member {leader} leads"))
+        expect(page.locator("#leader-by")).to_contain_text(f"reported by member {leader}, ")
+        expect(facts).to_contain_text("all 3, ")
+        with stopped(cluster, rest):
+            says = f"Member {alone} hears 1 of 3 voters; the rest is not known"
+            expect(title).to_have_text(says, timeout=10_000)
+            for words in ("no quorum", "No leader"):
+                expect(page.locator("header")).not_to_contain_text(words)
+            expect(page.locator("#margin")).to_have_text("? quorum not known")
+            last = re.compile(rf"last known: member {leader} led term \d+, heard \d.* ago")
+            expect(page.locator("#leader-by")).to_have_text(last)
+            expect(facts).to_contain_text(f"without {rest[0]}, {rest[1]}")
+            expect(facts).to_contain_text(re.compile(r"commands/s≥ "))
+            for member in rest:
+                row = page.locator(f'.row[data-member="{member}"]')
+                expect(row).to_have_class(re.compile("stale"))
+                expect(row.locator(".lag")).to_have_text("\N{EN DASH}")
+            own = page.locator(f'.row[data-member="{alone}"]')
+            expect(own.locator(".lag")).to_have_text("\N{EN DASH}")
+            assert reads_well(page) == []
+        expect(page.locator("#margin")).to_have_text("● one more may fail", timeout=10_000)
+        assert wrong == []
