@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import attrs
 import pytest
 import trio
 from prometheus_client.openmetrics.parser import (
@@ -22,6 +23,8 @@ import quorate.node
 from quorate.metrics import Histogram, exposition
 from quorate.node.counts import Counts
 from quorate.node.election.causes import CAUSES, OTHER, cause_of
+from quorate.node.leader.leadership import Leadership
+from quorate.node.leader.replication import MARKS
 from quorate.node.live.figures import member_families
 from quorate.node.live.loop_delay import watch_loop
 from quorate.simulation import Ledger, Setting, open_world
@@ -183,6 +186,44 @@ async def test_only_a_leader_knows_how_far_peers_are_behind(
         assert sum(v for (name, _), v in found.items() if name == "quorate_election_state") == 1
         pages = one(found, "process_resident_memory_bytes") or 0
         assert 1 << 20 < pages <= 2 * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+async def test_a_new_leader_does_not_know_for_how_long_a_follower_has_been_behind(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        await world.command(leader, b"x")
+        member = world.hosts[leader].running
+        assert isinstance(member.state.role, Leadership)
+        replication, base = member.state.role.replication, member.state.role.base
+        assert replication.lag_seconds(base - 1) is None
+        assert replication.lag_seconds(replication.end) == 0
+        # Once it has led for as long as it remembers, that is the least that it can be.
+        await trio.sleep((MARKS + 2) * TIMEOUTS.leader_heartbeat_interval)
+        late = replication.lag_seconds(base - 1) or 0
+        assert late >= (MARKS - 1) * TIMEOUTS.leader_heartbeat_interval
+
+
+async def test_times_are_those_of_the_wall_clock_also_if_the_log_is_ahead_of_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    leased = attrs.evolve(TIMEOUTS, leader_lease=TIMEOUTS.leader_heartbeat_timeout)
+    async with open_world(tmp_path, Ledger, Setting(timeouts=leased)) as world:
+        await world.start()
+        leader = await world.settled()
+        await world.command(leader, b"x")
+        follower = next(i for i in world.hosts if i != leader)
+        for i in world.hosts:
+            world.hosts[i].clock.jump(-4000)
+        wall = world.hosts[follower].clock.now_ms() / 1000
+        found = figures(world.hosts[follower].running)
+        heard = one(found, "quorate_peer_last_heard_timestamp_seconds", peer=str(leader))
+        assert heard == pytest.approx(wall, abs=0.2)
+        found = figures(world.hosts[leader].running)
+        lease = one(found, "quorate_lease_expiry_timestamp_seconds")
+        assert lease == pytest.approx(wall, abs=1.0)
 
 
 async def test_requests_are_counted_where_they_go(
