@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import stat
 import tarfile
 from pathlib import Path
@@ -120,6 +121,32 @@ def test_the_list_has_every_file_and_the_archive_is_private(
     assert found["flight/0.qtrace"] == b"{}\n"
     assert found.keys() >= {"audit.jsonl", "proc/meminfo", "versions.json", "log.json"}
     assert bundle(tmp_path / "node.toml", "--to", to) == EX_OSERR  # it is there
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_recording_that_goes_away_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = own_file(tmp_path)
+    flight = config.directory / "flight"
+    flight.mkdir(parents=True)
+    for name in ("flight.qtrace", "flight.qtrace.1"):
+        (flight / name).write_text("{}\n")
+    as_it_was = Path.stat
+
+    def turns(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        seen = as_it_was(self, follow_symlinks=follow_symlinks)
+        if self.name == "flight.qtrace.1":
+            self.unlink()
+        return seen
+
+    monkeypatch.setattr(collecting, "_files", lambda _: b"")
+    monkeypatch.setattr(Path, "stat", turns)
+    to = tmp_path / "sent.tar.gz"
+    assert bundle(tmp_path / "node.toml", "--to", to) == 0
+    found = files_of(to)
+    assert found["flight/flight.qtrace"] == b"{}\n"
+    assert "flight/flight.qtrace.1" in json.loads(found["missing.json"])
 
 
 def test_a_damaged_store_stops_nothing(tmp_path: Path) -> None:
