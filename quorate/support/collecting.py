@@ -26,6 +26,7 @@ from ..node.requests.status import MemberAddress
 from ..transport import Address
 from .archive import Part
 from .settings import settings_of, without_texts
+from .tracebacks import without_quotes
 
 __all__ = ["MAX_TAIL_BYTES", "collect"]
 
@@ -89,7 +90,7 @@ async def collect(
     if config is not None:
         _of_member(found, config.directory, log_file)
     elif log_file is not None:
-        found.add("member.log", "the last log lines", lambda: _tail(log_file))
+        found.add("member.log", "the last log lines", lambda: without_quotes(_tail(log_file)))
     _of_system(found, None if config is None else config.directory)
     if found.missing:
         found.add("missing.json", "what could not be had, and why", lambda: found.missing)
@@ -172,7 +173,7 @@ def _of_member(found: _Parts, directory: Path, log_file: Path | None) -> None:
     found.add("files.txt", "names, sizes and times of its files", lambda: _files(directory))
     lines = log_file or directory / "member.log"
     if log_file is not None or lines.exists():
-        found.add("member.log", "the last log lines", lambda: _tail(lines))
+        found.add("member.log", "the last log lines", lambda: without_quotes(_tail(lines)))
     if (audit := directory / "audit.jsonl").exists():
         found.add("audit.jsonl", "the last lines of the audit log", lambda: _tail(audit))
     left = MAX_RECORDINGS_BYTES

@@ -3,8 +3,10 @@
 import hashlib
 import io
 import json
+import logging
 import os
 import stat
+import sys
 import tarfile
 from pathlib import Path
 
@@ -15,12 +17,15 @@ import zstandard
 import quorate
 from quorate.cli.app import EX_OSERR, EX_USAGE, run
 from quorate.client.resp import open_resp
+from quorate.errors import StorageError
 from quorate.local.survey import at
+from quorate.log_events import HumanLines, JsonLines
 from quorate.node.requests.status import MemberAddress
 from quorate.storage.lmdb.file_check import DATA_FILE
 from quorate.support import collecting
 from quorate.support.collecting import collect
 from quorate.support.settings import REMOVED, settings_of, without_texts
+from quorate.support.tracebacks import without_quotes
 from tests.doctor.test_examination import own_file
 from tests.security.test_secrets import forms
 from tests.support.certificates import authority, uri
@@ -187,6 +192,32 @@ def test_settings_keep_what_is_known_and_nothing_else(tmp_path: Path) -> None:
         settings_of(file)
     assert TYPED not in str(raised.value)
     assert without_texts(f'a = "{TYPED}": expected b') == f'a = "{REMOVED}": expected b'
+
+
+@pytest.mark.parametrize("lines", [HumanLines, JsonLines])
+@pytest.mark.parametrize("journal", ["", "Nov 27 13:40:01 db1 quorate[4711]: "])
+def test_a_traceback_keeps_places_and_types_but_no_quotes(
+    lines: type[logging.Formatter], journal: str
+) -> None:
+    def note(words: str, *, trace: bool = False) -> str:
+        found = sys.exc_info() if trace else None
+        record = logging.LogRecord("quorate", logging.ERROR, "x", 1, words, (), found)
+        record.event = "note"
+        return lines().format(record)
+
+    group = [KeyError("alice@a"), ValueError("alice@b\n  alice@c\nalice@d: x")]
+    try:
+        raise ExceptionGroup("alice@e", group) from StorageError("the disk is odd")
+    except ExceptionGroup:
+        text = "\n".join([note("before"), note("bug", trace=True), note("after: KeyError: 'x'")])
+    text = "".join(f"{journal}{line}\n" for line in text.splitlines())
+    found = without_quotes(text.encode()).decode()
+    assert "alice" in text
+    assert "alice" not in found
+    for kept in ("before", "bug", "after: KeyError: 'x'", "StorageError: the disk is odd"):
+        assert kept in found
+    for kept in ("KeyError: (removed)", "ValueError: (removed)", "test_support_bundle.py"):
+        assert kept in found
 
 
 @pytest.mark.usefixtures("quick")
