@@ -205,9 +205,12 @@ def test_a_traceback_keeps_places_and_types_but_no_quotes(
         record.event = "note"
         return lines().format(record)
 
-    group = [KeyError("alice@a"), ValueError("alice@b\n  alice@c\nalice@d: x")]
-    try:
+    def fail() -> None:
+        group = [KeyError("alice@a"), ValueError("alice@b\n  alice@c\nalice@d: x")]
         raise ExceptionGroup("alice@e", group) from StorageError("the disk is odd")
+
+    try:
+        fail()
     except ExceptionGroup:
         text = "\n".join([note("before"), note("bug", trace=True), note("after: KeyError: 'x'")])
     text = "".join(f"{journal}{line}\n" for line in text.splitlines())
