@@ -71,7 +71,7 @@ POSITIONS: Final = {
 """The fields of ``positions``, and where a status has them."""
 
 FLUSH_STATUSES: Final = 2
-"""Positions are written with every so many statuses, of which there are two a second, or five while
+"""Statuses between two writes of positions. There are two statuses a second, or five while
 somebody watches. Fewer: more writes. More: SIGKILL loses more of them."""
 
 
