@@ -86,7 +86,7 @@ class _Lines(logging.Formatter):
 class HumanLines(_Lines):
     """Makes lines to read: time, level, event, sentence, and the fields that it does not have.
 
-    A traceback follows in lines of its own, indented.
+    A traceback follows in lines of its own, indented, so that none of them looks like an event.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -100,7 +100,8 @@ class HumanLines(_Lines):
         )
         line = f"{_time_of(record)} {record.levelname:<7} {event}: {_one_line(record)}{rest}"
         if trace := self._trace(record):
-            line += "\n    " + trace.replace("\n", "\n    ")
+            # Only its own line breaks stay: others, and escape sequences, may be a stranger's.
+            line += "".join(f"\n    {_CONTROL.sub(_escaped, each)}" for each in trace.split("\n"))
         return line
 
 

@@ -156,6 +156,10 @@ class Clocks:
             return self.now_ms()
         return int(self._leader_offset + self._now() * 1000)
 
+    def wall_ms(self) -> int:
+        """What our own clock shows, right or wrong, as other programs of this machine see it."""
+        return self._wall_ms()
+
     def skew_ms(self, log_ms: int) -> int:
         """How far our clock, as it shows now, is ahead of the log's time."""
         return self._wall_ms() - log_ms

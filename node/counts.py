@@ -32,7 +32,7 @@ class Counts:
     Attributes:
         commit_duration: seconds from the append of a batch to its commit, while this member leads;
             one observation for each entry.
-        elections: by cause and outcome, see :mod:`.election.causes`.
+        elections: by cause and outcome, see :class:`.protocol.causes.Cause`.
         election_duration: seconds from the end of the last role to the end of the election.
         leader_changes: how often a leader of another term was found than the one before.
         heartbeats_missed: heartbeat intervals in which nothing came from the leader, or from a

@@ -66,6 +66,7 @@ from .membership.removal import Removal
 from .membership.taken_seat import why_lost
 from .membership.two_processes import TwoProcesses
 from .one_error import one_error
+from .protocol.causes import Cause
 from .protocol.membership import MemberRole
 from .protocol.states import State
 from .protocol.untrusted import TermBound
@@ -331,7 +332,7 @@ class Member:
             self.links.broadcast(
                 LeadershipCession(role.term, role.publication_position, self.config.member_id)
             )
-            role.end("closing in order")
+            role.end("closing in order", Cause.LEADER_CLOSED)
             # Requests that cross our farewell on their way are still answered: nothing was done.
             await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
         # What is parked has had no effect. From now on it is refused, not left without an answer.

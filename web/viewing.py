@@ -18,6 +18,7 @@ import trio
 from ..recordings.reading import open_lines, open_recording_untrusted
 from .answers import Answer, Asked, Stream, text
 from .files import FOLDER, PageFiles
+from .guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -48,10 +49,14 @@ class Viewer:
         self._path = path
         self._folder = folder
         self._files = PageFiles(folder)
+        self._guard = Guard(local=True)
 
     async def answer(self, asked: Asked) -> Answer | Stream:
         """Answer a request."""
         await trio.lowlevel.checkpoint()
+        # Else a page from elsewhere, whose name is made to mean this machine, could read all.
+        if refused := self._guard.refusal(asked):
+            return refused
         if asked.path == "/":
             document = (self._folder / "index.html").read_text(encoding="utf-8")
             body = _once(document, _LIVE, _RECORDING).encode()

@@ -28,11 +28,11 @@ from ...transport import (
     VoteReason,
 )
 from ..protocol import log_matching
+from ..protocol.causes import Cause
 from ..protocol.promise import MAX_LEASE_MS
 from ..protocol.quorum import ANY_STORE, VoterId
 from ..protocol.role import Ended
 from ..protocol.states import BALLOT_STATES, EDGES, State
-from .causes import cause_of
 from .inbox import Inbox
 from .pauses import Backoff, HoldBack
 from .transition import Adoption, Next, Transition
@@ -96,7 +96,8 @@ class ElectionContext:
         state_since: when we entered it (trio's clock).
         count: elections since the start, this one included.
         began: when this election began.
-        cause: why it did.
+        cause: why it did, in words.
+        label: of that cause, for figures.
         inbox: messages that wait for a state to take them.
         log_ends: where each other member's log ends; None if it has not said so.
         highest_term_heard: from anybody, in this election or before; we stand in a higher one.
@@ -140,7 +141,7 @@ class ElectionContext:
         self.current = State.INIT
         self.state_since = self.began = trio.current_time()
         self.count = 0
-        self.cause = "node started"
+        self.cause, self.label = "node started", Cause.START
         self.inbox = Inbox()
         self.log_ends: dict[int, LogEnd | None] = dict.fromkeys(state.peers)
         self.highest_term_heard = NULL_VALUE
@@ -158,7 +159,7 @@ class ElectionContext:
 
     def begin(self) -> Next:
         """Begin the first election."""
-        self._begin(Ended(self.cause))
+        self._begin(Ended(self.cause, cause=self.label))
         return Next(State.INIT, self.cause)
 
     def enter(self, step: Next) -> None:
@@ -187,7 +188,7 @@ class ElectionContext:
         state = self.state
         counts, leader = state.counts, (state.leadership_term, state.leader_id)
         outcome = "leader" if state.leader_id == state.member_id else "follower"
-        counts.elections[cause_of(self.cause), outcome] += 1
+        counts.elections[self.label, outcome] += 1
         counts.election_duration.observe(trio.current_time() - self.began)
         # A follower that joins its leader again has found no other one; nor is the first a change.
         if self._last_leader not in {None, leader}:
@@ -196,7 +197,7 @@ class ElectionContext:
 
     def _count_failure(self) -> None:
         """Count an attempt that goes back to its begin."""
-        self.state.counts.elections[cause_of(self.cause), "failed"] += 1
+        self.state.counts.elections[self.label, "failed"] += 1
 
     def failed(self, failure: object) -> Next:
         """Note a failure and go back to INIT, which waits if the last one was the same."""
@@ -219,7 +220,8 @@ class ElectionContext:
 
     def _begin(self, ended: Ended) -> None:
         before, self.current, self.state_since = self.current, State.INIT, trio.current_time()
-        self.began, self.cause = self.state_since, ended.reason
+        self.began = self.state_since
+        self.cause, self.label = ended.reason, ended.cause
         self.count += 1
         self._extended_canvass = self.count == 1
         self._inherit(ended)

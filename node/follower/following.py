@@ -55,6 +55,7 @@ from ...transport import (
 )
 from ..membership.admission import become_voter
 from ..protocol import ballots, log_matching, quorum
+from ..protocol.causes import Cause
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
 from ..protocol.signal import Signal, overdue, sleep_to_shared_tick
@@ -198,12 +199,12 @@ class Following(Role):
             case RequestVote() | Scout() | CanvassPosition() if sender == self.leader_id:
                 # Links keep the order: it sent this after all that it sent as our leader. So it
                 # knows that it leads no more, and answers what was forwarded to it.
-                words = f"leader {sender} has given up"
-                self._finish(Ended(words, (sender, message), in_order=True))
+                words, cause = f"leader {sender} has given up", Cause.LEADER_GAVE_UP
+                self._finish(Ended(words, (sender, message), in_order=True, cause=cause))
             case RequestVote() | Scout():
-                words = f"member {sender} takes over"
+                words, cause = f"member {sender} takes over", Cause.HANDOVER
                 if self._goes_with(sender, message):
-                    self._finish(Ended(words, (sender, message), in_order=True))
+                    self._finish(Ended(words, (sender, message), in_order=True, cause=cause))
             case (
                 NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
             ) if term != self.term:
@@ -244,7 +245,9 @@ class Following(Role):
             # Noted before the role ends: the next election must not stand against a leader that
             # lives.
             self.state.heard_leader(term, trio.current_time())
-            self.end(f"member {sender} leads term {term}", message=(sender, message))
+            self.end(
+                f"member {sender} leads term {term}", Cause.NEWER_TERM, message=(sender, message)
+            )
         else:
             # F1: it learns that it was deposed, and steps down (H1).
             self.links.send(sender, StaleLeader(self.term, self.state.member_id))
@@ -270,12 +273,13 @@ class Following(Role):
                 self.catchup_stopped = True
                 self.changed.notify()
             case LeadershipCession(leadership_term_id=self.term, leader_member_id=leader):
-                self._finish(Ended(f"leader {leader} closed in order", gone=leader, in_order=True))
+                words, cause = f"leader {leader} closed in order", Cause.LEADER_CLOSED
+                self._finish(Ended(words, gone=leader, in_order=True, cause=cause))
             case TerminationPosition(leadership_term_id=self.term, log_position=position):
                 self._termination.stop_at(position)
             case TimeoutNow(leadership_term_id=self.term, member_id=self.state.member_id):
-                words = f"leader {self.leader_id} hands over"
-                self._finish(Ended(words, in_order=True, mandate=message))
+                words, cause = f"leader {self.leader_id} hands over", Cause.HANDOVER
+                self._finish(Ended(words, in_order=True, mandate=message, cause=cause))
             case HeartbeatResponse():
                 self.probe.on_answer(message)
             case _:
@@ -334,7 +338,8 @@ class Following(Role):
     def _notified(self, commit_position: int) -> None:
         # A commit position travels behind the batches that it covers, so we must have them all.
         if self.live_position is not None and commit_position > self.live_position:
-            self.end(f"commit {commit_position}, but the live log came to {self.live_position}")
+            words = f"commit {commit_position}, but the live log came to {self.live_position}"
+            self.end(words, Cause.LIVE_LOG)
         else:
             self.notified_commit = max(self.notified_commit, commit_position)
             self._raise_commit()
@@ -355,7 +360,7 @@ class Following(Role):
         """End the role if the leader's link to us has ended."""
         if member == self.leader_id:
             # The live log has no gaps only as long as that link lasts.
-            self.end("log disconnected from leader")
+            self.end("log disconnected from leader", Cause.LINK_LOST)
 
     # --- the live log -----------------------------------------------------------------------------
 
@@ -372,11 +377,12 @@ class Following(Role):
             # our log.
             header = check_received_untrusted(message.batch)
         except WireError as error:
-            self.end(f"the live log is damaged: {error}")
+            self.end(f"the live log is damaged: {error}", Cause.LIVE_LOG)
             return
         # I-41: a link drops what it has no room for, so a gap is possible, and only this shows it.
         if header.position != self.live_position:
-            self.end(f"gap in the live log: {header.position} after {self.live_position}")
+            words = f"gap in the live log: {header.position} after {self.live_position}"
+            self.end(words, Cause.LIVE_LOG)
             return
         self.live_position = header.end
         if message.confirm_id > self._confirm_id:
@@ -387,11 +393,12 @@ class Following(Role):
             self._append(header, message.batch)
             # A disk that cannot keep up would let memory grow without end.
             if store.unsynced > MAX_BUFFERED_BYTES:
-                self.end(f"our disk is {store.unsynced} bytes behind the live log")
+                self.end(f"our disk is {store.unsynced} bytes behind the live log", Cause.DISK)
         elif header.position > appended:
             self._ahead.put(header, message.batch)
             if self._ahead.bytes > MAX_BUFFERED_BYTES:
-                self.end(f"catch-up fell {self._ahead.bytes} bytes behind the live log")
+                words = f"catch-up fell {self._ahead.bytes} bytes behind the live log"
+                self.end(words, Cause.LIVE_LOG)
         # Last, so that the disk is at work by now.
         self._heard()
 
@@ -402,7 +409,8 @@ class Following(Role):
         # I-11, I-12: it would lie outside of its term's row, or would be of another term than we
         # follow.
         if header.term != self.recorded_term:
-            self.end(f"a batch of term {header.term}, expected term {self.recorded_term}")
+            words = f"a batch of term {header.term}, expected term {self.recorded_term}"
+            self.end(words, Cause.LIVE_LOG)
             return
         self.store.append(batch, header=header)
         # Kept in memory until it is committed, so that it need not be read back to be applied.
@@ -581,4 +589,4 @@ class Following(Role):
         # leader would seem silent.
         await overdue(lambda: self.pulse.heard_at + timeout, timeout)
         self.pulse.lost()
-        self.end("leader heartbeat timeout")
+        self.end("leader heartbeat timeout", Cause.HEARTBEAT_TIMEOUT)

@@ -32,6 +32,7 @@ import trio
 
 from ...errors import RefusedError
 from ...log_events import log_event
+from ..protocol.causes import Cause
 from ..protocol.role import SLOWEST_DISK, Role
 from ..protocol.signal import Signal, sleep_until
 
@@ -123,9 +124,9 @@ class DiskWatch:
             unwritten = replication.end - self._store.append_position
             end = self._progress.moved_at + 2 * timeout + unwritten / SLOWEST_DISK
             if end <= now:
-                role.end("our disk has stalled")
+                role.end("our disk has stalled", Cause.DISK)
             elif self._applier.stalled(timeout):
-                role.end("nothing is applied for too long, as at a snapshot's cut")
+                role.end("nothing is applied for too long, as at a snapshot's cut", Cause.DISK)
             # Half a timeout earlier, so that there is still time for it before we step down.
             elif end - timeout / 2 <= now and replication.accepting:
                 self._hand_over(handover, nursery)

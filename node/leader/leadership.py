@@ -49,6 +49,7 @@ from ...transport import (
     TerminationAck,
 )
 from ..protocol import ballots, log_matching
+from ..protocol.causes import Cause
 from ..protocol.role import Ended, Role
 from ..protocol.signal import Signal, overdue, sleep_to_shared_tick
 from ..requests.request import COMMAND, QUERY, Request
@@ -435,12 +436,18 @@ class Leadership(Role):
                 | AppendPosition(leadership_term_id=term)
                 | StaleLeader(leadership_term_id=term)
             ) if term > self.term:
-                self.end(f"member {sender} is in term {term}", message=(sender, message))
+                self.end(
+                    f"member {sender} is in term {term}",
+                    Cause.NEWER_TERM,
+                    message=(sender, message),
+                )
             case NewLeadershipTerm(leadership_term_id=self.term):
                 own = self._state.member_id
                 # I-1 is broken, or the message is forged. A leader that goes on could make it
                 # worse.
-                self.end(f"members {sender} and {own} both lead term {self.term}")
+                self.end(
+                    f"members {sender} and {own} both lead term {self.term}", Cause.TWO_LEADERS
+                )
             case NewLeadershipTerm() | CommitPosition():
                 # Its term is older than ours: it has been deposed, and does not know it.
                 self._links.send(sender, StaleLeader(self.term, self._state.member_id))
@@ -477,7 +484,8 @@ class Leadership(Role):
                 self._voter.answer_prevote(message, in_ballot=asked, leader_alive=not asked)
         elif asked and ballots.may_take_over(message, own=self._state.log_end, term=self.term):
             # The next election sees its request first, and votes for it.
-            self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
+            words, cause = f"member {sender} takes over", Cause.HANDOVER
+            self._finish(Ended(words, (sender, message), in_order=True, cause=cause))
         else:
             self._refuse(sender, message)
 
@@ -518,7 +526,11 @@ class Leadership(Role):
         term, sender = message.log_leadership_term_id, follower.member_id
         if follower.votes and term > self.term and self.replication.end == self.base:
             # The leader of that term had a quorum, which refuses ours: our election is lost.
-            self.end(f"member {sender} has log of term {term}", message=(sender, message))
+            self.end(
+                f"member {sender} has log of term {term}",
+                Cause.NEWER_TERM,
+                message=(sender, message),
+            )
             return
         # It follows us no more, or not yet: batches on the link would be ignored.
         follower.rejoins()
@@ -619,7 +631,7 @@ class Leadership(Role):
             return self.quorum_heard_at() + (timeout if self.replication.accepting else 2 * timeout)
 
         await overdue(due, timeout)
-        self.end("inactive follower quorum")
+        self.end("inactive follower quorum", Cause.QUORUM_SILENT)
 
     async def _snapshots_by_policy(self) -> Never:
         """Have all members take a snapshot whenever the policy asks for one."""

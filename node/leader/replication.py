@@ -272,17 +272,20 @@ class Replication:
         """Note where the log ends now; to be called at each heartbeat."""
         self._marks.append((self.end, trio.current_time()))
 
-    def lag_seconds(self, position: int) -> float:
+    def lag_seconds(self, position: int) -> float | None:
         """Return for how long, at most, a follower is behind whose log ends at `position`.
 
         It has all that had been appended so long ago. Exact to a heartbeat interval; not more than
-        `MARKS` of them.
+        `MARKS` of them. None if that was before this leadership, whose leader can't know it.
         """
-        if position >= self.end or not self._marks:
+        if position >= self.end:
             return 0.0
-        # The last mark that it has reached. If it has reached none, it is as old as the oldest.
-        place = max(bisect_right(self._marks, position, key=itemgetter(0)) - 1, 0)
-        return trio.current_time() - self._marks[place][1]
+        # The last mark that it has reached.
+        place = bisect_right(self._marks, position, key=itemgetter(0)) - 1
+        if place < 0 and len(self._marks) < MARKS:
+            # The age of a new leadership says nothing: the follower may be hours behind.
+            return None
+        return trio.current_time() - self._marks[max(place, 0)][1]
 
     # --- to the followers -------------------------------------------------------------------------
 

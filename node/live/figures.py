@@ -100,7 +100,8 @@ def _standing(member: Parts, status: NodeStatus) -> list[Family]:
             )
         )
         if status.lease_s > 0:
-            until = member.now_ms() / 1000 + status.lease_s
+            # Not the log's time: Prometheus compares with a wall clock, and log time may be ahead.
+            until = member.clocks.wall_ms() / 1000 + status.lease_s
             families.append(
                 gauge(
                     "quorate_lease_expiry_timestamp_seconds",
@@ -218,7 +219,7 @@ def _log(member: Parts, status: NodeStatus) -> list[Family]:
 
 def _peers(member: Parts, status: NodeStatus) -> list[Family]:
     """Return what this member knows of other members: as a leader much, as a follower its links."""
-    links, role, now_s = member.links, member.state.role, member.now_ms() / 1000
+    links, role, now_s = member.links, member.state.role, member.clocks.wall_ms() / 1000
     peers = {str(each.member_id): each for each in status.peers}
     traffic = {peer: links.traffic(each.member_id) for peer, each in peers.items()}
     heard = {
@@ -270,7 +271,8 @@ def _lags(role: Leadership, status: NodeStatus) -> list[Family]:
     }
     end, replication = role.publication_position, role.replication
     behind = {peer: float(max(end - at, 0)) for peer, at in positions.items()}
-    late = {peer: replication.lag_seconds(at) for peer, at in positions.items()}
+    known = {peer: replication.lag_seconds(at) for peer, at in positions.items()}
+    late = {peer: seconds for peer, seconds in known.items() if seconds is not None}
     return [
         gauge(
             "quorate_peer_lag_bytes",

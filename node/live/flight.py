@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import stat
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ...errors import RecordingError, leaves
+from ...errors import QuorateError, RecordingError, leaves
 from ...log_events import log_event
 from ...recordings import NOBODY, Event
 from ...recordings.gathering import Gatherer
@@ -72,7 +73,7 @@ POSITIONS: Final = {
 """The fields of ``positions``, and where a status has them."""
 
 FLUSH_STATUSES: Final = 2
-"""Positions are written with every so many statuses, of which there are two a second, or five while
+"""Statuses between two writes of positions. There are two statuses a second, or five while
 somebody watches. Fewer: more writes. More: SIGKILL loses more of them."""
 
 
@@ -140,7 +141,7 @@ class FlightRecorder:
 
     def failed(self, error: Exception) -> None:
         """Note why the member ends."""
-        why = "; ".join(f"{type(each).__name__}: {each}" for each in leaves(error))
+        why = "; ".join(map(_harmless, leaves(error)))
         self._put(self._reporter.now(), "fails", why=why[:MAX_WHY_CHARACTERS])
 
     def _prepare_late(self) -> None:
@@ -247,6 +248,18 @@ async def recording_flight(
             recorder.failed(error)
             raise
         nursery.cancel_scope.cancel()
+
+
+def _harmless(error: BaseException) -> str:
+    """Return what an error is, without data of clients that a state machine's may quote."""
+    name = type(error).__name__
+    match error:
+        case QuorateError():
+            return f"{name}: {error}"
+        case OSError(errno=int(number)):
+            return f"{name}: {os.strerror(number)}"
+        case _:
+            return name
 
 
 def _line(fields: dict[str, Any]) -> bytes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from ...storage import Store
     from ...transport import Links
+    from ..clocks import Clocks
     from ..election.context import ElectionContext
     from ..requests.status import NodeStatus
     from ..state import MemberState
@@ -27,11 +28,8 @@ class Parts(Protocol):
     election: ElectionContext
     repair: Repair
     disk_space: DiskSpaceWatch
+    clocks: Clocks
 
     def status(self) -> NodeStatus:
         """Describe the member as it is now."""
-        ...
-
-    def now_ms(self) -> int:
-        """Return the log's time now, in milliseconds since the epoch."""
         ...

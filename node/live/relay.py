@@ -1,7 +1,7 @@
 """The events of all members, seen from one of them.
 
 While somebody watches this member, it watches the others: over a stream to each, which is open for
-that long and no longer. So whoever watches one member sees all of them, and what this member can't
+that long and no longer. So the page of one member shows all of them, and what this member can't
 reach is seen as not reached. There is no second list of addresses, and no second way in.
 
 Whose word it is

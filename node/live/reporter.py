@@ -1,4 +1,4 @@
-"""A member's own live events, for whoever watches it.
+"""A member's own live events, for all that watch it.
 
 Steps of the election are reported when they happen, as they come from the election itself. What
 changes seldom (links, snapshots, the configuration, the disk) is found by comparing each status
@@ -46,10 +46,10 @@ RECORDER_SECONDS: Final = 0.5
 the time. Longer: positions in its files are coarser, and a page that is opened waits longer."""
 
 RATE_SECONDS: Final = 1.0
-"""Rates and delays are of the last so many seconds. Shorter: they flicker. Longer: they lag."""
+"""Rates and delays are of as many seconds as this. Shorter: they flicker. Longer: they lag."""
 
 QUANTILE_SECONDS: Final = 10
-"""Quantiles are of the last so many seconds. Shorter: there are few observations. Longer: what is
+"""Quantiles are of as many seconds as this. Shorter: there are few observations. Longer: what is
 over still shows."""
 
 MOST_SLOW: Final = 4

@@ -1,4 +1,4 @@
-"""Events on their way to those who watch, and what happens to those who are slow.
+"""Events on their way to all that watch, and what happens to those that are slow.
 
 A subscription holds few events. A newer status of a member takes the place of one that waits, since
 only the newest is of use. If events are not taken for so long that they do not fit, all of them are

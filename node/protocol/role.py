@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from .causes import Cause
 from .signal import Signal
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Ended:
         in_order: the old leader stepped down knowingly, so it will answer requests already
             forwarded to it.
         mandate: the message by which the leader has asked us to take over.
+        cause: the label of the reason, for figures.
     """
 
     reason: str
@@ -42,6 +44,7 @@ class Ended:
     gone: int | None = None
     in_order: bool = False
     mandate: TimeoutNow | None = None
+    cause: Cause = Cause.OTHER
 
 
 class Role:
@@ -57,9 +60,15 @@ class Role:
         self.changed = Signal()
         self._end = trio.Event()
 
-    def end(self, reason: str, *, message: tuple[int, Message] | None = None) -> None:
+    def end(
+        self,
+        reason: str,
+        cause: Cause = Cause.OTHER,
+        *,
+        message: tuple[int, Message] | None = None,
+    ) -> None:
         """End the role, which has failed or been deposed; only the first call counts."""
-        self._finish(Ended(reason, message))
+        self._finish(Ended(reason, message, cause=cause))
 
     def _finish(self, ended: Ended) -> None:
         if self.ended is None:

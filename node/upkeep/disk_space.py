@@ -20,6 +20,7 @@ from ...log_events import log_event
 from ...storage.lmdb.environment import size_bytes
 from ..follower.following import Following
 from ..leader.leadership import Leadership
+from ..protocol.causes import Cause
 from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class DiskSpaceWatch:
             elif self._state.disk_full and isinstance(self._state.role, Leadership | Following):
                 # Only INIT waits for space. This election was past it when the space ran out, and
                 # has led to a role, which ends here.
-                self._state.role.end(REASON)
+                self._state.role.end(REASON, Cause.DISK)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -131,7 +132,7 @@ class DiskSpaceWatch:
                 await role.wait_ended()
                 nursery.cancel_scope.cancel()
         if isinstance(self._state.role, Leadership | Following):
-            self._state.role.end(REASON)
+            self._state.role.end(REASON, Cause.DISK)
 
     async def _hand_over(self, role: Leadership) -> None:
         """Hand over to the best successor; end the role if there is none, or it does not come."""
@@ -140,4 +141,4 @@ class DiskSpaceWatch:
         except RefusedError as error:
             own, words = self._state.member_id, "member %(member)d: not handed over: %(why)s"
             log_event(log, logging.WARNING, "handover_failed", words, member=own, why=str(error))
-            role.end(REASON)
+            role.end(REASON, Cause.DISK)

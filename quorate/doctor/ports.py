@@ -16,6 +16,9 @@ __all__ = ["check_ports", "outgoing_ports"]
 _FIRST_OUTGOING: Final = 32_768
 _LAST_OUTGOING: Final = 60_999
 
+_HOST_SETTINGS: Final = {"member_port": "member_listen_host", "web.port": "web.host"}
+"""Where a port is listened at; client_listen_host for all ports of clients."""
+
 
 def check_ports(config: NodeConfig, process: str | None) -> Iterator[Finding]:
     """Try to bind each port of a member for a moment.
@@ -87,7 +90,8 @@ def _refused(where: str, host: str, error: OSError, process: str | None) -> Find
             return problem("ports", f"{where} is in use by another program", what, remedy)
         case errno.EADDRNOTAVAIL:
             what = "an address of this machine, or a listen host that is one"
-            remedy = f"ip address; then member_listen_host and client_listen_host instead of {host}"
+            setting = _HOST_SETTINGS.get(where.split(maxsplit=1)[0], "client_listen_host")
+            remedy = f"ip address; then another {setting} instead of {host}"
             return problem("ports", f"{where}: no address of this machine", what, remedy)
         case errno.EACCES:
             what = "a port from 1024 on, or the right to use it"

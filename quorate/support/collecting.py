@@ -26,6 +26,7 @@ from ..node.requests.status import MemberAddress
 from ..transport import Address
 from .archive import Part
 from .settings import settings_of, without_texts
+from .tracebacks import without_quotes
 
 __all__ = ["MAX_TAIL_BYTES", "collect"]
 
@@ -89,7 +90,7 @@ async def collect(
     if config is not None:
         _of_member(found, config.directory, log_file)
     elif log_file is not None:
-        found.add("member.log", "the last log lines", lambda: _tail(log_file))
+        found.add("member.log", "the last log lines", lambda: without_quotes(_tail(log_file)))
     _of_system(found, None if config is None else config.directory)
     if found.missing:
         found.add("missing.json", "what could not be had, and why", lambda: found.missing)
@@ -172,16 +173,34 @@ def _of_member(found: _Parts, directory: Path, log_file: Path | None) -> None:
     found.add("files.txt", "names, sizes and times of its files", lambda: _files(directory))
     lines = log_file or directory / "member.log"
     if log_file is not None or lines.exists():
-        found.add("member.log", "the last log lines", lambda: _tail(lines))
+        found.add("member.log", "the last log lines", lambda: without_quotes(_tail(lines)))
     if (audit := directory / "audit.jsonl").exists():
         found.add("audit.jsonl", "the last lines of the audit log", lambda: _tail(audit))
     left = MAX_RECORDINGS_BYTES
-    flight = directory / "flight"
-    recordings = [path for path in flight.glob("*") if path.is_file()] if flight.is_dir() else []
-    for path in sorted(recordings, key=lambda path: path.stat().st_mtime, reverse=True):
-        left -= path.stat().st_size
+    for path, length in _recordings(found, directory / "flight"):
+        left -= length
         if left >= 0:
             found.add(f"flight/{path.name}", "a flight recording", path.read_bytes)
+
+
+def _recordings(found: _Parts, flight: Path) -> list[tuple[Path, int]]:
+    """Return the files of the flight recorder and their lengths, the newest first."""
+    seen: list[tuple[float, Path, int]] = []
+    try:
+        paths = [*flight.iterdir()] if flight.is_dir() else []
+    except OSError as error:
+        found.missing["flight"] = str(error)
+        return []
+    for path in paths:
+        # A member that runs renames its files and removes the oldest, also between two calls here.
+        try:
+            about = path.stat()
+        except OSError as error:
+            found.missing[f"flight/{path.name}"] = str(error)
+            continue
+        if stat.S_ISREG(about.st_mode):
+            seen.append((about.st_mtime, path, about.st_size))
+    return [(path, length) for _, path, length in sorted(seen, reverse=True)]
 
 
 def _tail(path: Path) -> bytes:
@@ -197,7 +216,10 @@ def _files(directory: Path) -> bytes:
     """List a member's files, as `ls -l` does."""
     lines: list[str] = []
     for path in sorted(directory.rglob("*")):
-        about = path.lstat()
+        try:
+            about = path.lstat()
+        except FileNotFoundError:
+            continue  # a member that runs removes files
         mode, moment = stat.filemode(about.st_mode), utc(int(about.st_mtime * 1000))
         lines.append(f"{mode} {about.st_size:>14,} {moment} {path.relative_to(directory)}")
     return "\n".join(lines).encode(errors="replace")

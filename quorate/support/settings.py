@@ -1,7 +1,7 @@
 """A member's file without what might be secret.
 
 A valid file names files of secrets, and holds none. But somebody may have typed one into it, under
-a key that does not exist. So only texts under keys of which we know what they mean are kept, and
+a key that does not exist. So only texts under keys whose meaning we know are kept, and
 numbers and truth values.
 """
 

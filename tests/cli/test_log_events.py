@@ -84,6 +84,19 @@ def test_a_traceback_is_indented_or_a_field(kept: Kept) -> None:
     assert "ValueError: invalid" in json.loads(JsonLines().format(kept.records[-1]))["traceback"]
 
 
+def test_a_traceback_makes_no_event_and_no_escape_sequence(kept: Kept) -> None:
+    def fail() -> None:
+        raise ValueError("a\nERROR disk: full\rERROR disk: full\x1b[2J\u2028ERROR disk: full\x85")
+
+    try:
+        fail()
+    except ValueError:
+        log_event(LOG, logging.ERROR, "command_failed", "no luck", exc_info=True)
+    _, *rest = human(kept).splitlines()
+    assert all(line.startswith("    ") and line.isprintable() for line in rest)
+    assert rest[-1] == r"    ERROR disk: full\rERROR disk: full\x1b[2J\u2028ERROR disk: full\x85"
+
+
 def test_nothing_is_made_of_a_level_that_is_off(kept: Kept) -> None:
     log_event(LOG, logging.DEBUG, "enters", "%(missing)d")
     assert kept.records == []

@@ -1,6 +1,7 @@
 """`quorate doctor` finds what is planted: in the file, in the store, at the ports."""
 
 import json
+import socket
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,21 @@ def _file(folder: Path, config: NodeConfig, change: str) -> Path:
         text = f"{head}{change}{last}"
     path.write_text(text)
     return path
+
+
+def test_a_web_port_that_is_taken_or_elsewhere_is_a_problem(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for host, remedy in (("127.0.0.1", "change web.port"), ("192.0.2.1", "another web.host")):
+            own_file(tmp_path)
+            with (tmp_path / "node.toml").open("a") as file:
+                file.write(f'[web]\nport = {port}\nhost = "{host}"\ntoken_file = "token"\n')
+            ports = by_check(look(tmp_path), "ports")
+            (found,) = (one for one in ports if one.level is Level.PROBLEM)
+            assert f"web.port {host}:{port}" in found.found
+            assert remedy in found.remedy
 
 
 def test_a_web_port_is_looked_at_too(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 import hashlib
 import io
 import json
+import logging
+import os
 import stat
+import sys
 import tarfile
 from pathlib import Path
 
@@ -14,12 +17,15 @@ import zstandard
 import quorate
 from quorate.cli.app import EX_OSERR, EX_USAGE, run
 from quorate.client.resp import open_resp
+from quorate.errors import StorageError
 from quorate.local.survey import at
+from quorate.log_events import HumanLines, JsonLines
 from quorate.node.requests.status import MemberAddress
 from quorate.storage.lmdb.file_check import DATA_FILE
 from quorate.support import collecting
 from quorate.support.collecting import collect
 from quorate.support.settings import REMOVED, settings_of, without_texts
+from quorate.support.tracebacks import without_quotes
 from tests.doctor.test_examination import own_file
 from tests.security.test_secrets import forms
 from tests.support.certificates import authority, uri
@@ -122,6 +128,32 @@ def test_the_list_has_every_file_and_the_archive_is_private(
     assert bundle(tmp_path / "node.toml", "--to", to) == EX_OSERR  # it is there
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_recording_that_goes_away_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = own_file(tmp_path)
+    flight = config.directory / "flight"
+    flight.mkdir(parents=True)
+    for name in ("flight.qtrace", "flight.qtrace.1"):
+        (flight / name).write_text("{}\n")
+    as_it_was = Path.stat
+
+    def turns(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        seen = as_it_was(self, follow_symlinks=follow_symlinks)
+        if self.name == "flight.qtrace.1":
+            self.unlink()
+        return seen
+
+    monkeypatch.setattr(collecting, "_files", lambda _: b"")
+    monkeypatch.setattr(Path, "stat", turns)
+    to = tmp_path / "sent.tar.gz"
+    assert bundle(tmp_path / "node.toml", "--to", to) == 0
+    found = files_of(to)
+    assert found["flight/flight.qtrace"] == b"{}\n"
+    assert "flight/flight.qtrace.1" in json.loads(found["missing.json"])
+
+
 def test_a_damaged_store_stops_nothing(tmp_path: Path) -> None:
     config = own_file(tmp_path)
     (config.directory / "log").mkdir(parents=True)
@@ -160,6 +192,35 @@ def test_settings_keep_what_is_known_and_nothing_else(tmp_path: Path) -> None:
         settings_of(file)
     assert TYPED not in str(raised.value)
     assert without_texts(f'a = "{TYPED}": expected b') == f'a = "{REMOVED}": expected b'
+
+
+@pytest.mark.parametrize("lines", [HumanLines, JsonLines])
+@pytest.mark.parametrize("journal", ["", "Nov 27 13:40:01 db1 quorate[4711]: "])
+def test_a_traceback_keeps_places_and_types_but_no_quotes(
+    lines: type[logging.Formatter], journal: str
+) -> None:
+    def note(words: str, *, trace: bool = False) -> str:
+        found = sys.exc_info() if trace else None
+        record = logging.LogRecord("quorate", logging.ERROR, "x", 1, words, (), found)
+        record.event = "note"
+        return lines().format(record)
+
+    def fail() -> None:
+        group = [KeyError("alice@a"), ValueError("alice@b\n  alice@c\nalice@d: x")]
+        raise ExceptionGroup("alice@e", group) from StorageError("the disk is odd")
+
+    try:
+        fail()
+    except ExceptionGroup:
+        text = "\n".join([note("before"), note("bug", trace=True), note("after: KeyError: 'x'")])
+    text = "".join(f"{journal}{line}\n" for line in text.splitlines())
+    found = without_quotes(text.encode()).decode()
+    assert "alice" in text
+    assert "alice" not in found
+    for kept in ("before", "bug", "after: KeyError: 'x'", "StorageError: the disk is odd"):
+        assert kept in found
+    for kept in ("KeyError: (removed)", "ValueError: (removed)", "test_support_bundle.py"):
+        assert kept in found
 
 
 @pytest.mark.usefixtures("quick")

@@ -51,6 +51,16 @@ async def test_the_page_asks_for_the_recording_and_gets_it_whole(tmp_path: Path)
             assert answer.status == 404
 
 
+async def test_a_page_of_another_name_gets_nothing() -> None:
+    viewer = Viewer(EXAMPLE)
+    for path in ("/", "/recording", "/static/main.js"):
+        answer = await viewer.answer(Asked(path, {}, {"host": "evil.example:8001"}))
+        assert isinstance(answer, Answer)
+        assert answer.status == 421
+        answer = await viewer.answer(Asked(path, {}, {"host": "127.0.0.1:8001"}))
+        assert not isinstance(answer, Answer) or answer.status == 200
+
+
 def test_a_single_file_has_everything_and_loads_nothing() -> None:
     document = "".join(single_file_untrusted(EXAMPLE))
     # No attribute of the document names anything that would be fetched.

@@ -97,7 +97,7 @@ def convert(
 def check(file: Input, /) -> int:
     """Check that no message was heard before it was sent, by more than the clocks may be wrong.
 
-    Exit status: 0 - none was; 1 - one was.
+    Exit status: 0 - none was, or there are no messages; 1 - one was.
 
     Args:
         file: The recording; - is standard input.
@@ -105,6 +105,13 @@ def check(file: Input, /) -> int:
     with opened(file) as recording:
         found = check_messages(recording)
     console = Console(highlight=False)
+    if not found.sent and not found.heard:
+        # A flight recorder writes none: it costs the same however busy its member is.
+        words = (
+            "no message is in this recording, so nothing was checked: a flight recorder has none"
+        )
+        console.print(words, soft_wrap=True)
+        return 0
     console.print(
         f"{found.sent:,} messages sent, {found.heard:,} heard, {found.matched:,} of them both",
         soft_wrap=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import resource
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import attrs
 import pytest
 import trio
 from prometheus_client.openmetrics.parser import (
@@ -22,7 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import quorate.node
 from quorate.metrics import Histogram, exposition
 from quorate.node.counts import Counts
-from quorate.node.election.causes import CAUSES, OTHER, cause_of
+from quorate.node.leader.leadership import Leadership
+from quorate.node.leader.replication import MARKS
 from quorate.node.live.figures import member_families
 from quorate.node.live.loop_delay import watch_loop
 from quorate.node.live.process import open_files
@@ -187,6 +188,44 @@ async def test_only_a_leader_knows_how_far_peers_are_behind(
         assert 1 << 20 < pages <= 2 * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+async def test_a_new_leader_does_not_know_for_how_long_a_follower_has_been_behind(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        await world.command(leader, b"x")
+        member = world.hosts[leader].running
+        assert isinstance(member.state.role, Leadership)
+        replication, base = member.state.role.replication, member.state.role.base
+        assert replication.lag_seconds(base - 1) is None
+        assert replication.lag_seconds(replication.end) == 0
+        # Once it has led for as long as it remembers, that is the least that it can be.
+        await trio.sleep((MARKS + 2) * TIMEOUTS.leader_heartbeat_interval)
+        late = replication.lag_seconds(base - 1) or 0
+        assert late >= (MARKS - 1) * TIMEOUTS.leader_heartbeat_interval
+
+
+async def test_times_are_those_of_the_wall_clock_also_if_the_log_is_ahead_of_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    leased = attrs.evolve(TIMEOUTS, leader_lease=TIMEOUTS.leader_heartbeat_timeout)
+    async with open_world(tmp_path, Ledger, Setting(timeouts=leased)) as world:
+        await world.start()
+        leader = await world.settled()
+        await world.command(leader, b"x")
+        follower = next(i for i in world.hosts if i != leader)
+        for i in world.hosts:
+            world.hosts[i].clock.jump(-4000)
+        wall = world.hosts[follower].clock.now_ms() / 1000
+        found = figures(world.hosts[follower].running)
+        heard = one(found, "quorate_peer_last_heard_timestamp_seconds", peer=str(leader))
+        assert heard == pytest.approx(wall, abs=0.2)
+        found = figures(world.hosts[leader].running)
+        lease = one(found, "quorate_lease_expiry_timestamp_seconds")
+        assert lease == pytest.approx(wall, abs=1.0)
+
+
 async def test_requests_are_counted_where_they_go(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -217,21 +256,23 @@ async def test_a_timer_that_fires_late_is_a_delay(nursery: trio.Nursery) -> None
     assert counts.clock_stalls == 1
 
 
-def test_every_reason_for_an_election_has_a_word() -> None:
+def test_each_end_of_a_role_has_a_cause() -> None:
+    """A call without one would be counted as another cause, which says nothing."""
     folder = Path(quorate.node.__file__).parent
-    reasons: list[str] = []
+    without: list[str] = []
+    found = 0
     for path in folder.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith((".end", "Ended")):
-                reasons += [ast.unparse(each) for each in call.args[:1]]
-    texts = [each for each in reasons if re.match(r"f?['\"]", each)]
-    assert len(texts) > 15
-    unnamed = {each for each in texts if cause_of(each) == OTHER}
+            if not isinstance(call, ast.Call):
+                continue
+            name, text = ast.unparse(call.func), ast.unparse(call)
+            if name.endswith(("self.end", "role.end")) or name == "Ended":
+                found += 1
+                if "Cause." not in text and "cause=" not in text:
+                    without.append(text)
+    assert found > 15
     # These end a role before there was an election to count.
-    assert unnamed <= {"'cancelled'", "'term replicated'"} | {
-        each for each in unnamed if "commit" in each or "gap" in each or "catch-up" in each
-    }, unnamed
-    assert {cause_of(each) for each in texts} <= set(CAUSES)
+    assert set(without) == {"role.end('cancelled')", "role.end('term replicated')"}
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")

@@ -109,6 +109,23 @@ async def test_why_a_member_ended_is_the_last_that_it_says(tmp_path: Path) -> No
     assert kinds[-2:] == [("fails", "StorageError: planted"), ("stops", None)]
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (KeyError("alice@example.com"), "KeyError"),
+        (OSError(errno.EIO, "alice@example.com"), "OSError: Input/output error"),
+    ],
+)
+async def test_what_a_state_machine_quotes_is_not_recorded(
+    tmp_path: Path, error: Exception, why: str
+) -> None:
+    config = config_at(tmp_path / "m")
+    with pytest.raises(type(error)):
+        async with open_node(config):
+            raise error
+    assert [each.fields["why"] for each in events_of(config) if each.kind == "fails"] == [why]
+
+
 async def test_a_new_file_begins_with_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
