@@ -13,6 +13,7 @@ import zstandard
 
 import quorate
 from quorate.cli.app import EX_OSERR, EX_USAGE, run
+from quorate.cli.trouble import support_bundle
 from quorate.client.resp import open_resp
 from quorate.local.survey import at
 from quorate.node.requests.status import MemberAddress
@@ -120,6 +121,24 @@ def test_the_list_has_every_file_and_the_archive_is_private(
     assert found["flight/0.qtrace"] == b"{}\n"
     assert found.keys() >= {"audit.jsonl", "proc/meminfo", "versions.json", "log.json"}
     assert bundle(tmp_path / "node.toml", "--to", to) == EX_OSERR  # it is there
+
+
+def test_a_name_that_can_not_be_right_is_refused_before_anything_is_gathered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gathered(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(support_bundle, "collect", gathered)
+    to = tmp_path / "sent.tar.gz"
+    assert bundle(tmp_path / "absent.toml", "--to", to) == EX_USAGE
+    assert "absent.toml: there is no such file: expected" in capsys.readouterr().err
+    assert not to.exists()
+    to.touch()
+    assert bundle("--to", to) == EX_OSERR
+    assert "sent.tar.gz: there is a file already" in capsys.readouterr().err
+    assert bundle("--to", tmp_path / "no" / "sent.tar.gz") == EX_OSERR
+    assert "there is no directory" in capsys.readouterr().err
 
 
 def test_a_damaged_store_stops_nothing(tmp_path: Path) -> None:
