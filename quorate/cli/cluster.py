@@ -14,7 +14,7 @@ from rich.markup import escape
 from ..local.cluster import LocalCluster, MemberProcess, lay_out, open_cluster, risky_ports
 from ..local.log_lines import unblocked_console
 from ..local.stores import was_removed
-from ..local.survey import Survey, survey
+from ..local.survey import LOG_IN, Survey, survey
 from ..node.config.config import MAX_MEMBERS, NodeConfig, Profile
 from .app import EX_NOPERM
 from .params import needing_certs
@@ -217,6 +217,8 @@ def _leader_line(seen: Survey) -> str:
     leader = seen.leader
     if leader is None:
         states = ", ".join(f"member {one.member_id} {one.state}" for one in seen.said)
+        if not states and (refusal := next((one for one in seen.answers if one.refused), None)):
+            return f"members run, but refuse their status: {refusal.error} {LOG_IN}."
         return f"no leader: {states or 'no member answers yet'}"
     line = f"term {leader.term}: member {leader.member_id} leads"
     return line if seen.spare > 0 else f"{line}; no other member can be spared"

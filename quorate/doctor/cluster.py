@@ -7,7 +7,7 @@ import trio
 
 from ..client.resp import RespError, open_resp
 from ..client.secure import port_of
-from ..local.survey import ANSWER_SECONDS, Answer, Survey, at, survey, with_list
+from ..local.survey import ANSWER_SECONDS, LOG_IN, Answer, Survey, at, survey, with_list
 from ..node.requests.status import MemberAddress
 from .finding import Finding, ok, problem, unknown, warning
 from .peers import judge_skew
@@ -45,6 +45,9 @@ async def check_cluster(
 
 def _silent(seen: Survey, *, asked: bool) -> Finding:
     said = "; ".join(f"{at(each.address)}: {each.error}" for each in seen.answers)
+    if any(each.refused for each in seen.answers):
+        words = f"members answer, but refuse their status ({said})"
+        return unknown("cluster", words, "a user that may ask", LOG_IN)
     words = f"no member answers ({said})"
     if asked:
         return unknown("cluster", words, "an answer of a member that runs", "quorate status")
