@@ -11,7 +11,14 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 
-from ..local.cluster import LocalCluster, MemberProcess, lay_out, open_cluster, risky_ports
+from ..local.cluster import (
+    LocalCluster,
+    MemberProcess,
+    check_no_store,
+    lay_out,
+    open_cluster,
+    risky_ports,
+)
 from ..local.log_lines import unblocked_console
 from ..local.stores import was_removed
 from ..local.survey import LOG_IN, Survey, survey
@@ -61,6 +68,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
             is none. If left out: that of an existing cluster, or 1001 above the client port.
     """
     console = Console(highlight=False, soft_wrap=True)
+    check_no_store(directory, "--dir")
     make = _secured() if tls else lay_out
     configs = make(
         directory,
@@ -143,7 +151,7 @@ def _introduce(console: Console, running: LocalCluster) -> None:
     security = running.members[0].config.security
     first = running.addresses[0]
     if security.certificate:
-        folder = escape(os.path.relpath(Path(security.certificate).parent))
+        folder = escape(os.path.normpath(Path(security.certificate).parent))
         console.print(
             f"\nMembers speak TLS to each other. Their certificates, and the CA: {folder}\n"
             f"When they end:             quorate certs check {folder}"

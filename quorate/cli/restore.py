@@ -12,14 +12,13 @@ import attrs
 from cyclopts import Parameter
 
 from ..errors import ConfigurationError, PrunedError, UsageError
-from ..local.cluster import lay_out
+from ..local.cluster import check_no_store, lay_out
 from ..local.restored import start_once
 from ..local.stores import store_of, whose
 from ..local.words import counted
 from ..node.config.config import NodeConfig, load_config
 from ..node.store_opening import why_no_founder
 from ..node.upkeep.access import read_secret
-from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.tools.restore import RestorePlan, moment, plan_restore
 from ..storage.tools.restore import restore as restore_store
 from .params import AsJson, needing_certs, parse_point
@@ -154,10 +153,7 @@ def _configs(
 ) -> list[NodeConfig]:
     if cluster is None:
         return [_config_in(directory)]
-    if any((place / DATA_FILE).exists() for place in (directory, directory / "log")):
-        raise UsageError(
-            f"--to {directory}: a store lies there; expected a place for the members' directories"
-        )
+    check_no_store(directory, "--to")
     configs = lay_out(directory, members=members, client_port=client_port, cluster=cluster)
     for config in configs:
         if config.cluster != cluster:
