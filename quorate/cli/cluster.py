@@ -26,7 +26,7 @@ from ..node.config.config import MAX_MEMBERS, NodeConfig, Profile
 from .app import EX_NOPERM
 from .params import needing_certs
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "leader_line"]
 
 LocalProfile = Literal["lan", "aeron"]
 Members = Annotated[
@@ -213,7 +213,7 @@ async def _print_leaders(console: Console, running: LocalCluster) -> None:
     """Print each change of the leader, as the members report it."""
     said, pause = "", LOOK_SECONDS
     while True:
-        now = _leader_line(await survey(running.addresses))
+        now = leader_line(await survey(running.addresses))
         pause = min(1.5 * pause, LONGEST_LOOK_SECONDS)
         if now != said:
             console.print(now)
@@ -221,7 +221,8 @@ async def _print_leaders(console: Console, running: LocalCluster) -> None:
         await trio.sleep(pause)
 
 
-def _leader_line(seen: Survey) -> str:
+def leader_line(seen: Survey) -> str:
+    """Say who leads, or why that is not known."""
     leader = seen.leader
     if leader is None:
         states = ", ".join(f"member {one.member_id} {one.state}" for one in seen.said)
