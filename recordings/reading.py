@@ -55,13 +55,23 @@ class Recording:
     events: Iterator[Event]
 
 
-def read_recording_untrusted(file: IO[bytes], name: str) -> Recording:
+def read_recording_untrusted(file: IO[bytes], name: str, *, stored: int = 0) -> Recording:
     """Read a recording from any source of lines, one line at a time.
+
+    Args:
+        file: of lines, which are not compressed.
+        name: of it, for messages.
+        stored: bytes of the file, which may be compressed.
 
     Raises:
         RecordingError: the first line is not the head of a recording that this version reads.
     """
     line = _line_untrusted(file, name, 1)
+    if not line and stored:
+        raise RecordingError(
+            f"{name}: it is cut off before the end of its first line, expected a recording: a "
+            "copy that was not finished? Copy it again"
+        )
     if not line:
         raise RecordingError(f"{name}: the file is empty, expected a recording")
     if not line.endswith(b"\n"):
@@ -80,7 +90,7 @@ def open_recording_untrusted(path: Path) -> Generator[Recording]:
         OSError: the file can't be read.
     """
     with open_lines(path) as lines:
-        yield read_recording_untrusted(lines, str(path))
+        yield read_recording_untrusted(lines, str(path), stored=path.stat().st_size)
 
 
 @contextmanager

@@ -62,6 +62,8 @@ class Readiness:
                 words = ""
         if words and status.leader_id is None:
             words += ": no leader is known"
+        elif words and status.leader_id == status.member_id:
+            words += ": this member led last, and reaches no quorum"
         elif words:
             words += f": the last known leader is member {status.leader_id}"
         return f"{words}; the election is in {status.state}" if words else ""

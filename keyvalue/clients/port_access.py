@@ -214,7 +214,8 @@ class PortAccess:
         """Return an error for a client that need not have sent a password; empty for others."""
         if client.certified and client.login == client.certified:
             named = client.certified.decode("utf-8", "replace")
-            return f"NOAUTH The certificate names no enabled user: {named!r}".encode()
+            user = named if " " in named else repr(named)  # see `certified_user`
+            return f"NOAUTH The certificate names no enabled user: {user}".encode()
         if client.remote and not self.users.restricted:
             return (
                 b"NOAUTH There are no users yet, and this client is on another machine: "

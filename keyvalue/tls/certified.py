@@ -21,7 +21,7 @@ def certified_user(uris: Sequence[str], cluster: str) -> bytes:
     try:
         identity = identity_untrusted(uris)
     except WireError:
-        return b"one without a name"
+        return b"it has no name"
     if identity.cluster != cluster or identity.purpose is not Purpose.CLIENT:
-        return f"that of {identity}".encode()
+        return f"it is for {identity}".encode()
     return identity.name.encode()

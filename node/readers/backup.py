@@ -107,7 +107,8 @@ class Backup:
                 if not follow and failures > len(self._client.addresses):
                     raise
                 self.trouble = describe(trouble)
-                self._say(f"{self.trouble}; retrying")
+                # Who does not follow gets the reason in the end, as the error.
+                self._say(f"{self.trouble if follow else 'no member could be read'}; retrying")
                 self._source = None
                 await trio.sleep(RETRY_SECONDS)
             else:

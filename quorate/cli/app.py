@@ -173,7 +173,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _import_verbs() -> None:
     """Import all verbs: the help of a group shows the first line of each."""
-    for group in (app, log, pipeline):
+    for group in (app, log, pipeline, trace):
         for name in group:
             _ = group[name]
 

@@ -14,7 +14,7 @@ import attrs
 import trio
 from cyclopts import Parameter
 
-from ..errors import PrunedError, TransportError, leaves
+from ..errors import HandshakeError, PrunedError, TransportError, leaves
 from ..local.log_lines import print_bounded, unblocked
 from ..local.survey import Answer, ask, at
 from ..local.words import size, utc
@@ -73,7 +73,20 @@ async def backup(
     found = Security() if security is None else load_security(security)
     access = open_reader_access(found, cluster=cluster, network=TcpNetwork())
     client = ReplayClient(cluster, addresses, network=access.network, security=access.security)
-    return await _record(to, client, follow=follow, as_json=as_json)
+    status = await _record(to, client, follow=follow, as_json=as_json)
+    if status == UNREACHABLE and security is None and _shut_out(client):
+        print(
+            "If members have certificates or a cluster key, prove who you are: --security FILE, "
+            "such as the node.toml of a member",
+            file=sys.stderr,
+        )
+    return status
+
+
+def _shut_out(client: ReplayClient) -> bool:
+    """Whether a member was reached, and would have nothing to do with us."""
+    kinds = (HandshakeError, trio.BrokenResourceError)
+    return any(isinstance(error, kinds) for error in client.unanswered.values())
 
 
 async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool) -> int:
@@ -130,6 +143,8 @@ class Held:
         )
 
     def __str__(self) -> str:
+        if not self.end_position and not self.snapshots:
+            return f'{self.directory} holds nothing yet of cluster "{self.cluster}"'
         begin = f"the snapshot at {self.start_position}" if self.start_position else "the beginning"
         return (
             f'{self.directory} holds cluster "{self.cluster}" from {begin} to {self.end_position}, '

@@ -11,15 +11,22 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 
-from ..local.cluster import LocalCluster, MemberProcess, lay_out, open_cluster, risky_ports
+from ..local.cluster import (
+    LocalCluster,
+    MemberProcess,
+    check_no_store,
+    lay_out,
+    open_cluster,
+    risky_ports,
+)
 from ..local.log_lines import unblocked_console
 from ..local.stores import was_removed
-from ..local.survey import Survey, survey
+from ..local.survey import LOG_IN, Survey, survey
 from ..node.config.config import MAX_MEMBERS, NodeConfig, Profile
 from .app import EX_NOPERM
 from .params import needing_certs
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "leader_line"]
 
 LocalProfile = Literal["lan", "aeron"]
 Members = Annotated[
@@ -61,6 +68,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
             is none. If left out: that of an existing cluster, or 1001 above the client port.
     """
     console = Console(highlight=False, soft_wrap=True)
+    check_no_store(directory, "--dir")
     make = _secured() if tls else lay_out
     configs = make(
         directory,
@@ -143,7 +151,7 @@ def _introduce(console: Console, running: LocalCluster) -> None:
     security = running.members[0].config.security
     first = running.addresses[0]
     if security.certificate:
-        folder = escape(os.path.relpath(Path(security.certificate).parent))
+        folder = escape(os.path.normpath(Path(security.certificate).parent))
         console.print(
             f"\nMembers speak TLS to each other. Their certificates, and the CA: {folder}\n"
             f"When they end:             quorate certs check {folder}"
@@ -205,7 +213,7 @@ async def _print_leaders(console: Console, running: LocalCluster) -> None:
     """Print each change of the leader, as the members report it."""
     said, pause = "", LOOK_SECONDS
     while True:
-        now = _leader_line(await survey(running.addresses))
+        now = leader_line(await survey(running.addresses))
         pause = min(1.5 * pause, LONGEST_LOOK_SECONDS)
         if now != said:
             console.print(now)
@@ -213,10 +221,13 @@ async def _print_leaders(console: Console, running: LocalCluster) -> None:
         await trio.sleep(pause)
 
 
-def _leader_line(seen: Survey) -> str:
+def leader_line(seen: Survey) -> str:
+    """Say who leads, or why that is not known."""
     leader = seen.leader
     if leader is None:
         states = ", ".join(f"member {one.member_id} {one.state}" for one in seen.said)
+        if not states and (refusal := next((one for one in seen.answers if one.refused), None)):
+            return f"members run, but refuse their status: {refusal.error} {LOG_IN}."
         return f"no leader: {states or 'no member answers yet'}"
     line = f"term {leader.term}: member {leader.member_id} leads"
     return line if seen.spare > 0 else f"{line}; no other member can be spared"

@@ -12,14 +12,13 @@ import attrs
 from cyclopts import Parameter
 
 from ..errors import ConfigurationError, PrunedError, UsageError
-from ..local.cluster import lay_out
+from ..local.cluster import check_no_store, lay_out
 from ..local.restored import start_once
 from ..local.stores import store_of, whose
 from ..local.words import counted
 from ..node.config.config import NodeConfig, load_config
 from ..node.store_opening import why_no_founder
 from ..node.upkeep.access import read_secret
-from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.tools.restore import RestorePlan, moment, plan_restore
 from ..storage.tools.restore import restore as restore_store
 from .params import AsJson, needing_certs, parse_point
@@ -51,7 +50,11 @@ async def restore(
 
     The result is verified, and started once. `quorate run` then serves exactly that state.
 
-    Exit status: 0 - done; 1 - that point cannot be restored; the message gives the range that can.
+    A new cluster has no table [security]: its members ask nobody who they are, until you write one
+    into each node.toml, as docs/security.md describes.
+
+    Exit status: 0 - done; 1 - that point cannot be restored; the message gives the range that can;
+    64 - an argument is wrong; 74 - the archive or the backup is damaged; 78 - a file is wrong.
 
     Args:
         source: Directory of the backup, or of a member; or a file of quorate archive.
@@ -114,10 +117,19 @@ async def _restore(place: Path, point: tuple[int | None, int | None], options: _
     tell: Callable[[str], None] = (lambda _words: None) if options.as_json else print
     _tell(plan, position, tell)
     await _restore_all(plan, configs, tell, recovering=recovering)
+    if new_cluster is not None and not any(_is_secured(config) for config in configs):
+        tell(
+            "Its members ask nobody who they are: before others reach their ports, write a table "
+            f"[security] into each node.toml in {options.to}: docs/security.md"
+        )
     if options.as_json:
         found = _plain(plan, configs)
         print(json.dumps(found | {"from": str(options.archive or plan.source)}, indent=2))
     return DONE
+
+
+def _is_secured(config: NodeConfig) -> bool:
+    return config.security.tls is not None or bool(config.security.cluster_key_file)
 
 
 async def _restore_all(
@@ -154,10 +166,7 @@ def _configs(
 ) -> list[NodeConfig]:
     if cluster is None:
         return [_config_in(directory)]
-    if any((place / DATA_FILE).exists() for place in (directory, directory / "log")):
-        raise UsageError(
-            f"--to {directory}: a store lies there; expected a place for the members' directories"
-        )
+    check_no_store(directory, "--to")
     configs = lay_out(directory, members=members, client_port=client_port, cluster=cluster)
     for config in configs:
         if config.cluster != cluster:

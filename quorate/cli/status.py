@@ -88,7 +88,7 @@ def _row(seen: Survey, answer: Answer) -> list[str]:
         return [
             name,
             where,
-            "no answer",
+            "refused" if answer.refused else "no answer",
             answer.error or "",
             *"-----",
             _heard(seen, member_id),

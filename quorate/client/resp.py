@@ -14,7 +14,7 @@ from typing import Final, Self, cast
 import hiredis
 import trio
 
-from .secure import ClientTls, open_tls, tls_of_environment
+from .secure import CA_VARIABLE, ClientTls, open_tls, tls_of_environment
 
 __all__ = ["PASSWORD_VARIABLE", "USER_VARIABLE", "Reply", "RespClient", "RespError", "open_resp"]
 
@@ -114,9 +114,10 @@ class RespClient:
                 return replies
             data = await self._stream.receive_some(_CHUNK_BYTES)
             if not data:
-                raise ConnectionResetError(
-                    "the connection was closed without an answer (is it a client port?)"
-                )
+                words = "is it a client port?"
+                if self._stream is self._plain:
+                    words += f" One with TLS needs {CA_VARIABLE}"
+                raise ConnectionResetError(f"the connection was closed without an answer ({words})")
             self._reader.feed(bytes(data))
 
     def _next(self) -> object:

@@ -24,6 +24,7 @@ __all__ = [
     "CA_VARIABLE",
     "CERTIFICATE_VARIABLE",
     "KEY_VARIABLE",
+    "PLAIN_PORT",
     "ClientTls",
     "open_tls",
     "port_of",
@@ -67,10 +68,7 @@ class ClientTls:
                 # A password would be asked for at the terminal, which may not be there.
                 context.load_cert_chain(certificate, key or None, password="")
             except ssl.SSLError as error:
-                what = f"{describe_tls(error)}: expected a certificate and its key in PEM form"
-                raise ConfigurationError(
-                    f'{CERTIFICATE_VARIABLE} = "{certificate}", {KEY_VARIABLE} = "{key}": {what}'
-                ) from None
+                raise ConfigurationError(_why_not(certificate, key, error)) from None
 
 
 @lru_cache(maxsize=8)
@@ -117,11 +115,20 @@ async def open_tls(plain: trio.SocketStream, tls: ClientTls) -> "trio.SSLStream[
     return stream
 
 
+PLAIN_PORT: Final = "is it a port without TLS?"
+
+_NO_TLS: Final = {"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
+"""What versions of OpenSSL say of bytes that are no TLS."""
+
+
 def _why(error: trio.BrokenResourceError) -> str:
     cause = error.__cause__
     if isinstance(cause, ssl.SSLEOFError) or not isinstance(cause, ssl.SSLError):
         return "the connection was closed during the TLS handshake (is it a TLS port?)"
-    return f"TLS: {describe_tls(cause)}"
+    words = f"TLS: {describe_tls(cause)}"
+    if cause.reason in _NO_TLS:
+        return f"{words} ({PLAIN_PORT} {CA_VARIABLE} is set, so TLS is spoken)"
+    return words
 
 
 def _check(uris: list[str]) -> None:
@@ -137,6 +144,18 @@ def _check(uris: list[str]) -> None:
     # Otherwise every client with a certificate of this CA could answer as a member.
     if found is None or found.purpose is not Purpose.MEMBER:
         raise ConnectionAbortedError(f"its certificate is for {found}: expected that of a member")
+
+
+def _why_not(certificate: str, key: str, error: ssl.SSLError) -> str:
+    """Return in words why a certificate and its key can't be used."""
+    if not key and b"PRIVATE KEY-----" not in Path(certificate).read_bytes():
+        return (
+            f'{KEY_VARIABLE} is not set, and {CERTIFICATE_VARIABLE} = "{certificate}" has no key '
+            f"in it: set {KEY_VARIABLE} to the file of its key"
+        )
+    named = f', {KEY_VARIABLE} = "{key}"' if key else ""
+    what = f"{describe_tls(error)}: expected a certificate and its key in PEM form"
+    return f'{CERTIFICATE_VARIABLE} = "{certificate}"{named}: {what}'
 
 
 def _check_readable(name: str, path: str) -> None:

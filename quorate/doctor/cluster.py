@@ -7,12 +7,12 @@ import trio
 
 from ..client.resp import RespError, open_resp
 from ..client.secure import port_of
-from ..local.survey import ANSWER_SECONDS, Answer, Survey, at, survey, with_list
+from ..local.survey import ANSWER_SECONDS, LOG_IN, Answer, Survey, at, survey, with_list
 from ..node.requests.status import MemberAddress
 from .finding import Finding, ok, problem, unknown, warning
 from .peers import judge_skew
 
-__all__ = ["check_cluster"]
+__all__ = ["check_cluster", "judge_problems", "judge_silence"]
 
 
 async def check_cluster(
@@ -29,8 +29,8 @@ async def check_cluster(
     """
     seen = await with_list(await survey(addresses))
     if not seen.said:
-        return [_silent(seen, asked=asked)], seen
-    found = [_judge(words) for words in seen.problems]
+        return [judge_silence(seen, asked=asked)], seen
+    found = judge_problems(seen)
     remedy = "quorate status, then docs/operations.md"
     found += [warning("cluster", words, "no such warning", remedy) for words in seen.warnings]
     if not found and seen.leader is not None:
@@ -43,17 +43,31 @@ async def check_cluster(
     return found, seen
 
 
-def _silent(seen: Survey, *, asked: bool) -> Finding:
+def judge_silence(seen: Survey, *, asked: bool) -> Finding:
+    """Judge that no member has returned its status.
+
+    Args:
+        seen: why not.
+        asked: see `check_cluster`.
+    """
     said = "; ".join(f"{at(each.address)}: {each.error}" for each in seen.answers)
+    if any(each.refused for each in seen.answers):
+        words = f"members answer, but refuse their status ({said})"
+        return unknown("cluster", words, "a user that may ask", LOG_IN)
     words = f"no member answers ({said})"
     if asked:
         return unknown("cluster", words, "an answer of a member that runs", "quorate status")
     return warning("cluster", words, "members that run, unless this is the first start")
 
 
-def _judge(words: str) -> Finding:
+def judge_problems(seen: Survey) -> list[Finding]:
+    """Return a finding for each problem of the cluster; one for all if too few voters answer."""
+    problems = seen.problems
+    if seen.spare < 0 and not seen.is_unfounded:
+        problems = [" ".join(problems)]  # the members that are gone are why none leads
     remedy = "quorate status, then the table in docs/operations.md"
-    return problem("cluster", words.removesuffix("."), "members that agree on a leader", remedy)
+    expected = "members that agree on a leader"
+    return [problem("cluster", words.removesuffix("."), expected, remedy) for words in problems]
 
 
 async def _skew(answer: Answer) -> Finding | None:

@@ -21,6 +21,8 @@ def read_configuration(path: Path) -> tuple[NodeConfig | None, list[Finding]]:
     try:
         config = load_config(path)
     except ConfigurationError as error:
+        if isinstance(error.__cause__, (OSError, ValueError)):
+            return None, [_no_settings(path, error)]
         remedy = f"change {path}; all settings: docs/reference/settings.md"
         lines = str(error).splitlines()
         return None, [_mistake(line, remedy) for line in lines]
@@ -30,6 +32,15 @@ def read_configuration(path: Path) -> tuple[NodeConfig | None, list[Finding]]:
     words = f'member {config.member_id} of cluster "{config.cluster}", {count} listed'
     found = [ok("configuration", words, cluster=config.cluster, member_id=config.member_id)]
     return config, [*found, *_even(config)]
+
+
+def _no_settings(path: Path, error: ConfigurationError) -> Finding:
+    """Return that a file can't be read, or is something else."""
+    if isinstance(error.__cause__, OSError):
+        remedy = "name a member's file, as for quorate run; quorate cluster makes node.toml"
+        return problem("configuration", str(error), "a file that can be read here", remedy)
+    remedy = f"change {path}, or name a member's file; docs/reference/settings.md has an example"
+    return problem("configuration", str(error), "settings in TOML", remedy)
 
 
 def _mistake(line: str, remedy: str) -> Finding:

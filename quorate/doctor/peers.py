@@ -10,8 +10,9 @@ from typing import Final
 
 import trio
 
+from ..client.secure import PLAIN_PORT
 from ..errors import ConfigurationError, HandshakeError, WireError
-from ..local.survey import Answer, ask, at, in_words
+from ..local.survey import LOG_IN, Answer, ask, at, in_words
 from ..local.words import age
 from ..node.clocks import MAX_SKEW_MS
 from ..node.config.config import MemberConfig, NodeConfig
@@ -140,9 +141,11 @@ def judge_answer(cluster: str, member_id: int, answer: Answer) -> Finding:
         remedy = "compare [[members]] of both files"
         return problem("client ports", words, expected, remedy)
     error = answer.error or ""
-    if error.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
-        remedy = "set QUORATE_USER and QUORATE_PASSWORD to those of a user with the right"
-        return unknown("client ports", f"{name}: {error}", "a user that may ask", remedy)
+    if answer.refused:
+        return unknown("client ports", f"{name}: {error}", "a user that may ask", LOG_IN)
+    if PLAIN_PORT in error:
+        remedy = "unset QUORATE_CA, or give the port with TLS"
+        return unknown("client ports", f"{name}: {error}", "a TLS connection", remedy)
     if "TLS" in error or "certificate" in error or not answer.address.client_port:
         remedy = "set QUORATE_CA to the file of the CA, and QUORATE_CERTIFICATE if it is asked for"
         return unknown("client ports", f"{name}: {error}", "a TLS connection", remedy)

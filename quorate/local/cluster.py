@@ -37,11 +37,13 @@ from ..node.config.config import (
     load_config,
 )
 from ..node.requests.status import MemberAddress
+from ..storage.lmdb.file_check import DATA_FILE
 
 __all__ = [
     "HOST",
     "LocalCluster",
     "MemberProcess",
+    "check_no_store",
     "free_client_port",
     "lay_out",
     "local_configs",
@@ -116,6 +118,19 @@ def lay_out(
     for config, web in zip(configs, webs, strict=True):
         _check_found(config, profile, web if isinstance(web_port, int) else None)
     return configs
+
+
+def check_no_store(directory: Path, option: str) -> None:
+    """Check that a directory is no member's, and no backup: folders of members would mix with it.
+
+    Raises:
+        UsageError: it is.
+    """
+    if any((place / DATA_FILE).exists() for place in (directory, directory / "log")):
+        raise UsageError(
+            f"{option} {directory}: a store of a member or a backup lies there; expected a place "
+            "for the members' directories: give another one"
+        )
 
 
 def _check_found(config: NodeConfig, profile: Profile | None, web: Web | None) -> None:

@@ -133,7 +133,8 @@ def _why(cipher: AESGCM, count: int, chunk: bytes, head: bytes, *, is_last: bool
             "it is cut off: its end is missing" if is_last else f"more follows its end at {where}"
         )
     if count == 0:
-        return "it was made with another key, or its beginning is damaged or cut off"
+        size = f"its first {CHUNK_BYTES:,} bytes are" if len(chunk) > CHUNK_BYTES else "it is"
+        return f"it was made with another key, or {size} damaged or cut off"
     return f"it is damaged, or cut off, at {where}"
 
 

@@ -33,6 +33,7 @@ from .member_list import Listed, ListedMember, decode_list_untrusted
 from .words import age
 
 __all__ = [
+    "LOG_IN",
     "LOOK_SECONDS",
     "SETTLED",
     "Answer",
@@ -70,6 +71,14 @@ ANSWER_SECONDS: Final = 2.0
 waits longer for a dead one."""
 
 
+LOG_IN: Final = (
+    "Set QUORATE_USER and QUORATE_PASSWORD to those of a user with the right to run QUORATE.STATUS"
+)
+"""What to do if members answer, and refuse their status."""
+
+_REFUSALS: Final = ("NOAUTH", "WRONGPASS", "NOPERM")
+
+
 def at(address: MemberAddress) -> str:
     """Write the client port of a member as it is typed: ``127.0.0.1:7000``, ``[::1]:7000``."""
     return str(Address(address.host, port_of(address)))
@@ -100,6 +109,11 @@ class Answer:
     error: str | None = None
     members: tuple[MemberAddress, ...] = ()
     version: int = 0
+
+    @property
+    def refused(self) -> bool:
+        """Whether it answered that this user may not ask, or that nobody has logged in."""
+        return (self.error or "").startswith(_REFUSALS)
 
 
 @attrs.frozen
@@ -241,7 +255,7 @@ class Survey:
     def problems(self) -> list[str]:
         """Everything that keeps the verdict from being agreed, each in a sentence."""
         found = [
-            f"{_named(answer.address)} does not answer: {answer.error}."
+            f"{_named(answer.address)} {_no_status(answer)}"
             for answer in self.answers
             if not answer.status
         ]
@@ -373,6 +387,14 @@ def _skew(status: NodeStatus) -> str:
     where = "ahead of" if skew_ms > 0 else "behind"
     apart = age(abs(skew_ms) / 1000)
     return f"Member {status.member_id}: its clock is {apart} {where} the log's time."
+
+
+def _no_status(answer: Answer) -> str:
+    """Return in words why there is no status: no answer, or one that refuses it."""
+    error = (answer.error or "").removesuffix(".")
+    if answer.refused:
+        return f"answers, but refuses its status: {error}. {LOG_IN}."
+    return f"does not answer: {error}."
 
 
 def _standing(status: NodeStatus) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.cli.app import run
+from quorate.cli.app import EX_USAGE, run
 from quorate.recordings import Event, Source
 from quorate.recordings.head import WALL, Head, RecordedMember
 from quorate.recordings.writing import RecordingWriter, open_to_write
@@ -42,7 +42,11 @@ def test_directories_of_members_are_merged_and_checked(
     assert err.splitlines() == [
         "member 0: the clock of all",
         "member 1: its wall clock, and no recorded message says how wrong that is",
+        "If all were written on one machine, say so: --one-machine",
     ]
+    twice = [str(tmp_path / "m0"), str(tmp_path / "m0" / "flight")]
+    assert run(["trace", "merge", *twice]) == EX_USAGE
+    assert "it is named twice: expected each recording once" in capsys.readouterr().err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(out.encode())))
     assert run(["trace", "check", "-"]) == 0
     assert "nothing was checked" in capsys.readouterr().out

@@ -10,8 +10,11 @@ import pytest
 import trio
 from rich.console import Console
 
+from quorate.cli.cluster import leader_line
 from quorate.cli.params import parse_address
 from quorate.cli.status import render
+from quorate.doctor.cluster import judge_problems, judge_silence
+from quorate.doctor.finding import Level
 from quorate.errors import ConfigurationError
 from quorate.local.cluster import HOST
 from quorate.local.survey import (
@@ -188,6 +191,32 @@ def test_a_member_that_does_not_answer_is_a_row_and_a_problem() -> None:
     assert (
         shown(partly).splitlines()[3].rstrip().endswith("0.02 s ago")
     )  # when the leader heard it last
+
+
+@pytest.mark.parametrize(
+    "error", ["NOAUTH Authentication required.", "WRONGPASS invalid username-password pair"]
+)
+def test_a_member_that_refuses_its_status_does_answer(error: str) -> None:
+    refusing = Survey((Answer(MemberAddress(-1, "::1", 22100), None, error),))
+    (words,) = refusing.problems
+    assert words.startswith(f"[::1]:22100 answers, but refuses its status: {error.strip('.')}. Set")
+    assert "QUORATE_USER and QUORATE_PASSWORD" in words
+    assert ".." not in words
+    line = leader_line(refusing)
+    assert line.startswith("members run, but refuse their status: ")
+    assert "QUORATE_USER" in line
+    assert refusing.verdict is Verdict.UNREACHABLE
+    finding = judge_silence(refusing, asked=False)
+    assert finding.level is Level.UNKNOWN
+    assert finding.found.startswith("members answer, but refuse their status")
+
+
+def test_without_a_quorum_the_doctor_has_one_problem() -> None:
+    alone = seen(status_of(0, leader_id=None, role="candidate", state="CANVASS"), None, None)
+    assert len(alone.problems) > 2
+    found = judge_problems(alone)
+    assert [each.level for each in found] == [Level.PROBLEM]
+    assert "writes need 2" in found[0].found
 
 
 def test_two_that_claim_to_lead_are_both_shown() -> None:

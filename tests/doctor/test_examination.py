@@ -67,7 +67,22 @@ def test_every_mistake_of_a_file_has_a_line(
     assert text.count("PROBLEM  configuration") == 2
     assert 'profile = "fast"' in text
     assert 'expected: one of "lan", "aeron", "test"' in text
-    assert run(["doctor", str(tmp_path / "absent.toml")]) == 1
+
+
+def test_what_is_no_members_file_is_said_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bytes.toml").write_bytes(b"\x80\xff")
+    for name, words in (
+        ("absent.toml", "absent.toml: cannot be read: No such file or directory"),
+        ("", "cannot be read: Is a directory"),
+        ("bytes.toml", "bytes.toml: not a TOML file"),
+    ):
+        assert run(["doctor", str(tmp_path / name)]) == 1
+        text = capsys.readouterr().out
+        assert words in text
+        assert "no such line" not in text
+        assert "name a member's file" in text
 
 
 def test_nobody_at_a_named_address_is_no_verdict(

@@ -16,6 +16,7 @@ import zstandard
 
 import quorate
 from quorate.cli.app import EX_OSERR, EX_USAGE, run
+from quorate.cli.trouble import support_bundle
 from quorate.client.resp import open_resp
 from quorate.errors import StorageError
 from quorate.local.survey import at
@@ -152,6 +153,24 @@ def test_a_recording_that_goes_away_stops_nothing(
     found = files_of(to)
     assert found["flight/flight.qtrace"] == b"{}\n"
     assert "flight/flight.qtrace.1" in json.loads(found["missing.json"])
+
+
+def test_a_name_that_can_not_be_right_is_refused_before_anything_is_gathered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gathered(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(support_bundle, "collect", gathered)
+    to = tmp_path / "sent.tar.gz"
+    assert bundle(tmp_path / "absent.toml", "--to", to) == EX_USAGE
+    assert "absent.toml: there is no such file: expected" in capsys.readouterr().err
+    assert not to.exists()
+    to.touch()
+    assert bundle("--to", to) == EX_OSERR
+    assert "sent.tar.gz: there is a file already" in capsys.readouterr().err
+    assert bundle("--to", tmp_path / "no" / "sent.tar.gz") == EX_OSERR
+    assert "there is no directory" in capsys.readouterr().err
 
 
 def test_a_damaged_store_stops_nothing(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,16 @@ def test_half_a_last_line_is_left_out() -> None:
     for end in range(len(GOOD)):
         data = f"{HEAD}\n{GOOD}\n{GOOD[:end]}".encode()
         assert len(list(read_recording_untrusted(io.BytesIO(data), "f").events)) == 1
+
+
+def test_a_compressed_file_that_is_cut_off_is_not_called_empty(tmp_path: Path) -> None:
+    path = tmp_path / "cut.qtrace.zst"
+    path.write_bytes(zstandard.compress(f"{HEAD}\n{GOOD}\n".encode() * 100)[:40])
+    with (
+        pytest.raises(RecordingError, match="it is cut off before the end of its first line"),
+        open_recording_untrusted(path),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate.cli.app import EX_CONFIG, run
+from quorate.cli.app import EX_CONFIG, EX_USAGE, run
 from quorate.local.certificate_check import check
 from quorate.local.certificates import Authority, begin_rotation, finish_rotation, identity_of
 from quorate.local.cluster import free_client_port, lay_out
 from quorate.local.pem import read_certificates
 from quorate.local.secured import lay_out_secured
+from quorate.storage.lmdb.file_check import DATA_FILE
 from tests.support.certificates import NOW
 
 
@@ -82,3 +83,15 @@ def test_a_plain_cluster_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFi
     assert run([*words, "--tls"]) == EX_CONFIG
     assert "made with --tls" in capsys.readouterr().err
     assert not (tmp_path / "certs").exists()
+
+
+@pytest.mark.parametrize("place", [".", "log"])
+def test_a_backup_gets_no_members(
+    tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / place / DATA_FILE).touch()
+    before = sorted(tmp_path.rglob("*"))
+    assert run(["cluster", "--dir", str(tmp_path), "--tls"]) == EX_USAGE
+    assert "a store of a member or a backup lies there; expected" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
+from quorate.cli.app import EX_USAGE, run
 from quorate.cli.simulate import simulate_seeds
 from quorate.simulation import Ledger, Sample
 
 if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
-
-    import pytest
 
     from quorate.node import Command
 
@@ -51,6 +51,23 @@ def test_a_violation_is_told_with_all_that_is_needed_to_see_it_again(
     check_recording(tmp_path / "quorate-5.qtrace", told)
     assert simulate_seeds(seed=5, hours=0.01, members=3, scenario="storm", service=SERVICE) == 1
     assert _verdict(capsys.readouterr().out) == _verdict(told)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--seed", "1", "--seeds", "2"], "--seeds 2: --seed 1 runs that one alone"),
+        (["--seed", "1", "--first", "0"], "--first 0: --seed 1 runs that one alone"),
+        (["--seed", "-1"], "Must be >= 0"),
+        (["--first", "-1"], "Must be >= 0"),
+    ],
+)
+def test_seeds_that_do_not_fit_together_are_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *words]) == EX_USAGE
+    found = capsys.readouterr()
+    assert told in found.out + found.err
 
 
 def check_recording(path: Path, told: str) -> None:

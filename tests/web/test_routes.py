@@ -22,6 +22,8 @@ from quorate.web.answers import Asked
 from quorate.web.files import PageFiles
 from quorate.web.guard import Guard
 from quorate.web.opening import make_web_port, open_guard
+from quorate.web.readiness import Readiness
+from tests.cli.test_status_command import status_of
 from tests.support.web_world import Browser
 
 if TYPE_CHECKING:
@@ -122,6 +124,17 @@ async def test_ready_is_what_a_read_says(tmp_path: Path, autojump_clock: Clock) 
             world.mend()
             await trio.sleep(3)
             assert (await browser.ask("/readyz")).status == 200
+
+
+async def test_a_leader_without_a_quorum_does_not_name_itself(autojump_clock: Clock) -> None:
+    for leader_id, words in (
+        (1, "this member led last, and reaches no quorum"),
+        (2, "the last known leader is member 2"),
+    ):
+        status = status_of(1, leader_id=leader_id)
+        answer = await Readiness(trio.sleep_forever, lambda status=status: status).answer()
+        assert answer.status == 503
+        assert f"no answer to a read within 1 s: {words};".encode() in answer.body
 
 
 async def test_live_events_begin_with_a_head_and_a_picture(

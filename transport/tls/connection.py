@@ -27,6 +27,7 @@ An orderly end is a message of TLS. An end without it may be forged by anybody o
 breaks the connection instead of ending it.
 """
 
+import re
 import secrets
 import ssl
 import time
@@ -292,11 +293,16 @@ class TlsConnection:
         return trio.BrokenResourceError(reason)
 
 
+_PLACE: Final = re.compile(r" *\(_ssl\.c:\d+\)|^\[\w+\] *")
+
+
 def describe_tls(error: ssl.SSLError) -> str:
     """Return what is wrong in words, without OpenSSL's places in files."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is refused: {error.verify_message}"
-    return (error.reason or str(error)).lower().replace("_", " ")
+    # Some have no reason, only a text such as "[SSL] PEM lib (_ssl.c:3926)".
+    words = error.reason or _PLACE.sub("", str(error))
+    return words.lower().replace("_", " ")
 
 
 def certificate_untrusted(tls: ssl.SSLObject) -> dict[str, Any]:

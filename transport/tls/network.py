@@ -148,7 +148,7 @@ class TlsNetwork:
                     await connection.shake_hands(turns)
             except CONNECTION_ERRORS as error:
                 # The port of the peer is in the error, and differs each time.
-                reason = describe(error).replace(connection.peer, "it")
+                reason = describe(error).replace(connection.peer, "it").removeprefix("it: ")
                 self._log(f"no TLS connection from {host}: {reason}")
                 self._audit.note("refused", of=host, address=connection.peer, reason=reason)
                 with trio.move_on_after(LINGER_SECONDS), suppress(*CONNECTION_ERRORS):

@@ -26,9 +26,16 @@ def recordings_at(paths: Sequence[Path]) -> list[Path]:
     """Return the recordings at some paths: files, and directories of members or of flights.
 
     Raises:
-        UsageError: there is none at one of them.
+        UsageError: there is none at one of them, or one is named twice.
     """
-    return [file for path in paths for file in _recordings_at(path)]
+    found = [file for path in paths for file in _recordings_at(path)]
+    known = set[Path]()
+    for file in found:
+        # Its events would be counted twice.
+        if (one := file.resolve()) in known:
+            raise UsageError(f"{file}: it is named twice: expected each recording once")
+        known.add(one)
+    return found
 
 
 def _recordings_at(path: Path) -> list[Path]:

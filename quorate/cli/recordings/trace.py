@@ -63,6 +63,8 @@ def _tell_clocks(head: Head) -> None:
         else:
             words = f"moved by {clock.offset:+.6f} s, which is right to {clock.uncertainty:.6f} s"
         console.print(f"member {member}: {words}", soft_wrap=True)
+    if any(clock.uncertainty is None for clock in head.clocks.values()):
+        console.print("If all were written on one machine, say so: --one-machine", soft_wrap=True)
 
 
 def convert(

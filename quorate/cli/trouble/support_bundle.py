@@ -1,5 +1,7 @@
 """`quorate support-bundle`: one archive that can be sent to somebody who helps."""
 
+import errno
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +43,14 @@ async def support_bundle(
     """
     if to is not None and not to.name.endswith(ENDINGS):
         raise UsageError(f'--to "{to}": expected a name with {" or ".join(ENDINGS)} at its end')
+    # One that is damaged is what somebody needs help with. One that is not there is a typing error.
+    if file is not None and (not file.exists() or file.is_dir()):
+        what = "it is a directory" if file.is_dir() else "there is no such file"
+        raise UsageError(
+            f"{file}: {what}: expected a member's node.toml; leave it out for a bundle without one"
+        )
+    if to is not None:
+        _check_place(to)
     parts = await collect(file, [parse_address(text) for text in connect], log_file=log)
     _list(parts)
     if to is None:
@@ -51,6 +61,20 @@ async def support_bundle(
     print(f"\n{to}: {len(parts) + 1} files, {about}. Look into it before you send it: its list is")
     print(f"{MANIFEST}, and names of hosts, users and paths are in it.")
     return 0
+
+
+def _check_place(to: Path) -> None:
+    """Check that the archive can be made there, before all is gathered for a minute.
+
+    Raises:
+        OSError: it is there already, or its directory is not.
+    """
+    if os.path.lexists(to):
+        words = "there is a file already: expected a new name after --to"
+        raise FileExistsError(errno.EEXIST, words, str(to))
+    if not to.parent.is_dir():
+        words = f"there is no directory {to.parent}: make it, or give another place after --to"
+        raise FileNotFoundError(errno.ENOENT, words, str(to))
 
 
 def _list(parts: list[Part]) -> None:

@@ -219,14 +219,15 @@ def _legend(cluster: Cluster, *, plain: bool) -> list[str]:
     low, high = _axis(cluster)
     signs = f"{applied} applied {committed} committed {appended} appended {missing} missing"
     lines = [f"log: {signs}, of {low:,} to {high:,}"]
-    if any(cluster.is_stale(each) for each in cluster.members.values()):
+    known = [each for each in cluster.members.values() if cluster.age(each) is not None]
+    if any(map(cluster.is_stale, known)):
         lines.append(f"STALE: not heard from here for {STALE_SECONDS:g} s; those are old figures")
     return lines
 
 
 def _steps(cluster: Cluster, count: int, *, plain: bool, cut: bool) -> list[Text]:
     if not cluster.steps:
-        return [Text("No step of an election was seen yet.", style="dim")]
+        return [Text("No step of an election since this began to look.", style="dim")]
     arrow = "->" if plain else "→"
     lines = [_step(cluster, step, arrow) for step in list(cluster.steps)[-count:]]
     return [Text(line, no_wrap=cut, overflow="ellipsis" if cut else "fold") for line in lines]

@@ -110,6 +110,7 @@ def test_a_member_that_does_not_answer_is_stale_and_its_figures_are_old() -> Non
 def test_a_member_that_never_answered_is_unknown() -> None:
     cluster = cluster_of(report(1, 0), report(1, 1))
     assert row(drawn(cluster), 2) == "2 unknown - - unknown unknown 0.02 s never"
+    assert "old figures" not in drawn(cluster)
     line = json.loads(as_json(cluster, 0))["members"][2]
     assert (line["stale"], line["as_of"], line["append"]) == (True, None, None)
 
@@ -120,6 +121,7 @@ def test_silence_alone_makes_all_stale() -> None:
     text = drawn(cluster)
     assert "no member answers, the leader is unknown; how many may fail is unknown." in joined(text)
     assert text.count("STALE 59 s") == 3
+    assert "those are old figures" in text
 
 
 def test_two_that_claim_to_lead_are_both_shown() -> None:

@@ -390,10 +390,10 @@ def test_a_stranger_is_refused_and_the_reason_logged_once(
 
     check()
     if client is None:
-        assert caplog.text.count("no TLS connection from x: it: TLS: ") == 1
+        assert caplog.text.count("no TLS connection from x: TLS: ") == 1
         assert words in caplog.text or "http request" in caplog.text
     else:
-        assert "no TLS connection from x: it: TLS: tlsv1 alert unknown ca" in caplog.text
+        assert "no TLS connection from x: TLS: tlsv1 alert unknown ca" in caplog.text
 
 
 def test_the_alert_reaches_a_dialler_whose_certificate_is_refused() -> None:
