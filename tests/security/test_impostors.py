@@ -55,6 +55,7 @@ REFUSED_BY_NAME = {
     "backup": uri(1, Purpose.BACKUP),
     "client": uri(1, Purpose.CLIENT),
 }
+MEMBERS_ONLY = {StreamPurpose.CONSENSUS, StreamPurpose.CATCHUP, StreamPurpose.EVENTS}
 REFUSED_BY_TLS = ["expired", "not yet valid", "other CA", "self-signed", "two names", "no name"]
 
 
@@ -207,7 +208,7 @@ def test_a_reader_may_read_from_any_member_and_no_more(kind: str) -> None:
             network = TlsNetwork(memory.host("x"), impostor(kind))
             for purpose in StreamPurpose:
                 said = hello(-1, purpose=purpose)
-                if purpose in {StreamPurpose.CONSENSUS, StreamPurpose.CATCHUP}:
+                if purpose in MEMBERS_ONLY:
                     with pytest.raises(HandshakeError, match="which may not open"):
                         await open_stream(network, address(0), said, security=OURS)
                 else:
@@ -217,7 +218,7 @@ def test_a_reader_may_read_from_any_member_and_no_more(kind: str) -> None:
 
     check()
     assert StreamPurpose.BACKUP in purposes
-    assert not {StreamPurpose.CONSENSUS, StreamPurpose.CATCHUP} & set(purposes)
+    assert not MEMBERS_ONLY & set(purposes)
 
 
 def test_the_certificate_of_a_removed_member_reads_nothing() -> None:

@@ -24,8 +24,8 @@ SHUTDOWN = re.compile(r"snapshot at \d+, after [0-9.]+ s; members 0, 1, 2 stop a
 
 
 def commands() -> list[list[str]]:
-    blocks = "\n".join(re.findall(r"```\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
-    lines = [str(line) for line in blocks.splitlines()]
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+    lines = [line for language, block in fenced if not language for line in block.splitlines()]
     return [line.split()[1:] for line in lines if line.startswith("quorate ")]
 
 
