@@ -146,7 +146,10 @@ def test_a_recording_that_goes_away_stops_nothing(
             self.unlink()
         return seen
 
-    monkeypatch.setattr(collecting, "_files", lambda _: b"")
+    def no_files(directory: Path) -> bytes:
+        return b""
+
+    monkeypatch.setattr(collecting, "_files", no_files)
     monkeypatch.setattr(Path, "stat", turns)
     to = tmp_path / "sent.tar.gz"
     assert bundle(tmp_path / "node.toml", "--to", to) == 0
@@ -228,6 +231,7 @@ def test_a_traceback_keeps_places_and_types_but_no_quotes(
         group = [KeyError("alice@a"), ValueError("alice@b\n  alice@c\nalice@d: x")]
         raise ExceptionGroup("alice@e", group) from StorageError("the disk is odd")
 
+    text = ""
     try:
         fail()
     except ExceptionGroup:
