@@ -31,11 +31,14 @@ export function trace(g, id, x, y, radius) {
   g.closePath();
 }
 
+/** A larger id does not fit into a mark: it stands next to it. */
+export const LONGEST = 99;
+
 /** A mark that stands alone. @param {number} id */
 export function mark(id) {
   const box = svg("svg", { viewBox: "-13 -13 26 26", class: "mark", "aria-hidden": "true" });
   const g = svg("g", { class: "marker" });
-  g.append(shape(id, 9.5), svg("text", { y: 3.8 }, String(id)));
+  g.append(shape(id, 9.5), svg("text", { y: 3.8 }, id > LONGEST ? "" : String(id)));
   box.append(g);
   return box;
 }

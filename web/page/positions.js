@@ -2,7 +2,7 @@
 
 import { UNKNOWN, ago, bytes, count, el, moment, put, span } from "./format.js";
 import { MEANING } from "./kinds.js";
-import { mark, nameOf } from "./marker.js";
+import { LONGEST, mark, nameOf } from "./marker.js";
 import { lagOf } from "./model.js";
 
 const NAMES = /** @type {const} */ (["append", "commit", "applied", "snapshot"]);
@@ -76,7 +76,8 @@ export class Positions {
     const { step, status, positions } = member;
     row.row.className = `row member ${member.dead ? "dead" : step?.work ?? ""}${member.stale || !member.known ? " stale" : ""}`;
     const title = `Member ${member.id}, ${member.known ? `as it reported itself, ${ago(picture.at - member.seen)}` : "of which nothing was heard"}`;
-    put(row.state, nameOf(member), `${title}: ${step?.state ?? UNKNOWN}${step ? `, ${MEANING[step.state] ?? step.dead}` : ""}${status ? `; ${status.standing}` : ""}`);
+    const name = member.id > LONGEST ? `${member.id} ${nameOf(member)}` : nameOf(member);
+    put(row.state, name, `${title}: ${step?.state ?? UNKNOWN}${step ? `, ${MEANING[step.state] ?? step.dead}` : ""}${status ? `; ${status.standing}` : ""}`);
     put(row.for, step && member.known && !member.stale ? span(Math.max(0, picture.at - step.at)) : UNKNOWN, step ? `since ${moment(model.head, step.at)}` : title);
     put(row.term, member.term == null || member.term < 0 ? UNKNOWN : String(member.term), title);
     const why = trouble(model, picture, member);

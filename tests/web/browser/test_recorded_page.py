@@ -12,6 +12,7 @@ from quorate.simulation import Plan, simulate
 from tests.simulation.mutants.recording import commit_with_a_minority
 
 from .chromium import CHROMIUM, chromium, show_recording, watched
+from .layout import reads_well
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs chromium")]
 
@@ -62,4 +63,21 @@ def test_a_simulated_violation_is_reached_and_explained(monkeypatch: pytest.Monk
         assert len(set(shown)) == len(shown)
         assert f"violation: {broken['invariant']}: {broken['text']}" in press(page, "v")
         expect(page.locator("#list li.here")).to_have_attribute("data-kind", "violation")
+        assert wrong == []
+
+
+def test_a_member_with_a_large_id_is_shown_on_a_telephone() -> None:
+    recording = RECORDING.read_text()
+    for name in ('"member":2,', '"id":2,', '"2":{"status"'):
+        assert name in recording
+        recording = recording.replace(name, name.replace("2", "70000"))
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 400, "height": 800})
+        wrong = watched(page)
+        show_recording(page, recording.encode())
+        page.keyboard.press("End")
+        expect(page.locator('.row[data-member="70000"] .state')).to_have_text("70000 follows")
+        members = json.loads(recording.splitlines()[0])["members"]
+        expect(page.locator(".row.member")).to_have_count(len(members))
+        assert reads_well(page) == []
         assert wrong == []
