@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -126,8 +127,8 @@ async def test_a_leader_without_a_quorum_does_not_name_itself(autojump_clock: Cl
         (1, "this member led last, and reaches no quorum"),
         (2, "the last known leader is member 2"),
     ):
-        status = status_of(1, leader_id=leader_id)
-        answer = await Readiness(trio.sleep_forever, lambda status=status: status).answer()
+        status = partial(status_of, 1, leader_id=leader_id)
+        answer = await Readiness(trio.sleep_forever, status).answer()
         assert answer.status == 503
         assert f"no answer to a read within 1 s: {words};".encode() in answer.body
 
