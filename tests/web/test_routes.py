@@ -28,10 +28,9 @@ from tests.cli.test_status_command import status_of
 from tests.support.web_world import Browser
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from quorate.metrics import Family
     from quorate.simulation import Ledger, World
 
     Clock = trio.testing.MockClock
@@ -41,18 +40,14 @@ PORT = 8001
 
 @asynccontextmanager
 async def web_of(
-    world: World[Ledger],
-    member: int,
-    guard: Guard | None = None,
-    families: Callable[[], list[Family]] | None = None,
+    world: World[Ledger], member: int, guard: Guard | None = None
 ) -> AsyncGenerator[Browser]:
     """Open the web port of a simulated member."""
     host, name = world.hosts[member], f"h{member}"
     port = make_web_port(
         host.running,
         attrs.evolve(host.config, web=Web(PORT, name)),
-        families=families
-        or (lambda: [gauge("quorate_term", "The term.", host.running.status().term)]),
+        families=lambda: [gauge("quorate_term", "The term.", host.running.status().term)],
         read=lambda: host.running.query(b""),
         guard=guard or Guard(),
         network=world.network.host(name),
@@ -132,8 +127,8 @@ async def test_a_leader_without_a_quorum_does_not_name_itself(autojump_clock: Cl
         (1, "this member led last, and reaches no quorum"),
         (2, "the last known leader is member 2"),
     ):
-        status = status_of(1, leader_id=leader_id)
-        answer = await Readiness(trio.sleep_forever, partial(attrs.evolve, status)).answer()
+        status = partial(status_of, 1, leader_id=leader_id)
+        answer = await Readiness(trio.sleep_forever, status).answer()
         assert answer.status == 503
         assert f"no answer to a read within 1 s: {words};".encode() in answer.body
 
@@ -260,25 +255,3 @@ async def test_a_port_that_everybody_reaches_is_not_opened(
         config = attrs.evolve(world.hosts[0].config, web=Web(PORT, **web).within(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=lines):
         await open_guard(config)
-
-
-async def test_scrapes_within_a_second_share_their_figures(
-    tmp_path: Path, autojump_clock: Clock
-) -> None:
-    made = 0
-
-    def families() -> list[Family]:
-        nonlocal made
-        made += 1
-        return [gauge("quorate_term", "The term.", made)]
-
-    async with open_ledgers(tmp_path, 1) as world:
-        await world.start()
-        await world.settled()
-        async with web_of(world, 0, families=families) as browser:
-            first = await browser.ask("/metrics")
-            assert (await browser.ask("/metrics")).body == first.body
-            other = await browser.ask("/metrics", "accept: application/openmetrics-text")
-            assert (made, other.body.endswith(b"# EOF\n")) == (2, True)
-            await trio.sleep(1)
-            assert b"quorate_term 3\n" in (await browser.ask("/metrics")).body
