@@ -113,7 +113,7 @@ def _is_deeper(value: object, most: int) -> bool:
     if isinstance(value, dict):
         inner = list(cast("dict[str, Any]", value).values())
     elif isinstance(value, list):
-        inner = cast("list[Any]", value)
+        inner = value
     else:
         return False
     return most == 0 or any(_is_deeper(each, most - 1) for each in inner)
