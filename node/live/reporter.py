@@ -252,9 +252,11 @@ class Reporter:
             position=batch.position,
             entries=batch.entries,
             bytes=batch.size,
+            receive=batch.receive,
             sync=batch.sync,
             quorum=batch.quorum,
             apply=batch.apply,
+            reply=batch.reply,
             took=batch.took,
         )
 
