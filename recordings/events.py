@@ -60,7 +60,17 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "snapshot": ("what", "position", "bytes", "took"),
     "config": ("version", "voters", "joint"),
     # A batch that took long, and where its time went (seconds).
-    "batch": ("position", "entries", "bytes", "sync", "quorum", "apply", "took"),
+    "batch": (
+        "position",
+        "entries",
+        "bytes",
+        "receive",
+        "sync",
+        "quorum",
+        "apply",
+        "reply",
+        "took",
+    ),
     # An operation of a client: `status` is "ok", "fail", "unknown" or "called".
     "client": ("client", "op", "key", "status", "took"),
     # The life of a process or a machine.

@@ -78,6 +78,16 @@ class Ring:
         except FileNotFoundError:
             return b""
 
+    def last_line(self, most: int) -> bytes:
+        """Return the last whole line of the newest file, if it has at most `most` bytes."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+                whole = file.read(most).rpartition(b"\n")[0]
+        except FileNotFoundError:
+            return b""
+        return whole.rpartition(b"\n")[2]
+
     def close(self) -> None:
         """Close the file; the next write opens it again."""
         if self._fileno >= 0:

@@ -54,11 +54,13 @@ class Asked:
         path: without the query.
         query: what stands behind the question mark.
         headers: names in lower case; of several with one name the last.
+        host: address of the other end, without a port.
     """
 
     path: str
     query: dict[str, str]
     headers: dict[str, str]
+    host: str = ""
 
 
 def text(status: int, words: str) -> Answer:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..transport import Network
 
 SHORTEST_TOKEN: Final = 32
-"""Characters of a token, at least. Shorter: it can be guessed, since nothing counts the attempts.
+"""Characters of a token, at least. Shorter: it can be guessed, since attempts are only slowed down.
 Longer: people shorten it."""
 
 
@@ -128,6 +128,7 @@ def make_web_port(
         events=LiveEvents(relay),
         files=PageFiles(),
         name=f"{config.cluster}-{config.member_id}",
+        audit=member.access.audit,
     )
     server = WebServer(routes.answer, tls=_tls_of(member, config), knows=guard.knows)
     address = Address(config.web.host, config.web.port)

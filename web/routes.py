@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -26,13 +27,16 @@ from ..metrics.exposition import (
     exposition,
     wants_openmetrics,
 )
+from ..transport.strangers import OnceLog
 from .answers import Answer, Asked, Stream, as_json, text
+from .guard import shown_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ..metrics import Family
     from ..node import NodeStatus
+    from ..transport import Audit
     from .files import PageFiles
     from .guard import Guard
     from .readiness import Readiness
@@ -41,6 +45,10 @@ if TYPE_CHECKING:
 MOST_TRACE_SECONDS: Final = 600
 """Longest recording. Shorter: a slow trouble does not fit. Longer: one download keeps one of the
 few places for longer."""
+
+WRONG_SECONDS: Final = 1.0
+"""How long the answer to a wrong token waits. Shorter: more can be tried. Longer: a typing error
+costs a person more time."""
 
 SHARED_SECONDS: Final = 1.0
 """How long a scrape is good for the next one. Shorter: many monitors take time from clients.
@@ -61,6 +69,7 @@ class Routes:
         events: of all members.
         files: of the page.
         name: for the files of recordings.
+        audit: takes note of wrong tokens.
     """
 
     def __init__(
@@ -74,6 +83,7 @@ class Routes:
         events: LiveEvents,
         files: PageFiles,
         name: str,
+        audit: Audit,
     ) -> None:
         self._guard = guard
         self._status = status
@@ -83,6 +93,8 @@ class Routes:
         self._events = events
         self._files = files
         self._name = name
+        self._audit = audit
+        self._warn = OnceLog().warn
         self._scraped: dict[bool, tuple[float, bytes]] = {}  # by format: until when, what
         self._open: dict[str, Callable[[Asked], Awaitable[Answer]]] = {
             "/healthz": self._healthz,
@@ -106,6 +118,8 @@ class Routes:
         if (probe := self._open.get(asked.path)) is not None:
             return await probe(asked)
         if (refusal := self._guard.refusal(asked)) is not None:
+            if refusal.status == HTTPStatus.UNAUTHORIZED:
+                await self._note_wrong_token(asked)
             return refusal
         if asked.path.startswith("/static/"):
             name = asked.path.removeprefix("/static/")
@@ -113,6 +127,15 @@ class Routes:
         if (route := self._guarded.get(asked.path)) is not None:
             return await route(asked)
         return text(404, f"there is no {asked.path!r:.100}: expected {', '.join(self._paths)}")
+
+    async def _note_wrong_token(self, asked: Asked) -> None:
+        """Make it known that somebody tries tokens, and slow them down."""
+        # A browser asks without a token first; that is no attempt.
+        if not shown_untrusted(asked.headers):
+            return
+        self._audit.note("web_refused", of=f"web {asked.host}", address=asked.host)
+        self._warn(f"web port: {asked.host} has shown a wrong token")
+        await trio.sleep(WRONG_SECONDS)
 
     @property
     def _paths(self) -> list[str]:

@@ -19,6 +19,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Never
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import attrs
 import h11
 import trio
 
@@ -156,7 +157,7 @@ class WebServer:
             words = "expected GET or HEAD: nothing is changed here"
             return await talk.send(_refusal(405, words, ("allow", "GET, HEAD")))
         try:
-            asked = asked_untrusted(request)
+            asked = attrs.evolve(asked_untrusted(request), host=place.host)
             place.known = self._knows(asked)
             answer = await self._answer(asked)
         except ValueError as error:

@@ -17,7 +17,8 @@ If the disk fails, or is nearly full
 
 Across starts
     A start goes on in the file of the one before, so a member that starts again and again does not
-    push out why. Times are seconds since the head of the file, by the wall clock at each start.
+    push out why. Only a start whose clock is behind the end of that file begins a new one. Times
+    are seconds since the head of the file, by the wall clock at each start.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from ...errors import QuorateError, RecordingError, leaves
 from ...log_events import log_event
 from ...recordings import NOBODY, Event
 from ...recordings.gathering import Gatherer
-from ...recordings.reading import decode_head_untrusted
+from ...recordings.reading import decode_event_untrusted, decode_head_untrusted
 from ...recordings.ring import Ring
 
 if TYPE_CHECKING:
@@ -172,7 +173,8 @@ class FlightRecorder:
                 ring.turn()
             else:
                 # Else times would go back, or another version wrote what a reader must know.
-                if head.started_ms <= own and head.version == self._head["version"]:
+                end_ms = head.started_ms + 1000 * _time_of(ring.last_line(1 << 20))
+                if end_ms <= own and head.version == self._head["version"]:
                     self._shift = (own - head.started_ms) / 1000
                     own = head.started_ms
                 else:
@@ -248,6 +250,14 @@ async def recording_flight(
             recorder.failed(error)
             raise
         nursery.cancel_scope.cancel()
+
+
+def _time_of(line: bytes) -> float:
+    """Return when an event happened; 0 for a line that is none, such as the head."""
+    try:
+        return decode_event_untrusted(line).at
+    except RecordingError:
+        return 0.0
 
 
 def _harmless(error: BaseException) -> str:

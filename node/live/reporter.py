@@ -101,7 +101,6 @@ class Reporter:
         self._quantiles = _Quantiles(self.histograms)
         self._nursery: trio.Nursery | None = None
         self._running = False
-        self._recorders = 0
         self._delays = deque[float](maxlen=round(RATE_SECONDS / TICK_SECONDS))
         self._slow_left = MOST_SLOW
         member.election.observers.append(self._on_transition)
@@ -135,8 +134,7 @@ class Reporter:
         Args:
             recorder: it is for a recorder, which is always there and needs few statuses.
         """
-        subscription = self.feed.subscribe()
-        self._recorders += recorder
+        subscription = self.feed.subscribe(recorder=recorder)
         self._watch_if_watched()
         return subscription
 
@@ -166,27 +164,30 @@ class Reporter:
         """Report the status until nobody watches."""
         self._rates.look()
         self._quantiles.look()
-        before, due, ticks = self._status(), trio.current_time(), 0
+        before = self._status()
         while self.feed.watched:
-            if self.feed.count == self._recorders:
-                await trio.sleep(RECORDER_SECONDS)
-                due, ticks = trio.current_time(), 0
+            if self.feed.only_recorders:
                 self._delays.clear()
+                await trio.sleep(RECORDER_SECONDS)
             else:
-                due += TICK_SECONDS
-                await trio.sleep_until(due)
-                late = trio.current_time() - due
-                self._delays.append(late)
-                # A loop that was held up for long is late once, not once for each missed tick.
-                due += late if late > TICK_SECONDS else 0.0
-                ticks += 1
-            if ticks % TICKS == 0:
-                before = self._report_status(before)
+                await self._watch_loop()
+            before = self._report_status(before)
         # The next one that watches must not get figures of now.
         self._rates.clear()
         self._quantiles.clear()
         self._delays.clear()
         self._running = False
+
+    async def _watch_loop(self) -> None:
+        """Find out how late the event loop is, from one status to the next."""
+        due = trio.current_time()
+        for _ in range(TICKS):
+            due += TICK_SECONDS
+            await trio.sleep_until(due)
+            late = trio.current_time() - due
+            self._delays.append(late)
+            # A loop that was held up for long is late once, not once for each missed tick.
+            due += late if late > TICK_SECONDS else 0.0
 
     def _report_status(self, before: NodeStatus) -> NodeStatus:
         """Report the status, and what has changed since the one before; return it."""
@@ -254,9 +255,11 @@ class Reporter:
             position=batch.position,
             entries=batch.entries,
             bytes=batch.size,
+            receive=batch.receive,
             sync=batch.sync,
             quorum=batch.quorum,
             apply=batch.apply,
+            reply=batch.reply,
             took=batch.took,
         )
 

@@ -32,9 +32,11 @@ class Subscription:
 
     Args:
         feed: where they come from.
+        recorder: it is for a recorder, which needs few statuses.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, *, recorder: bool = False) -> None:
+        self.recorder = recorder
         self._feed = feed
         self._waiting: dict[object, Event] = {}  # in order; statuses by member, others by number
         self._number = 0
@@ -117,18 +119,18 @@ class Feed:
         self._subscriptions: list[Subscription] = []
 
     @property
-    def count(self) -> int:
-        """How many watch."""
-        return len(self._subscriptions)
+    def only_recorders(self) -> bool:
+        """Whether all that watch are recorders."""
+        return all(each.recorder for each in self._subscriptions)
 
     @property
     def watched(self) -> bool:
         """Whether anybody watches."""
         return bool(self._subscriptions)
 
-    def subscribe(self) -> Subscription:
-        """Return a new subscription."""
-        subscription = Subscription(self)
+    def subscribe(self, *, recorder: bool = False) -> Subscription:
+        """Return a new subscription, for a recorder or for somebody who looks."""
+        subscription = Subscription(self, recorder=recorder)
         self._subscriptions.append(subscription)
         self.changed.notify()
         return subscription

@@ -95,14 +95,30 @@ async def check_web_exposure(config: NodeConfig) -> None:
             add.
     """
     web = config.web
-    if not web.port or config.security.insecure_network or (web.token_file and web.tls):
+    demanded = {"token_file": bool(web.token_file), "tls": web.tls}
+    # The stricter line decides: `insecure_network` may be there for the member port alone.
+    closed = config.security.insecure_network and not any(demanded.values())
+    if not web.port or closed or all(demanded.values()):
         return
     if not await is_loopback(web.host):
         raise ConfigurationError(
             f"web.host = {web.host!r}: everybody who reaches this address could see names of "
-            "members, their load, and what happens to them: expected a token and TLS, or a word "
-            f"that the network is closed; add one of these two to the member's file:\n{WEB_LINES}"
+            f"members, their load, and what happens to them: {_demanded(demanded)}\n{WEB_LINES}"
         )
+
+
+def _demanded(demanded: dict[str, bool]) -> str:
+    """Return what a web port needs, some of which it may have."""
+    if not any(demanded.values()):
+        return (
+            "expected a token and TLS, or a word that the network is closed; "
+            "add one of these two to the member's file:"
+        )
+    has, needs = sorted(demanded, key=demanded.__getitem__, reverse=True)
+    return (
+        f"web.{has} is set, so web.{needs} is expected, too, and insecure_network does not stand "
+        "for it; add it, or have neither of them and the last line:"
+    )
 
 
 WEB_LINES = """\

@@ -6,6 +6,7 @@ import base64
 import json
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,7 +16,9 @@ import trio.testing
 
 from quorate.errors import ConfigurationError
 from quorate.metrics import gauge
-from quorate.node import Web
+from quorate.node import MemberConfig, NodeConfig, Web
+from quorate.node.config.security import Security
+from quorate.node.upkeep.exposure import check_web_exposure
 from quorate.simulation.ledger import open_ledgers
 from quorate.transport import Address
 from quorate.transport.streams import send_all
@@ -24,12 +27,12 @@ from quorate.web.files import PageFiles
 from quorate.web.guard import Guard
 from quorate.web.opening import make_web_port, open_guard
 from quorate.web.readiness import Readiness
+from quorate.web.routes import WRONG_SECONDS
 from tests.cli.test_status_command import status_of
 from tests.support.web_world import Browser
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from pathlib import Path
 
     from quorate.simulation import Ledger, World
 
@@ -196,6 +199,65 @@ async def test_a_token_is_asked_for(tmp_path: Path, autojump_clock: Clock) -> No
                 assert (await browser.ask("/status", f"authorization: {shown}")).status == 200
             for shown in ("Bearer x", "Basic x", "Basic ====", "Bearer", "", f"Digest {basic}"):
                 assert (await browser.ask("/status", f"authorization: {shown}")).status == 401
+
+
+class Seen:
+    """Keeps what is noted."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, str, dict[str, object]]] = []
+
+    def note(self, event: str, /, *, of: str = "", **facts: object) -> None:
+        self.noted.append((event, of, facts))
+
+
+async def test_wrong_tokens_are_noted_and_slow(
+    tmp_path: Path, autojump_clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_ledgers(tmp_path, 1) as world:
+        await world.start()
+        member, audit = world.hosts[0].running, Seen()
+        member.access = attrs.evolve(member.access, audit=audit)
+        async with web_of(world, 0, Guard(b"x" * 32)) as browser:
+            assert (await browser.ask("/status")).status == 401  # as a browser begins
+            assert audit.noted == []
+            began = trio.current_time()
+            for _ in range(3):
+                assert (await browser.ask("/status", "authorization: Bearer y")).status == 401
+            assert trio.current_time() - began >= 3 * WRONG_SECONDS
+        ((event, of, facts),) = {str(each): each for each in audit.noted}.values()
+        assert (len(audit.noted), event, of) == (3, "web_refused", f"web {facts['address']}")
+        assert facts["address"]
+        assert caplog.text.count("has shown a wrong token") == 1
+
+
+@pytest.mark.parametrize(
+    ("web", "insecure", "words"),
+    [
+        ({}, True, None),
+        ({"token_file": "t", "tls": True}, False, None),
+        ({"token_file": "t", "tls": True}, True, None),
+        ({}, False, "expected a token and TLS"),
+        ({"token_file": "t"}, True, "web.token_file is set, so web.tls is expected"),
+        ({"tls": True}, True, "web.tls is set, so web.token_file is expected"),
+    ],
+)
+async def test_an_open_network_does_not_stand_for_half_of_what_is_set(
+    web: dict[str, Any], *, insecure: bool, words: str | None
+) -> None:
+    config = NodeConfig(
+        "c",
+        0,
+        Path("m"),
+        (MemberConfig(0, "127.0.0.1", 7000, 7001),),
+        web=Web(PORT, "10.0.0.1", **web),
+        security=Security("a.crt", "a.key", "ca.crt", insecure_network=insecure),
+    )
+    if words is None:
+        await check_web_exposure(config)
+    else:
+        with pytest.raises(ConfigurationError, match=words):
+            await check_web_exposure(config)
 
 
 def test_a_name_from_elsewhere_is_no_host_of_ours() -> None:

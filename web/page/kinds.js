@@ -72,7 +72,7 @@ export function sentence(kind, f, as) {
     case "snapshot": return `snapshot ${f.what ?? ""}${f.position == null ? "" : ` at ${f.position}`}${f.bytes ? `, ${as.bytes(f.bytes)}` : ""}${f.took ? `, ${as.span(f.took)}` : ""}`;
     case "config": return `configuration ${f.version}: voters ${(f.voters ?? []).join(", ")}${f.joint ? " (joint)" : ""}`;
     case "disk": return `disk: ${f.what ?? ""}${f.bytes ? `, ${as.bytes(f.bytes)}` : ""}${f.took ? `, ${as.span(f.took)}` : ""}`;
-    case "batch": return `slow batch at ${f.position}: ${f.entries} entries, ${as.span(f.took)} (sync ${as.span(f.sync)}, quorum ${as.span(f.quorum)}, apply ${as.span(f.apply)})`;
+    case "batch": return `slow batch at ${f.position}: ${f.entries} entries, ${as.span(f.took)} (${["receive", "sync", "quorum", "apply", "reply"].filter((n) => f[n] != null).map((n) => `${n} ${as.span(f[n])}`).join(", ")})`;
     case "positions": case "durable":
       return ["append", "commit", "applied", "snapshot"].filter((n) => f[n] != null).map((n) => `${n} ${f[n]}`).join(", ");
     case "client": return `client ${f.client ?? ""}: ${f.op ?? ""} ${f.key ?? ""} ${f.status ?? ""}${f.took ? ` after ${as.span(f.took)}` : ""}`;

@@ -126,6 +126,21 @@ async def test_what_a_state_machine_quotes_is_not_recorded(
     assert [each.fields["why"] for each in events_of(config) if each.kind == "fails"] == [why]
 
 
+async def test_a_start_whose_clock_is_behind_begins_a_file(tmp_path: Path) -> None:
+    config = config_at(tmp_path / "m")
+    await run_once(config)
+    path = flight_file(config.directory)
+    with path.open("ab") as file:
+        # Its clock was an hour ahead, until somebody set it right.
+        file.write(b'{"at":3600,"member":0,"kind":"stops"}\n')
+    await run_once(config)
+    assert len(files_of(path)) == 2
+    with open_recording_untrusted(path) as recording:
+        times = [each.at for each in recording.events]
+    assert times == sorted(times)
+    assert times[-1] < 60
+
+
 async def test_a_new_file_begins_with_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,10 @@ async def test_a_status_has_rates_and_a_slow_batch_is_an_event(
             assert {each.member for each in slow} == {leader}
             assert len(slow) <= 20
             assert all(each.fields["quorum"] >= 0.02 for each in slow)
+            parts = ("receive", "sync", "quorum", "apply", "reply")
+            for each in slow:
+                total = sum(each.fields[part] for part in parts)
+                assert total == pytest.approx(each.fields["took"])
 
 
 async def test_only_members_are_shown_events(tmp_path: Path, autojump_clock: Clock) -> None:

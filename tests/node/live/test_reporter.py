@@ -56,3 +56,19 @@ async def test_a_delay_that_nobody_measures_is_not_known(
                 assert reporter.status_now()["loop_delay"] == 0.0
             await trio.sleep(2)
             assert reporter.status_now()["loop_delay"] is None
+
+
+async def test_a_recorder_that_has_left_slows_nobody_down(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    async with open_ledgers(tmp_path, 1) as world:
+        await world.start()
+        await world.settled()
+        reporter = world.hosts[0].running.reporter
+        with reporter.subscribe(recorder=True):
+            await trio.sleep(1)
+        statuses = 0
+        with reporter.subscribe() as events, trio.move_on_after(4):
+            async for event in events:
+                statuses += event.kind == "status"
+        assert 16 <= statuses <= 20
