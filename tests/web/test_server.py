@@ -13,6 +13,7 @@ from quorate.transport.streams import send_all
 from quorate.web.answers import Answer, Asked, Stream, as_json, text
 from quorate.web.places import Places
 from quorate.web.server import HEAD_BYTES, MOST_CONNECTIONS, MOST_STREAMS, PATIENCE_SECONDS
+from quorate.transport import Connection
 from tests.support.web_world import Browser, Reply, open_web, parsed
 
 Clock = trio.testing.MockClock
@@ -127,7 +128,7 @@ async def test_what_is_no_request_is_refused(autojump_clock: Clock) -> None:
 
 async def test_a_new_connection_ends_the_one_that_waits_longest(autojump_clock: Clock) -> None:
     async with open_web(echo) as browser:
-        silent = []
+        silent = list[Connection]()
         for _ in range(MOST_CONNECTIONS):
             silent.append(await browser.connect())
             await trio.sleep(0.1)
