@@ -9,6 +9,7 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quorate.transport import Connection
 from quorate.transport.streams import send_all
 from quorate.web.answers import Answer, Asked, Stream, as_json, text
 from quorate.web.places import Places
@@ -127,7 +128,7 @@ async def test_what_is_no_request_is_refused(autojump_clock: Clock) -> None:
 
 async def test_a_new_connection_ends_the_one_that_waits_longest(autojump_clock: Clock) -> None:
     async with open_web(echo) as browser:
-        silent = []
+        silent = list[Connection]()
         for _ in range(MOST_CONNECTIONS):
             silent.append(await browser.connect())
             await trio.sleep(0.1)
