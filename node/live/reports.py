@@ -109,11 +109,11 @@ def _event_untrusted(line: bytes, member: int) -> Event | None:
 
 def _is_deeper(value: object, most: int) -> bool:
     """Whether objects and lists are nested deeper than `most`; never recurses deeper itself."""
-    inner: list[Any] = []
+    inner: list[object] = []
     if isinstance(value, dict):
-        inner = list(cast("dict[str, Any]", value).values())
+        inner = list(cast("dict[str, object]", value).values())
     elif isinstance(value, list):
-        inner = value
+        inner = cast("list[object]", value)
     else:
         return False
     return most == 0 or any(_is_deeper(each, most - 1) for each in inner)

@@ -9,6 +9,7 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quorate.transport import Connection
 from quorate.transport.streams import send_all
 from quorate.web.answers import Answer, Asked, Stream, as_json, text
 from quorate.web.places import Places
