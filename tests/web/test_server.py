@@ -14,7 +14,6 @@ from quorate.transport.streams import send_all
 from quorate.web.answers import Answer, Asked, Stream, as_json, text
 from quorate.web.places import Places
 from quorate.web.server import HEAD_BYTES, MOST_CONNECTIONS, MOST_STREAMS, PATIENCE_SECONDS
-from quorate.transport import Connection
 from tests.support.web_world import Browser, Reply, open_web, parsed
 
 Clock = trio.testing.MockClock
