@@ -117,12 +117,11 @@ def test_the_journal_holds_everything_that_is_done(tmp_path: Path, library: Path
     assert synced.keys() == everything.keys()
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_the_log_loses_nothing_that_it_reported(tmp_path: Path, library: Path, seed: int) -> None:
-    rng = Random(seed)
+def test_the_log_loses_nothing_that_it_reported(tmp_path: Path, library: Path) -> None:
+    rng = Random(1)
     for _ in range(2):  # the second run goes on with what the first one left
         done = run(
-            library, tmp_path, "log.appender", reports=60, report_bytes=LOG_REPORT.size, seed=seed
+            library, tmp_path, "log.appender", reports=60, report_bytes=LOG_REPORT.size, seed=1
         )
         for count in done.points(rng):
             left = put(tmp_path / "left", done.until(count, Chance.of(rng)))
