@@ -94,14 +94,8 @@ def test_every_command_does_what_the_page_says(directory: Path) -> None:
             if words[0] == "recover":
                 lose_disks(cluster, process, forced="--force-quorum" in words)
             given = adapted(words, directory, port)
-            done = subprocess.run(
-                [*QUORATE, *given],
-                input="local\n",  # the name of the cluster, for who asks for it
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120,
-            )
+            # "local" is the name of the cluster, for a command that asks for it
+            done = quorate(*given, typed="local\n")
             assert done.returncode == 0, (given, done.stderr, done.stdout)
             if words[0] == "recover" and process.poll() is None:
                 cluster.restart_dead()
