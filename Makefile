@@ -25,7 +25,7 @@ QUICK := transport keyvalue/commands keyvalue/port keyvalue/protocol keyvalue/st
   documents node/protocol node/follower
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo quick test test-all pythons check fmt crash soak mutants sweep model spin bench bench-peers picture docs wheel lock clean
+.PHONY: help demo pipeline-demo quick test test-all pythons check types-by-pyright types-by-mypy fmt crash soak mutants sweep model spin bench bench-peers picture docs wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,8 +57,14 @@ check: $(dev) $(pipeline) ## format, lint, layers and types; changes nothing
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/mypy
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types-by-pyright types-by-mypy
+
+# Each takes one processor, so they run at the same time, see check.
+types-by-pyright:
 	@$(BIN)/pyright
+
+types-by-mypy:
+	@$(BIN)/mypy
 	@$(BIN)/python -m tests.support.public_types
 
 fmt: $(dev) ## format, and fix what the linter can fix
