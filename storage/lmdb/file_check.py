@@ -46,6 +46,17 @@ _MAP_BYTES: Final = 1 << 30
 _MAX_DBS: Final = 16
 _ATTEMPTS: Final = 5
 
+# A member that starts after a crash waits for this process. The storage's `__init__` imports all of
+# it, and trio, which takes twice as long as the rest. So a bare module stands in for it here.
+_CHILD: Final = f"""\
+import pathlib, signal, sys, types
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+storage = sys.modules["quorate.storage"] = types.ModuleType("quorate.storage")
+storage.__path__ = [sys.argv[1]]
+from {__name__} import walk
+sys.exit(walk(pathlib.Path(sys.argv[2])))
+"""
+
 
 @attrs.frozen
 class _Meta:
@@ -129,8 +140,8 @@ def _meta_untrusted(data: bytes) -> _Meta | None:
 
 def unreadable(directory: Path) -> Unreadable | None:
     """Read every row of a store in a child process; None if all can be read."""
-    command = [sys.executable, "-m", __name__, str(directory)]
-    status, printed = _run(command)
+    storage = Path(__file__).parents[1]
+    status, printed = _run([sys.executable, "-c", _CHILD, str(storage), str(directory)])
     *lines, last = printed.decode("ascii", "replace").split("\n")
     if status == 0:
         return None
@@ -209,8 +220,3 @@ def _read_rows(cursor: lmdb.Cursor[bytes], after: bytes) -> bytes | None:
 def _say(words: str) -> None:
     sys.stdout.write(words)
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(walk(Path(sys.argv[1])))
