@@ -14,7 +14,7 @@ So the members that run are heard instead: the lost member has a seat in their c
 they dial its address again and again. Their hello names their history. A NEW store that hears of
 one founds no other: it asks the caller with which stores its cluster was founded, and goes by the
 answer. A store that would found alone, or without named members, first gives the callers the time
-to dial (`CALLERS_SECONDS`).
+to dial (`callers_seconds`).
 
 What this does not cover: all founders lose their disks and start together, while only newer members
 are left. They hear each other at once, and wait for nobody else.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ...errors import RequestError
     from ...storage import Store
     from ...transport import Links
-    from ..config.config import MemberConfig
+    from ..config.config import MemberConfig, Timeouts
     from ..state import MemberState
 
 log = logging.getLogger("quorate.node")
@@ -51,20 +51,27 @@ log = logging.getLogger("quorate.node")
 FOUND: Final = b"found"
 """The verb of the control request that founds a cluster without named members."""
 
-CALLERS_SECONDS: Final = 1.25 * LinkLimits().backoff_longest + LinkLimits().alternative_seconds
-"""How long a store listens for members of a cluster that runs, before it founds one alone.
-
-A member waits at most `LinkLimits.backoff_longest` between its dials, and `alternative_seconds` for
-another address of the seat that is silent; the rest is for the hello.
-If smaller, a wiped member may found a second cluster before the members of the first one reach it.
-If larger, the very first start of a cluster of one takes longer. A machine whose network came up in
-this very second may be reached a second later, since a dial that got no answer is waited for.
-"""
-
 ANSWER_TIMEOUTS: Final = 10
 """How many heartbeat timeouts a member outside our file has to say how its cluster was founded. If
 smaller, a slow link ends a store that is one of its founders. If larger, one that was lost waits
 longer before it says so."""
+
+
+def callers_seconds(timeouts: Timeouts) -> float:
+    """Return how long a store listens for members of a cluster that runs, before it founds alone.
+
+    A member waits at most `LinkLimits.backoff_longest` between its dials, and `alternative_seconds`
+    for another address of the seat that is silent. Its hello comes after four round trips, with TLS
+    and proofs. Where elections succeed, they take an election timeout at most: in half of one, a
+    member is asked for its pre-vote twice.
+
+    If shorter, a wiped member may found a second cluster before the members of the first one reach
+    it. If longer, the very first start of a cluster of one takes longer. A machine whose network
+    came up in this very second may be reached a second later, since a dial that got no answer is
+    waited for.
+    """
+    limits = LinkLimits()
+    return limits.backoff_longest + limits.alternative_seconds + timeouts.election_timeout
 
 
 class Founders:
@@ -85,7 +92,7 @@ class Founders:
         self._said = ""
         self._said_of = set[int]()
         self._changed = Signal()
-        self._listens_since = math.inf
+        self._listens_until = math.inf
         # The hellos that named a history, and when the first of them came.
         self._with_history: dict[int, Hello] = {}
         self._history_heard_at = math.inf
@@ -112,7 +119,7 @@ class Founders:
         Raises:
             LostStoreError: the cluster began with other stores; ours is in the place of a lost one.
         """
-        self._listens_since = trio.current_time()
+        self._listens_until = trio.current_time() + callers_seconds(self._state.timeouts)
         last_sent, resend_at, pause = None, trio.current_time(), 0.0
         state = self._state
         # A standby is no founder. Nor is one that has followed for a while, and is to have a vote.
@@ -145,7 +152,7 @@ class Founders:
     @property
     def _next_look(self) -> float:
         """When time alone changes what is to be done."""
-        times = (self._listens_since + CALLERS_SECONDS, self._answer_due)
+        times = (self._listens_until, self._answer_due)
         return min((each for each in times if each > trio.current_time()), default=math.inf)
 
     @property
@@ -362,7 +369,7 @@ class Founders:
         status = _voter_status(stores, max([self._state.log_end, *ends]))
         # Nobody else may be there yet to say that the cluster has begun.
         few = not heard or left_out
-        early = few and trio.current_time() < self._listens_since + CALLERS_SECONDS
+        early = few and trio.current_time() < self._listens_until
         # One of these very stores may have founded the cluster already, before us.
         other = any(hello.history != status.history for hello in self._with_history.values())
         return None if early or other else status
