@@ -543,10 +543,11 @@ class Leadership(Role):
 
     def _answer(self, follower: Follower, canvass: CanvassPosition) -> None:
         """Send our term to a member that looks for a leader, unless it has just got that."""
-        now, pause = trio.current_time(), self._state.timeouts.canvass_interval / 2
+        now, moment = trio.current_time(), self._state.timeouts.canvass_interval / 32
         # A partition of minutes holds up thousands of equal canvasses, which arrive in one moment.
-        # Half an interval: members repeat theirs, so the next one gets an answer that was lost.
-        if canvass == follower.canvass and now < follower.answered_at + pause:
+        # Shorter: more answers to them. Longer: a member that asks again, since it has copied a
+        # term or its answer was lost, waits until it repeats its canvass.
+        if canvass == follower.canvass and now < follower.answered_at + moment:
             return
         answer = self.new_leadership_term(canvass.log_leadership_term_id)
         if self._links.send(follower.member_id, answer):
