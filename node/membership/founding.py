@@ -16,6 +16,10 @@ one founds no other: it asks the caller with which stores its cluster was founde
 answer. A store that would found alone, or without named members, first gives the callers the time
 to dial (`callers_seconds`).
 
+A standby has no history to name as long as it has never had a vote. But it has the log of the only
+voter that there was, and says so when that voter's new store would found alone. Of several founders
+another one may have begun to write, so they ask no standby.
+
 What this does not cover: all founders lose their disks and start together, while only newer members
 are left. They hear each other at once, and wait for nobody else.
 """
@@ -89,6 +93,7 @@ class Founders:
         self._links = links
         self._heard: dict[int, Founding] = {}
         self._without: tuple[int, ...] = ()
+        self._with_data: dict[int, Founding] = {}  # standbys whose logs are not empty
         self._said = ""
         self._said_of = set[int]()
         self._changed = Signal()
@@ -327,9 +332,17 @@ class Founders:
             return
         status = self._store.voting_status
         if status.kind is VotingRight.NEW:
+            if self._state.standby:
+                if not message.founded:
+                    end = self._state.log_end
+                    self._links.send(sender, self._founding((), end, founded=False))
             # A standby is no founder. But any member may say that the cluster has begun.
-            if sender in self._state.voters or message.founded:
+            elif sender in self._state.voters or message.founded:
                 self._heard[sender] = message
+                self._changed.notify()
+            # Only we can write a log of a cluster of one, and ours has none.
+            elif not self._state.voters and _end(message) != EMPTY_LOG == self._state.log_end:
+                self._with_data[sender] = message
                 self._changed.notify()
         # Only to one that asks: two founded members would answer each other without end. Also to a
         # member that is no voter: it learns that its store is in the wrong place.
@@ -340,6 +353,8 @@ class Founders:
     def _complete(self) -> VotingStatus | None:
         """Return our voting status, once it is certain with which stores the cluster begins."""
         own = self._store.identity
+        for message in self._with_data.values():
+            raise LostStoreError(self._lost_to(message))
         for message in self._heard.values():
             if message.founded:
                 stores = _pairs(message)
@@ -373,6 +388,16 @@ class Founders:
         # One of these very stores may have founded the cluster already, before us.
         other = any(hello.history != status.history for hello in self._with_history.values())
         return None if early or other else status
+
+    def _lost_to(self, standby: Founding) -> str:
+        own, end, where = self._state.config, _end(standby), self._where(standby.member_id)
+        return (
+            f"member {own.member_id}: its store is new, but {where}, a standby, has "
+            f"log of cluster {own.cluster!r} up to {end.position} in term {end.term}. That may be "
+            "all that is left: stop it, and make a new cluster of a copy of its directory: quorate "
+            "restore --from DIRECTORY --to DIRECTORY --new-cluster NAME. If nobody needs it, give "
+            "the standby an empty directory"
+        )
 
     def _lost(self, witness: int) -> str:
         own, where = self._state.config, self._where(witness)

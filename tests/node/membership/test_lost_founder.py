@@ -11,6 +11,7 @@ import trio
 from quorate.errors import LostStoreError, RefusedError, leaves
 from quorate.node import Timeouts
 from quorate.node.membership.founding import callers_seconds
+from quorate.simulation.ledger import equal
 from quorate.simulation.world import TIMEOUTS, Setting
 from quorate.storage.log.founding import force
 from quorate.transport import Founding, LinkLimits
@@ -182,6 +183,33 @@ async def test_a_demoted_founder_with_an_empty_disk_is_refused(
         lose_disk(world, 0)
         await world.start(0)
         assert "quorate recover" in await end_of(world, 0)
+
+
+async def test_the_only_voter_with_an_empty_disk_does_not_found_next_to_a_standby_with_its_data(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The standby has never had a vote, so its hello names no history."""
+    async with new_cluster(tmp_path, members=2, setting=Setting(standbys=1)) as world:
+        await world.start()
+        assert await world.attempt(await world.leader(), b"one")
+        await equal(world, [b"one"])
+        await world.kill(0)
+        await world.start(0)  # with its disk
+        assert await world.attempt(await world.leader(), b"two")
+        await equal(world, [b"one", b"two"])
+        await world.kill(0)
+        lose_disk(world, 0)
+        await trio.sleep(10.0)
+        await world.start(0)
+        words = await end_of(world, 0)
+        assert "member 1 at h1:7000, a standby, has log of cluster 'simulated' up to" in words
+        assert "quorate restore --from" in words
+        # Once nobody needs its data, the cluster may begin anew.
+        await world.kill(1)
+        lose_disk(world, 1)
+        await world.start(0, 1)
+        assert await world.attempt(await world.leader(), b"three")
+        await equal(world, [b"three"])
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["in the file", "added later"])
