@@ -16,7 +16,7 @@ from ..protocol.quorum import VoterId, is_active
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from ...transport import Links
+    from ...transport import CanvassPosition, Links
     from ..protocol.membership import Membership
     from ..state import MemberState
     from ..state_machine.applier import Applier
@@ -44,6 +44,8 @@ class Follower:
         has_room: its last report says that its disk has room, or it has not reported yet.
         gets_no_log: it gets nothing of our log until the configuration in force is committed.
         known_since: when this leader began to watch it, with the store that it has now.
+        canvass: the last one that was answered.
+        answered_at: when that was (trio's clock).
     """
 
     member_id: int
@@ -59,6 +61,8 @@ class Follower:
     has_room: bool = True
     gets_no_log: bool = False
     known_since: float = attrs.field(factory=trio.current_time)
+    canvass: CanvassPosition | None = None
+    answered_at: float = -math.inf
 
     def rejoins(self) -> None:
         """Note that it looks for a leader again."""

@@ -539,7 +539,19 @@ class Leadership(Role):
         follower.match = min(follower.match, message.log_position)
         self._catchups.stop(sender)
         if term <= self.term:
-            self._links.send(sender, self.new_leadership_term(term))
+            self._answer(follower, message)
+
+    def _answer(self, follower: Follower, canvass: CanvassPosition) -> None:
+        """Send our term to a member that looks for a leader, unless it has just got that."""
+        now, moment = trio.current_time(), self._state.timeouts.canvass_interval / 32
+        # A partition of minutes holds up thousands of equal canvasses, which arrive in one moment.
+        # Shorter: more answers to them. Longer: a member that asks again, since it has copied a
+        # term or its answer was lost, waits until it repeats its canvass.
+        if canvass == follower.canvass and now < follower.answered_at + moment:
+            return
+        answer = self.new_leadership_term(canvass.log_leadership_term_id)
+        if self._links.send(follower.member_id, answer):
+            follower.canvass, follower.answered_at = canvass, now
 
     def new_leadership_term(self, log_term: int) -> NewLeadershipTerm:
         """Build the announcement for a member whose log ends in `log_term` (protocol 2.6.1)."""

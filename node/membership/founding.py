@@ -14,7 +14,11 @@ So the members that run are heard instead: the lost member has a seat in their c
 they dial its address again and again. Their hello names their history. A NEW store that hears of
 one founds no other: it asks the caller with which stores its cluster was founded, and goes by the
 answer. A store that would found alone, or without named members, first gives the callers the time
-to dial (`CALLERS_SECONDS`).
+to dial (`callers_seconds`).
+
+A standby has no history to name as long as it has never had a vote. But it has the log of the only
+voter that there was, and says so when that voter's new store would found alone. Of several founders
+another one may have begun to write, so they ask no standby.
 
 What this does not cover: all founders lose their disks and start together, while only newer members
 are left. They hear each other at once, and wait for nobody else.
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
     from ...errors import RequestError
     from ...storage import Store
     from ...transport import Links
-    from ..config.config import MemberConfig
+    from ..config.config import MemberConfig, Timeouts
     from ..state import MemberState
 
 log = logging.getLogger("quorate.node")
@@ -51,20 +55,27 @@ log = logging.getLogger("quorate.node")
 FOUND: Final = b"found"
 """The verb of the control request that founds a cluster without named members."""
 
-CALLERS_SECONDS: Final = 1.25 * LinkLimits().backoff_longest + LinkLimits().alternative_seconds
-"""How long a store listens for members of a cluster that runs, before it founds one alone.
-
-A member waits at most `LinkLimits.backoff_longest` between its dials, and `alternative_seconds` for
-another address of the seat that is silent; the rest is for the hello.
-If smaller, a wiped member may found a second cluster before the members of the first one reach it.
-If larger, the very first start of a cluster of one takes longer. A machine whose network came up in
-this very second may be reached a second later, since a dial that got no answer is waited for.
-"""
-
 ANSWER_TIMEOUTS: Final = 10
 """How many heartbeat timeouts a member outside our file has to say how its cluster was founded. If
 smaller, a slow link ends a store that is one of its founders. If larger, one that was lost waits
 longer before it says so."""
+
+
+def callers_seconds(timeouts: Timeouts) -> float:
+    """Return how long a store listens for members of a cluster that runs, before it founds alone.
+
+    A member waits at most `LinkLimits.backoff_longest` between its dials, and `alternative_seconds`
+    for another address of the seat that is silent. Its hello comes after four round trips, with TLS
+    and proofs. Where elections succeed, they take an election timeout at most: in half of one, a
+    member is asked for its pre-vote twice.
+
+    If shorter, a wiped member may found a second cluster before the members of the first one reach
+    it. If longer, the very first start of a cluster of one takes longer. A machine whose network
+    came up in this very second may be reached a second later, since a dial that got no answer is
+    waited for.
+    """
+    limits = LinkLimits()
+    return limits.backoff_longest + limits.alternative_seconds + timeouts.election_timeout
 
 
 class Founders:
@@ -82,10 +93,11 @@ class Founders:
         self._links = links
         self._heard: dict[int, Founding] = {}
         self._without: tuple[int, ...] = ()
+        self._with_data: dict[int, Founding] = {}  # standbys whose logs are not empty
         self._said = ""
         self._said_of = set[int]()
         self._changed = Signal()
-        self._listens_since = math.inf
+        self._listens_until = math.inf
         # The hellos that named a history, and when the first of them came.
         self._with_history: dict[int, Hello] = {}
         self._history_heard_at = math.inf
@@ -112,7 +124,7 @@ class Founders:
         Raises:
             LostStoreError: the cluster began with other stores; ours is in the place of a lost one.
         """
-        self._listens_since = trio.current_time()
+        self._listens_until = trio.current_time() + callers_seconds(self._state.timeouts)
         last_sent, resend_at, pause = None, trio.current_time(), 0.0
         state = self._state
         # A standby is no founder. Nor is one that has followed for a while, and is to have a vote.
@@ -145,7 +157,7 @@ class Founders:
     @property
     def _next_look(self) -> float:
         """When time alone changes what is to be done."""
-        times = (self._listens_since + CALLERS_SECONDS, self._answer_due)
+        times = (self._listens_until, self._answer_due)
         return min((each for each in times if each > trio.current_time()), default=math.inf)
 
     @property
@@ -320,9 +332,17 @@ class Founders:
             return
         status = self._store.voting_status
         if status.kind is VotingRight.NEW:
+            if self._state.standby:
+                if not message.founded:
+                    end = self._state.log_end
+                    self._links.send(sender, self._founding((), end, founded=False))
             # A standby is no founder. But any member may say that the cluster has begun.
-            if sender in self._state.voters or message.founded:
+            elif sender in self._state.voters or message.founded:
                 self._heard[sender] = message
+                self._changed.notify()
+            # Only we can write a log of a cluster of one, and ours has none.
+            elif not self._state.voters and _end(message) != EMPTY_LOG == self._state.log_end:
+                self._with_data[sender] = message
                 self._changed.notify()
         # Only to one that asks: two founded members would answer each other without end. Also to a
         # member that is no voter: it learns that its store is in the wrong place.
@@ -333,6 +353,8 @@ class Founders:
     def _complete(self) -> VotingStatus | None:
         """Return our voting status, once it is certain with which stores the cluster begins."""
         own = self._store.identity
+        for message in self._with_data.values():
+            raise LostStoreError(self._lost_to(message))
         for message in self._heard.values():
             if message.founded:
                 stores = _pairs(message)
@@ -362,10 +384,20 @@ class Founders:
         status = _voter_status(stores, max([self._state.log_end, *ends]))
         # Nobody else may be there yet to say that the cluster has begun.
         few = not heard or left_out
-        early = few and trio.current_time() < self._listens_since + CALLERS_SECONDS
+        early = few and trio.current_time() < self._listens_until
         # One of these very stores may have founded the cluster already, before us.
         other = any(hello.history != status.history for hello in self._with_history.values())
         return None if early or other else status
+
+    def _lost_to(self, standby: Founding) -> str:
+        own, end, where = self._state.config, _end(standby), self._where(standby.member_id)
+        return (
+            f"member {own.member_id}: its store is new, but {where}, a standby, has "
+            f"log of cluster {own.cluster!r} up to {end.position} in term {end.term}. That may be "
+            "all that is left: stop it, and make a new cluster of a copy of its directory: quorate "
+            "restore --from DIRECTORY --to DIRECTORY --new-cluster NAME. If nobody needs it, give "
+            "the standby an empty directory"
+        )
 
     def _lost(self, witness: int) -> str:
         own, where = self._state.config, self._where(witness)

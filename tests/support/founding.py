@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import attrs
+
 from quorate.simulation import Ledger
 from quorate.simulation.world import Setting, World, open_world
 
@@ -14,9 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def new_cluster(directory: Path, members: int = 3) -> AbstractAsyncContextManager[World[Ledger]]:
+def new_cluster(
+    directory: Path, members: int = 3, *, setting: Setting | None = None
+) -> AbstractAsyncContextManager[World[Ledger]]:
     """Open a world without stores; no member runs yet."""
-    return open_world(directory, Ledger, Setting(members=members, founded=False, contain=True))
+    made = attrs.evolve(setting or Setting(), members=members, founded=False, contain=True)
+    return open_world(directory, Ledger, made)
 
 
 @asynccontextmanager

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 MOST_A_SECOND: Final = 1000
 """More than any member says in an election; two that answer each other without a pause say more."""
 
-COUNTED_AT_ONCE: Final = 100
-"""Messages of one moment that count. Larger: a leader may not answer what a partition of minutes
-has held up, some hundreds of canvasses from each member. Smaller: members that answer each other by
-broadcasts are found later."""
-
 
 class FewMessages(Invariant):
     """What a member says without being asked to carry a request or log is bounded.
@@ -39,8 +34,6 @@ class FewMessages(Invariant):
         """Count what a member says."""
         assert isinstance(fact, Said)
         said = self._said.setdefault(fact.member, deque(maxlen=MOST_A_SECOND))
-        if len(said) >= COUNTED_AT_ONCE and said[-COUNTED_AT_ONCE] == fact.at:
-            return
         if len(said) == MOST_A_SECOND and fact.at - said[0] < 1.0:
             raise self.violated(
                 f"member {fact.member} says more than {MOST_A_SECOND} messages in a second, the "

@@ -126,6 +126,23 @@ async def test_a_follower_that_canvasses_again_is_not_ready_any_more(s: Script) 
     assert (await s.enters(State.CLOSED)).reason == "3 of 5 members are ready"
 
 
+@scripted(batches=LOG)
+async def test_canvasses_that_a_partition_has_held_up_get_one_answer(s: Script) -> None:
+    await s.lead()
+    peer, answers = s.peers[1], list[int]()
+    for _ in range(2):
+        peer.heard.clear()
+        peer.forget()
+        for _ in range(2000):
+            peer.canvass(0, 192)
+        await peer.hears(NewLeadershipTerm)
+        peer.canvass(0, 96)  # what it has now is another thing to answer
+        await peer.hears(NewLeadershipTerm)
+        await trio.sleep(TIMEOUTS.canvass_interval)  # when members repeat an unanswered canvass
+        answers.append(len(peer.messages(NewLeadershipTerm)))
+    assert answers == [2, 2]
+
+
 @scripted(batches=COMMITTED, read_seconds=NEVER)
 @pytest.mark.parametrize(
     "state", [State.LEADER_LOG_REPLICATION, State.LEADER_REPLAY], ids=["replication", "replay"]

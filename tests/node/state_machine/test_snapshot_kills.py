@@ -22,7 +22,7 @@ import trio
 
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.service import KeyValueService
-from quorate.node import Command, MemberConfig, NodeConfig, open_member
+from quorate.node import Command, MemberConfig, NodeConfig, Timeouts, open_member
 from quorate.node.config.config import SnapshotPolicy
 from quorate.node.configurations import Configurations
 from quorate.node.membership import founding
@@ -101,7 +101,11 @@ def read(service: KeyValueService) -> list[bytes]:
 @pytest.fixture
 def uncalled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new cluster of one begins at once: it need not listen for members that know more."""
-    monkeypatch.setattr(founding, "CALLERS_SECONDS", 0.0)
+
+    def at_once(_timeouts: Timeouts) -> float:
+        return 0.0
+
+    monkeypatch.setattr(founding, "callers_seconds", at_once)
 
 
 def die_at(step: int, steps: Path) -> Callable[[], None]:
