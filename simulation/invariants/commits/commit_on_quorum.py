@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from ....node.protocol.quorum import ANY_STORE
 from ...watching.facts import Committed
 from ..base import Invariant
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ....node.protocol.quorum import VoterId
     from ...watching.facts import Fact
     from ...watching.knowledge import Knowledge
 
@@ -37,6 +41,17 @@ class CommitOnQuorum(Invariant):
         found = self.known.voters(quorums, lambda disk: disk.has(fact.position, prefix))
         if not quorums.agree(found):
             raise self.violated(
-                f"member {fact.member} commits {fact.position}, which only {sorted(found)} have "
-                f"durably; it decides by {[sorted(each) for each in quorums.sets]}"
+                f"member {fact.member} commits {fact.position}, which is durable only on "
+                f"{_names(found)}; it decides by a majority of "
+                f"{' and by one of '.join(_names(each) for each in quorums.sets)}"
             )
+
+
+def _names(voters: Iterable[VoterId]) -> str:
+    """Name voters, each with its store if the configuration has stores."""
+    return ", ".join(
+        str(each.member_id)
+        if each.instance_id == ANY_STORE
+        else f"{each.member_id} (store {each.instance_id})"
+        for each in sorted(voters)
+    )
