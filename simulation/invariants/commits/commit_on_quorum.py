@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ....node.protocol.quorum import ANY_STORE
 from ...watching.facts import Committed
-from ..base import Invariant
+from ..base import Invariant, names, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ....node.protocol.quorum import VoterId
     from ...watching.facts import Fact
     from ...watching.knowledge import Knowledge
 
@@ -42,16 +38,5 @@ class CommitOnQuorum(Invariant):
         if not quorums.agree(found):
             raise self.violated(
                 f"member {fact.member} commits {fact.position}, which is durable only on "
-                f"{_names(found)}; it decides by a majority of "
-                f"{' and by one of '.join(_names(each) for each in quorums.sets)}"
+                f"{names(found)}; it decides by a majority of {rule(quorums)}"
             )
-
-
-def _names(voters: Iterable[VoterId]) -> str:
-    """Name voters, each with its store if the configuration has stores."""
-    return ", ".join(
-        str(each.member_id)
-        if each.instance_id == ANY_STORE
-        else f"{each.member_id} (store {each.instance_id})"
-        for each in sorted(voters)
-    )
