@@ -128,6 +128,11 @@ export function drawMarks(pen, view, marks, cluster) {
       g.strokeStyle = pen.colour("lead");
       g.stroke();
     }
+    // It may stand on a bar of any colour.
+    g.lineWidth = 3;
+    g.strokeStyle = pen.colour("panel");
+    g.strokeText(sign, x, place.y + 6);
+    g.lineWidth = 1;
     g.fillText(sign, x, place.y + 6);
     const text = sentence(kind, log.fields(i, false), format);
     if (cluster && log.member[i] < 0 && x - last > 6) {

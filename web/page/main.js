@@ -83,7 +83,7 @@ class Page {
     return `${moment(model.head, model.log.at[i])}  ${member < 0 ? "" : `member ${member} `}${kind === "violation" ? "violation: " : ""}${sentence(kind, model.log.fields(i), { bytes, span })}`;
   }
 
-  /** Show so short a time that the event can be told from its neighbours. @param {number} i */
+  /** Show so short a time that the event stands apart from its neighbours. @param {number} i */
   #closer(i) {
     const { timeline, model } = this;
     if (!model || !timeline.messages) return;
@@ -167,7 +167,9 @@ class Page {
   #legend() {
     /** @type {[string, string][]} */
     const works = [["lead", "leads"], ["follow", "follows"], ["seek", "looks for a leader"], ["ballot", "votes"], ["rise", "elected"], ["join", "joins a leader"], ["unknown", "not known"]];
-    by("legend").append(...works.map(([work, text]) => el("li", {}, el("i", { class: work }), text)));
+    by("legend").append(...works.map(([work, text]) => el("li", {}, el("i", { class: work }), text)),
+      ...Object.entries({ "▲": "starts", "■": "ends", "✖": "dies, breaks a rule", "⌁": "link", "◆": "snapshot", "⚙": "config", "▪": "slow batch", "⚡": "fault" })
+        .map(([sign, text]) => el("li", {}, el("b", {}, sign), text)));
   }
 
   #footer() {

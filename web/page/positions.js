@@ -2,7 +2,7 @@
 
 import { UNKNOWN, ago, bytes, count, el, moment, put, span } from "./format.js";
 import { MEANING } from "./kinds.js";
-import { LONGEST, mark, nameOf } from "./marker.js";
+import { half, mark, nameOf } from "./marker.js";
 import { lagOf } from "./model.js";
 
 const NAMES = /** @type {const} */ (["append", "commit", "applied", "snapshot"]);
@@ -36,7 +36,7 @@ export class Positions {
       this.rows.delete(id);
     }
     for (const member of picture.members) this.#row(model, picture, member, axis);
-    put(this.note, model.live ? "as they report themselves; what was not heard for 2 s is hatched" : `at ${moment(model.head, picture.at)}`);
+    put(this.note, model.live ? "each as it reported itself last, at its own moment; not heard for 2 s: hatched, or a broken outline" : `each as it had reported itself until ${moment(model.head, picture.at)}`);
   }
 
   /** The part of the log that is shown: its end, and as much before it as members differ by.
@@ -67,6 +67,8 @@ export class Positions {
     row.row = el("div", { class: "row member", "data-member": String(id) }, who, row.state, row.for, row.term, row.why, row.bar, row.append, row.lag, row.seen);
     this.rows.set(id, row);
     this.root.append(row.row);
+    // The longest number decides how wide the column of numbers is, here and in the list of events.
+    document.documentElement.style.setProperty("--who", `${Math.max(26, ...[...this.rows.keys()].map((each) => 2 * half(each, 9)))}px`);
     return row;
   }
 
@@ -75,9 +77,8 @@ export class Positions {
     const row = this.rows.get(member.id) ?? this.#make(member.id);
     const { step, status, positions } = member;
     row.row.className = `row member ${member.dead ? "dead" : step?.work ?? ""}${member.stale || !member.known ? " stale" : ""}`;
-    const title = `Member ${member.id}, ${member.known ? `as it reported itself, ${ago(picture.at - member.seen)}` : "of which nothing was heard"}`;
-    const name = member.id > LONGEST ? `${member.id} ${nameOf(member)}` : nameOf(member);
-    put(row.state, name, `${title}: ${step?.state ?? UNKNOWN}${step ? `, ${MEANING[step.state] ?? step.dead}` : ""}${status ? `; ${status.standing}` : ""}`);
+    const title = `Member ${member.id}, ${member.known ? `as it reported itself, ${ago(picture.at - member.seen)}` : "not heard yet"}`;
+    put(row.state, nameOf(member), `${title}: ${step?.state ?? UNKNOWN}${step ? `, ${MEANING[step.state] ?? step.dead}` : ""}${status ? `; ${status.standing}` : ""}`);
     put(row.for, step && member.known && !member.stale ? span(Math.max(0, picture.at - step.at)) : UNKNOWN, step ? `since ${moment(model.head, step.at)}` : title);
     put(row.term, member.term == null || member.term < 0 ? UNKNOWN : String(member.term), title);
     const why = trouble(model, picture, member);
@@ -86,7 +87,10 @@ export class Positions {
     const log = positions.append;
     put(row.append, log == null ? UNKNOWN : count(log), NAMES.map((name) => `${WORDS[name]}: ${positions[name] == null ? UNKNOWN : `${count(positions[name])} bytes`}`).join("\n") + `\n${title}`);
     const { lag, by } = lagOf(member, picture.members);
-    put(row.lag, lag === 0 ? "0" : bytes(lag), by == null ? `behind the longest log that was reported. ${title}` : `as its leader, member ${by}, reports it`);
+    // A leader knows how far a member is behind that is silent here.
+    const other = lag != null && member.stale && by != null;
+    row.lag.classList.toggle("old", !other);
+    put(row.lag, `${lag === 0 ? "0" : bytes(lag)}${other ? `, by ${by}` : ""}`, by == null ? `behind the longest log that was reported. ${title}` : `as its leader, member ${by}, reports it`);
     const when = moment(model.head, member.seen);
     put(row.seen, member.known ? (model.live ? heard(picture, member) : when) : UNKNOWN, member.known ? `reported by member ${member.by} at ${when}` : title);
     for (const name of NAMES) place(row[`bar-${name}`], name, positions[name], axis);
