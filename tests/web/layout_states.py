@@ -111,10 +111,10 @@ def _state(name: str, x: float, y: float) -> str:
     first, _, second = (work if above else name).partition("_")
     # A word that does not fit next to another stands below it.
     split = second and len(first) + len(second) > LONGEST
-    lines = [f"{first}_", second] if split else [work if above else name]
-    base = (2 if split else 10) if above else 4.5
-    text = f'<text class="side" y="{-11.5 if split else -5}">{above}</text>' if above else ""
-    text += "".join(f'<text y="{base + 13 * n:g}">{line}</text>' for n, line in enumerate(lines))
+    lines = [first, second] if split else [work if above else name]
+    base = (2.5 if split else 10) if above else 4.5
+    text = f'<text class="side" y="{-10.5 if split else -5}">{above}</text>' if above else ""
+    text += "".join(f'<text y="{base + 12 * n:g}">{line}</text>' for n, line in enumerate(lines))
     return (
         f'<g class="state" data-state="{name}" transform="translate({x:g} {y:g})">{box}{text}</g>'
     )

@@ -104,7 +104,7 @@ export class Diagram {
     put(/** @type {Element} */ (marker.g.querySelector(".dwell")), dwell == null ? "" : brief(dwell));
     const why = member.step?.reason ? `\nLast step: ${member.step.reason}` : "";
     const title = /** @type {Element} */ (marker.g.querySelector("title"));
-    title.textContent = `${label}${since}${why}\nReported by member ${member.by}, ${ago(this.picture.at - member.seen)}`;
+    title.textContent = `${label}${since}${why}\nReported by member ${member.by}, ${ago(this.picture, member.seen)}`;
     marker.g.setAttribute("class", `marker ${member.known ? member.step?.work ?? "seek" : "seek"}${member.dead ? " dead" : ""}${member.stale || !member.known ? " stale" : ""}`);
   }
 

@@ -54,9 +54,11 @@ function sig(/** @type {number} */ n) {
   return n < 10 ? n.toFixed(1) : Math.round(n);
 }
 
-/** How old something is. @param {number} s seconds */
-export function ago(s) {
-  return s < 0.5 ? "now" : `${span(s)} ago`;
+/** How old something was when the page shows it: now, or then if it looks back.
+ * @param {{at: number, now?: string}} picture @param {number} seen */
+export function ago(picture, seen) {
+  const age = picture.at - seen;
+  return age < 0.5 ? picture.now ?? "now" : `${span(age)} ${picture.now === "then" ? "before" : "ago"}`;
 }
 
 /**

@@ -13,7 +13,7 @@ const NAMED = 3;
 function reportedBy(picture, members) {
   if (!members.length) return "";
   const named = members.length > NAMED ? `${members.length} members` : `${members.length > 1 ? "members" : "member"} ${members.map((each) => each.by).join(", ")}`;
-  return `reported by ${named}, ${ago(Math.max(...members.map((each) => picture.at - each.seen)))}`;
+  return `reported by ${named}, ${ago(picture, Math.min(...members.map((each) => each.seen)))}`;
 }
 
 export class Header {
@@ -79,7 +79,7 @@ function leading(picture) {
   const was = term ? members.find((/** @type {any} */ each) => each.id === term.leader) : null;
   if (picture.blind) {
     const hears = reporter == null ? `${heard.length} of ${voters.length} voters heard` : `Member ${reporter} hears ${heard.length} of ${voters.length} voters`;
-    const by = was?.known ? `last known: member ${term.leader} led term ${term.term}, heard ${ago(picture.at - was.seen)}` : "";
+    const by = was?.known ? `last known: member ${term.leader} led term ${term.term}, heard ${ago(picture, was.seen)}` : "";
     return { text: `${hears}; the rest is not known`, by, title: "Members that are not heard here may have a leader and serve.", kind: "warn" };
   }
   if (picture.fresh.some((/** @type {any} */ each) => !each.leads && each.step?.work !== "follow")) return { text: `No leader: election${before}`, by: reportedBy(picture, picture.fresh), title: "", kind: "warn" };
@@ -108,7 +108,7 @@ function marginOf(picture) {
 
 /** @param {import("./model.js").Model} model @param {any} picture @returns {Fact[]} */
 function facts(model, picture) {
-  const age = (/** @type {any} */ each) => ago(picture.at - each.seen);
+  const age = (/** @type {any} */ each) => ago(picture, each.seen);
   const said = (/** @type {any} */ each) => (each?.id >= 0 ? `member ${each.id}, ${age(each)}` : "");
   const { voters, heard, fresh, reporter, configBy } = picture;
   const here = fresh.find((/** @type {any} */ each) => each.id === reporter);
@@ -134,7 +134,7 @@ function facts(model, picture) {
     const all = by.reduce((/** @type {number} */ total, /** @type {any} */ each) => total + each.status.rates[of], 0);
     const silent = picture.members.map((/** @type {any} */ each) => each.id).filter((/** @type {number} */ id) => !by.some((/** @type {any} */ each) => each.id === id));
     const title = `Reported by ${by.map((/** @type {any} */ each) => `${each.id} (${age(each)})`).join(", ")}.`;
-    const oldest = ago(Math.max(...by.map((/** @type {any} */ each) => picture.at - each.seen)));
+    const oldest = ago(picture, Math.min(...by.map((/** @type {any} */ each) => each.seen)));
     if (!silent.length) return { name, value: rate(all), by: `${by.length > 1 ? `all ${by.length}` : `member ${by[0].id}`}, ${oldest}`, title };
     const only = by.length > NAMED ? `${by.length} of ${picture.members.length}` : by.map((/** @type {any} */ each) => each.id).join(", ");
     return { name, value: `≥ ${rate(all)}`, by: `only ${only}, ${oldest}`, title: `${title} Without ${silent.join(", ")}: not heard.` };

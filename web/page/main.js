@@ -92,7 +92,10 @@ class Page {
     let most = kind === "violation" || kind === "enters" ? 2 : Infinity;
     if (kind === "sends" || kind === "hears") {
       const flight = kind === "sends" ? timeline.messages.of(i) : null;
-      most = Math.max(0.004, flight && !Number.isNaN(flight.heard) ? (flight.heard - flight.sent) * 14 : 0.02);
+      const took = flight && !Number.isNaN(flight.heard) ? flight.heard - flight.sent : 0;
+      most = Math.max(0.004, took ? took * 14 : 0.02);
+      // All of a long flight is shown.
+      if (took > timeline.width * 0.4) timeline.zoom(at, took * 4);
     }
     if (timeline.width > most) timeline.zoom(at, most);
   }
@@ -119,7 +122,7 @@ class Page {
     const t = this.now;
     model.latest = this.live ? this.live.now() : model.end;
     if (this.player.following) this.player.t = Math.min(t, model.end);
-    const picture = model.picture(t);
+    const picture = { ...model.picture(t), now: this.live && this.player.following ? "now" : "then" };
     this.header.update(model, picture, this.#source(model, t));
     this.positions.update(model, picture);
     this.diagram.update(model, picture);

@@ -77,7 +77,7 @@ export class Positions {
     const row = this.rows.get(member.id) ?? this.#make(member.id);
     const { step, status, positions } = member;
     row.row.className = `row member ${member.dead ? "dead" : step?.work ?? ""}${member.stale || !member.known ? " stale" : ""}`;
-    const title = `Member ${member.id}, ${member.known ? `as it reported itself, ${ago(picture.at - member.seen)}` : "not heard yet"}`;
+    const title = `Member ${member.id}, ${member.known ? `as it reported itself, ${ago(picture, member.seen)}` : "not heard yet"}`;
     put(row.state, nameOf(member), `${title}: ${step?.state ?? UNKNOWN}${step ? `, ${MEANING[step.state] ?? step.dead}` : ""}${status ? `; ${status.standing}` : ""}`);
     put(row.for, step && member.known && !member.stale ? span(Math.max(0, picture.at - step.at)) : UNKNOWN, step ? `since ${moment(model.head, step.at)}` : title);
     put(row.term, member.term == null || member.term < 0 ? UNKNOWN : String(member.term), title);
@@ -99,8 +99,7 @@ export class Positions {
 
 /** How old a row is, and which member reported it if that was another one. @param {any} picture @param {any} member */
 function heard(picture, member) {
-  const age = picture.at - member.seen;
-  return `${member.stale ? `${span(age)} ago` : ago(age)}${member.by === member.id ? "" : `, by ${member.by}`}`;
+  return `${ago(picture, member.seen)}${member.by === member.id ? "" : `, by ${member.by}`}`;
 }
 
 /** @param {HTMLElement} bar @param {string} name @param {number | null} position @param {any} axis */

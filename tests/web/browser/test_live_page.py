@@ -132,12 +132,14 @@ def test_a_member_that_is_cut_off_says_what_it_hears(tmp_path: Path) -> None:
             expect(page.locator("#margin")).to_have_text("? quorum not known")
             last = re.compile(rf"last known: member {leader} led term \d+, heard \d.* ago")
             expect(page.locator("#leader-by")).to_have_text(last)
-            expect(facts).to_contain_text(f"without {rest[0]}, {rest[1]}")
+            expect(facts).to_contain_text(f"only {alone}, now")
             expect(facts).to_contain_text(re.compile(r"commands/s≥ "))
             for member in rest:
                 row = page.locator(f'.row[data-member="{member}"]')
                 expect(row).to_have_class(re.compile("stale"))
                 expect(row.locator(".lag")).to_have_text("\N{EN DASH}")
+                hatched = re.compile("repeating-linear-gradient")
+                expect(row.locator(".append")).to_have_css("background-image", hatched)
             own = page.locator(f'.row[data-member="{alone}"]')
             expect(own.locator(".lag")).to_have_text("\N{EN DASH}")
             assert reads_well(page) == []

@@ -23,6 +23,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs c
 
 RECORDING = Path(__file__).parents[1] / "data" / "leader-dies.qtrace"
 
+COMMON = {"at", "member", "kind"}
+"""Fields that every event has."""
+
 FOLD = """async ([head, events, times]) => {
     const {Model, lagOf} = await import("./static/model.js");
     const {EventLog} = await import("./static/log.js");
@@ -143,7 +146,7 @@ def folded(events: list[dict[str, Any]], times: list[float]) -> list[dict[str, A
     event = next(coming, None)
     for t in times:
         while event and event["at"] <= t:
-            fields = {name: each for name, each in event.items() if name not in Event.__slots__}
+            fields = {name: each for name, each in event.items() if name not in COMMON}
             cluster.apply(Event(event["at"], event["member"], event["kind"], fields))
             event = next(coming, None)
         cluster.now = t
