@@ -5,7 +5,7 @@ import { Diagram } from "./diagram.js";
 import { Events } from "./events.js";
 import { bytes, count, el, moment, put, span, zone } from "./format.js";
 import { Header } from "./header.js";
-import { sentence } from "./kinds.js";
+import { WORKS, sentence } from "./kinds.js";
 import { Player } from "./player.js";
 import { Positions } from "./positions.js";
 import { Live, dropped, embedded, fetched, recorded } from "./sources.js";
@@ -36,7 +36,7 @@ class Page {
       el("button", { type: "button", title: "shows more (−)", "aria-label": "zoom out", onclick: () => this.timeline.scale(2) }, "−"));
     this.#legend();
     this.#footer();
-    this.loading = this.diagram.load();
+    this.diagram.load();
   }
 
   /** @param {import("./model.js").Model} model @param {Live | null} live */
@@ -168,9 +168,7 @@ class Page {
   }
 
   #legend() {
-    /** @type {[string, string][]} */
-    const works = [["lead", "leads"], ["follow", "follows"], ["seek", "looks for a leader"], ["ballot", "votes"], ["rise", "elected"], ["join", "joins a leader"], ["unknown", "not known"]];
-    by("legend").append(...works.map(([work, text]) => el("li", {}, el("i", { class: work }), text)),
+    by("legend").append(...Object.entries({ ...WORKS, unknown: ["", "not known"] }).map(([work, [, text]]) => el("li", {}, el("i", { class: work }), text)),
       ...Object.entries({ "▲": "starts", "■": "ends", "✖": "dies, breaks a rule", "⌁": "link", "◆": "snapshot", "⚙": "config", "▪": "slow batch", "⚡": "fault" })
         .map(([sign, text]) => el("li", {}, el("b", {}, sign), text)));
   }

@@ -1,13 +1,11 @@
 /** A row for each member: what it does, and where its log stands on one axis of bytes. */
 
 import { UNKNOWN, ago, bytes, count, el, moment, put, span } from "./format.js";
-import { MEANING } from "./kinds.js";
+import { MEANING, WORKS } from "./kinds.js";
 import { half, mark, nameOf } from "./marker.js";
 import { lagOf } from "./model.js";
 
 const NAMES = /** @type {const} */ (["append", "commit", "applied", "snapshot"]);
-/** What a member did when it was last heard. @type {Record<string, string>} */
-const WAS = { lead: "led", follow: "followed", seek: "looked for a leader", ballot: "voted", rise: "was elected", join: "joined a leader" };
 const WORDS = { append: "log ends (durable)", commit: "committed", applied: "applied", snapshot: "newest snapshot" };
 
 export class Positions {
@@ -118,7 +116,7 @@ function place(bar, name, position, axis) {
 function trouble(model, picture, member) {
   const cut = member.cut ? `; ${member.cut}` : "";
   if (!member.known) return { text: `nothing was heard of it${cut}`, bad: true };
-  if (member.stale) return { text: `silent for ${span(picture.at - member.seen)}; it ${WAS[member.step?.work] ?? "was"} then${cut}`, bad: true };
+  if (member.stale) return { text: `silent for ${span(picture.at - member.seen)}; it ${WORKS[member.step?.work]?.[2] ?? "was"} then${cut}`, bad: true };
   const { status, step } = member;
   if (status?.damage) return { text: status.damage, bad: true };
   if (status?.disk_full) return { text: "its disk is full: it appends nothing", bad: true };

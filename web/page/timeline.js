@@ -212,7 +212,7 @@ export class Timeline {
       g.font = this.pen.font(11);
       g.textAlign = "left";
       g.fillStyle = this.pen.colour(dim ? "bad" : "ink");
-      const name = member.known && !member.stale && !member.dead && !member.paused ? WORKS[member.step?.work] : nameOf(member);
+      const name = member.known && !member.stale && !member.dead && !member.paused ? WORKS[member.step?.work]?.[0] ?? "" : nameOf(member);
       g.fillText(name, x + this.half + 6, y);
     }
   }

@@ -139,7 +139,7 @@ def test_a_member_that_is_cut_off_says_what_it_hears(tmp_path: Path) -> None:
                 expect(row).to_have_class(re.compile("stale"))
                 expect(row.locator(".lag")).to_have_text("\N{EN DASH}")
                 hatched = re.compile("repeating-linear-gradient")
-                expect(row.locator(".append")).to_have_css("background-image", hatched)
+                expect(row.locator("> .append")).to_have_css("background-image", hatched)
             own = page.locator(f'.row[data-member="{alone}"]')
             expect(own.locator(".lag")).to_have_text("\N{EN DASH}")
             assert reads_well(page) == []
