@@ -2,13 +2,12 @@
 
 import io
 import json
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from quorate.cli.watch.model import Cluster
 from quorate.recordings import Event
@@ -16,7 +15,7 @@ from quorate.simulation import Plan, simulate
 from tests.cli.test_status_command import status_of
 from tests.simulation.mutants.recording import commit_with_a_minority
 
-from .chromium import CHROMIUM, chromium, show_recording, watched
+from .chromium import CHROMIUM, show_recording
 from .layout import reads_well
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs chromium")]
@@ -57,21 +56,6 @@ FITS = """mark => {
     const [shape, text] = [mark.querySelector(".shape"), mark.querySelector("text")];
     return text.getBBox().width <= shape.getBBox().width;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    """One browser: each test has pages of its own."""
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Browser) -> Generator[Page]:
-    with browser.new_page(viewport={"width": 1280, "height": 720}) as found:
-        wrong = watched(found)
-        yield found
-        assert wrong == []
 
 
 def press(page: Page, key: str) -> str:
