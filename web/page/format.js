@@ -32,6 +32,7 @@ export function bytes(n) {
 /** A duration. @param {number | null | undefined} s seconds */
 export function span(s) {
   if (s == null) return UNKNOWN;
+  if (s === 0) return "0 s";
   if (s < 0.0995) return s < 0.001 ? `${Math.max(0, Math.round(s * 1e6))} µs` : `${sig(s * 1e3)} ms`;
   if (s < 60) return `${s < 10 ? s.toFixed(s < 1 ? 2 : 1) : Math.round(s)} s`;
   const [part, large, small] = s < 3600 ? [60, "min", "s"] : s < 86400 ? [3600, "h", "min"] : [86400, "d", "h"];

@@ -83,6 +83,7 @@ export class Pen {
     }
     g.fillStyle = this.colour(soft);
     g.fillText(text, x + wide, y);
+    this.words[this.words.length - 1].w += g.measureText(text).width;
   }
 
   /** @param {string} name */

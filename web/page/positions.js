@@ -90,7 +90,7 @@ export class Positions {
     row.lag.classList.toggle("old", !other);
     put(row.lag, `${lag === 0 ? "0" : bytes(lag)}${other ? `, by ${by}` : ""}`, by == null ? `behind the longest log that was reported. ${title}` : `as its leader, member ${by}, reports it`);
     const when = moment(model.head, member.seen);
-    put(row.seen, member.known ? (model.live ? heard(picture, member) : when) : UNKNOWN, member.known ? `reported by member ${member.by} at ${when}` : title);
+    put(row.seen, member.known ? (picture.now === "now" ? heard(picture, member) : when) : UNKNOWN, member.known ? `reported by member ${member.by} at ${when}` : title);
     for (const name of NAMES) place(row[`bar-${name}`], name, positions[name], axis);
   }
 }
