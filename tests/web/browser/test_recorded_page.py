@@ -158,7 +158,7 @@ def test_the_page_and_top_make_the_same_of_the_same_events(page: Page) -> None:
         for n in range(1, 26)
         for each in range(2 if n > 7 else 3)
     ]
-    live = {"source": "live", "cluster": "orders", "reporter": 0, "members": []}
+    live: dict[str, Any] = {"source": "live", "cluster": "orders", "reporter": 0, "members": []}
     for its_head, its_events, its_times in (
         (head, events, times),
         (live, reports, [0.5, 1.3, 4.0, 5.0]),
