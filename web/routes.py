@@ -1,15 +1,13 @@
 """What each path of the web port answers.
 
-::
-
-    /metrics              figures for Prometheus
-    /healthz              200 while the member runs and nothing of it is damaged
-    /readyz               200 if a linearizable read succeeds here
-    /status               what the member reports of itself, as JSON
-    /events               live events of all members (server-sent events)
-    /trace?seconds=30     the same as a recording, for a download
-    /                     the page
-    /static/NAME          its files
+- ``/metrics``: figures for Prometheus
+- ``/healthz``: 200 while the member runs and nothing of it is damaged
+- ``/readyz``: 200 if a linearizable read succeeds here
+- ``/status``: what the member reports of itself, as JSON
+- ``/events``: live events of all members (server-sent events)
+- ``/trace?seconds=30``: the same as a recording, for a download
+- ``/``: the page
+- ``/static/NAME``: its files
 """
 
 from __future__ import annotations

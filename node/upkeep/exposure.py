@@ -108,7 +108,7 @@ async def check_web_exposure(config: NodeConfig) -> None:
 
 
 def _demanded(demanded: dict[str, bool]) -> str:
-    """Return what a web port needs, some of which it may have."""
+    """Return what a web port still needs; parts of it may be there already."""
     if not any(demanded.values()):
         return (
             "expected a token and TLS, or a word that the network is closed; "

@@ -13,7 +13,7 @@ import attrs
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
-from .drawing import AREA, INK, MEMBERS, STYLE, WARN, dark_css, drawing, svg
+from .drawing import AREA, INK, MEMBERS, PAPER, STYLE, WARN, dark_css, drawing, svg
 from .report import growth
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ _SHAPES: Final = (
 )
 _CELL: Final = 120
 """Longer keys are cut to this many characters."""
+_BAND: Final = 10
+"""How high the band of leaders is, in points. Lower: no number fits. Higher: no legend fits."""
+_DIGIT: Final = 0.1
+"""How wide a digit in it is, in inches."""
 _NEW_TERM: Final = "a new term begins"
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -238,7 +242,7 @@ def _cell(value: object) -> str:
         case float():
             return f'<td class="number">{value:,.3f}</td>'
         case bytes() | bytearray():
-            text = repr(bytes(value))[2:-1]
+            text = repr(bytes(value))[2:-1] or "(empty)"
             short = text if len(text) <= _CELL else f"{text[: _CELL - 3]}..."
             return f'<td class="name">{html.escape(short)}</td>'
         case datetime():
@@ -251,12 +255,17 @@ def _cell(value: object) -> str:
 def _rows(columns: dict[str, str], rows: Sequence[Row]) -> str:
     if not rows:
         return "<p>None.</p>"
-    cells = [[row[name] for name in columns.values()] for row in rows]
+    cells = [[_value(name, row[name]) for name in columns.values()] for row in rows]
     heads = [
         f'<th class="number">{head}</th>' if _numeric(column) else f"<th>{head}</th>"
         for head, column in zip(columns, zip(*cells, strict=True), strict=True)
     ]
     return _table(heads, cells)
+
+
+def _value(name: str, value: object) -> object:
+    """A number that counts nothing is a name: it has no separators."""
+    return str(value) if name in {"term", "leader"} and value is not None else value
 
 
 def _numeric(column: Iterable[object]) -> bool:
@@ -312,7 +321,10 @@ class _Buckets:
         figure.subplots_adjust(**self.shape.margins)
         axes = figure.add_subplot()
         axes.grid(visible=True)
-        axes.set_xlabel("time (UTC)", loc="left")
+        begins, ends = self.begins[0], self.begins[-1]
+        # The axis itself names its last day.
+        day = f", from {begins:%Y-%b-%d}" if begins.date() != ends.date() else ""
+        axes.set_xlabel(f"time (UTC){day}", loc="left")
         axes.yaxis.set_major_formatter("{x:,.10g}")
         axes.set_xlim(self.edges[0], self.edges[-1])
         fewest, most = self.shape.ticks
@@ -328,20 +340,34 @@ class _Buckets:
         return figure, axes
 
     def lanes(self, axes: Axes) -> None:
-        """Show by a band above a plot which member led."""
+        """Show by a band above a plot which member led, and write its number there."""
         named: set[int] = set()
+        across = self.edges[-1] - self.edges[0]
         for member, began, ended in sorted(self.reigns):
             axes.plot(
                 (began, ended),
-                (1.03, 1.03),
+                (1.04, 1.04),
                 transform=axes.get_xaxis_transform(),
                 color=MEMBERS[member % len(MEMBERS)],
-                linewidth=6,
+                linewidth=_BAND,
                 solid_capstyle="butt",
                 clip_on=False,
                 label=None if member in named else f"member {member} leads",
             )
             named.add(member)
+            # The legend's colours look alike to some readers.
+            if (ended - began) / across * self.shape.width > _DIGIT * (1 + len(str(member))):
+                axes.text(
+                    (began + ended) / 2,
+                    1.037,
+                    str(member),
+                    transform=axes.get_xaxis_transform(),
+                    color=PAPER,
+                    size=_BAND - 2,
+                    weight="bold",
+                    ha="center",
+                    va="center",
+                )
 
     def svg(self, figure: Figure, axes: Axes) -> str:
         """Finish a plot and return it as SVG."""
@@ -352,7 +378,7 @@ class _Buckets:
         axes.legend(
             *zip(*named, strict=True),
             loc="lower left",
-            bbox_to_anchor=(0, 1.05),
+            bbox_to_anchor=(0, 1.08),
             borderaxespad=0.1,
             fontsize=9,
             handlelength=1.5,

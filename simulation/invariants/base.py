@@ -5,7 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from ...node.protocol.quorum import ANY_STORE
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...node.protocol.quorum import Quorums, VoterId
     from ..watching.facts import Fact
     from ..watching.knowledge import Knowledge
 
@@ -42,3 +47,18 @@ class Invariant(ABC):
     def violated(self, words: str) -> ViolationError:
         """Give the error to be raised."""
         return ViolationError(f"{type(self).__name__}: {words}")
+
+
+def names(voters: Iterable[VoterId]) -> str:
+    """Name voters, each with its store if the configuration has stores."""
+    return ", ".join(
+        str(each.member_id)
+        if each.instance_id == ANY_STORE
+        else f"{each.member_id} (store {each.instance_id})"
+        for each in sorted(voters)
+    )
+
+
+def rule(quorums: Quorums[VoterId]) -> str:
+    """Say by which voters is decided."""
+    return " and by one of ".join(names(each) for each in quorums.sets)

@@ -21,7 +21,10 @@ ARROW: Final = (
 )
 PAGE: Final = Path(__file__).parents[2] / "web" / "page"
 WIDTH: Final = 96
-HEIGHT: Final = 34
+HEIGHT: Final = 46
+LONGEST: Final = 10
+"""Letters in one line of a state's box."""
+
 MARGIN: Final = 14
 """Around everything: markers of members stand out over the states' borders."""
 
@@ -33,7 +36,7 @@ def is_back(before: State, after: State) -> bool:
 
 def placed(direction: str) -> dict[str, Any]:
     """Have `dot` place everything; `direction` is LR or TB."""
-    gap = {"LR": "nodesep=.14; ranksep=.2", "TB": "nodesep=.12; ranksep=.34"}[direction]
+    gap = {"LR": "nodesep=.14; ranksep=.2", "TB": "nodesep=.12; ranksep=.36"}[direction]
     size = f"width={WIDTH / 72}, height={HEIGHT / 72}"
     lines = [
         f"digraph g {{ rankdir={direction}; {gap};",
@@ -105,9 +108,13 @@ def _state(name: str, x: float, y: float) -> str:
     side, _, work = name.partition("_")
     box = f'<rect x="{-WIDTH / 2:g}" y="{-HEIGHT / 2:g}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>'
     above = side if side in {"LEADER", "FOLLOWER", "CANDIDATE"} else ""
-    label = work if above else name
-    text = f'<text class="side" y="-4">{above}</text><text y="9">{label}</text>'
-    text = text if above else f'<text y="4">{label}</text>'
+    first, _, second = (work if above else name).partition("_")
+    # A word that does not fit next to another stands below it.
+    split = second and len(first) + len(second) > LONGEST
+    lines = [first, second] if split else [work if above else name]
+    base = (2.5 if split else 10) if above else 4.5
+    text = f'<text class="side" y="{-10.5 if split else -5}">{above}</text>' if above else ""
+    text += "".join(f'<text y="{base + 12 * n:g}">{line}</text>' for n, line in enumerate(lines))
     return (
         f'<g class="state" data-state="{name}" transform="translate({x:g} {y:g})">{box}{text}</g>'
     )

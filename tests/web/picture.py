@@ -44,7 +44,7 @@ def main() -> None:
         leader = cluster.leader
         port = cluster.ports[(leader + 1) % MEMBERS] + WEB_PORT_OFFSET
         page = browser.new_page(
-            viewport={"width": 1280, "height": 722}, device_scale_factor=2, color_scheme="light"
+            viewport={"width": 1280, "height": 760}, device_scale_factor=2, color_scheme="light"
         )
         page.goto(f"http://127.0.0.1:{port}/")
         page.wait_for_timeout(BEFORE_MS)

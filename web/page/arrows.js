@@ -113,22 +113,29 @@ export function drawMarks(pen, view, marks, cluster) {
     const sign = SIGNS[kind];
     if (!sign || (kind === "link" && to - from > 30)) continue;
     const place = pen.lanes.get(log.member[i]) ?? { y: pen.bottom, h: 16 };
+    // There may be many slow batches: they are small, and leave room for words below them.
+    const [y, size] = kind === "batch" ? [place.y + 3, 8] : [place.y + 6, kind === "violation" ? 15 : 11];
     const x = pen.x(log.at[i]);
     const key = `${log.member[i]} ${kind}`;
     if (x - (drawn.get(key) ?? -Infinity) < 7 && i !== view.index && kind !== "violation") continue;
     drawn.set(key, x);
     const bad = kind === "violation" || kind === "fault" || DEATHS[kind];
     g.fillStyle = pen.colour(bad ? "bad" : "ink2");
-    g.font = pen.font(kind === "violation" ? 15 : 11, 600);
+    g.font = pen.font(size, 600);
     g.textAlign = "center";
     g.textBaseline = "middle";
     if (i === view.index) {
       g.beginPath();
-      g.arc(x, place.y + 6, 9, 0, 7);
+      g.arc(x, y, 9, 0, 7);
       g.strokeStyle = pen.colour("lead");
       g.stroke();
     }
-    g.fillText(sign, x, place.y + 6);
+    // It may stand on a bar of any colour.
+    g.lineWidth = 2;
+    g.strokeStyle = pen.colour("panel");
+    g.strokeText(sign, x, y);
+    g.lineWidth = 1;
+    g.fillText(sign, x, y);
     const text = sentence(kind, log.fields(i, false), format);
     if (cluster && log.member[i] < 0 && x - last > 6) {
       last = x;

@@ -1,13 +1,16 @@
 /** Small charts of what members report over time. A gap is a time for which nothing was reported. */
 
 import { UNKNOWN, about, bytes, el, moment, put, rate, span } from "./format.js";
-import { trace } from "./marker.js";
+import { half, trace } from "./marker.js";
 import { RECENT, STALE, lagOf } from "./model.js";
 
 /** Lines differ by colour, by dashes, and by the number at their end. */
 const COLOURS = ["line-0", "line-1", "line-2", "line-3", "line-4", "line-5"];
 const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3], [1, 2], [10, 4]];
 const SAMPLES = 240;
+/** Half the height of a member's mark, and how far marks are apart (px). */
+const MARK = 5.5;
+const APART = 11;
 
 /**
  * @typedef {{title: string, unit: (n: any) => string, now?: (n: any) => string,
@@ -102,7 +105,7 @@ export class Charts {
       box.classList.toggle("silent", rows.every((row) => row.every((n) => n == null)));
       put(value, model.ids.map((id, k) => `${id}: ${now[k] == null ? UNKNOWN : (chart.now ?? chart.unit)(now[k])}`).join("   "));
     }
-    put(this.note, `the time that the timeline shows; lines end in the member's number, gaps were not reported`);
+    put(this.note, "each line as its member reported it, lag as the leader did; gaps: not reported");
   }
 
   /** What each member had said at each of the sampled moments.
@@ -143,7 +146,7 @@ export class Charts {
       this.root.append(box);
       const axis = { stroke: colour("ink2"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
       const plot = new /** @type {any} */ (globalThis).uPlot({
-        ...this.#size(box), legend: { show: false }, padding: [6, 18, 0, 0], pxAlign: 1,
+        ...this.#size(box), legend: { show: false }, padding: [6, 2 * Math.max(...model.ids.map((id) => half(id, MARK))) + 7, 0, 0], pxAlign: 1,
         cursor: { drag: { x: false, y: false }, points: { size: 5 }, y: false, sync: { key: "figures" } },
         scales: { x: { time: false }, y: chart.log ? { distr: 3, range: powers } : { range: fromZero } },
         axes: [
@@ -197,11 +200,14 @@ function ends(u, ids, colour) {
     const row = u.data[k + 1];
     const n = row.findLastIndex((/** @type {any} */ each) => each != null);
     if (n < 0) return;
-    const x = Math.min(u.valToPos(u.data[0][n], "x", true), u.bbox.left + u.bbox.width) + 9 * ratio;
-    let y = Math.max(u.bbox.top + 7 * ratio, u.valToPos(row[n], "y", true));
-    while (taken.some((each) => Math.abs(each - y) < 11 * ratio)) y -= 11 * ratio;
+    const x = Math.min(u.valToPos(u.data[0][n], "x", true), u.bbox.left + u.bbox.width) + (half(id, MARK) + 3.5) * ratio;
+    const top = u.bbox.top + 3 * ratio;
+    let y = Math.max(top, u.valToPos(row[n], "y", true));
+    // Where another number stands already, the next one goes above it; at the top, below all.
+    while (taken.some((each) => Math.abs(each - y) < APART * ratio)) y -= APART * ratio;
+    if (y < top) y = Math.max(...taken) + APART * ratio;
     taken.push(y);
-    trace(ctx, id, x, y, 5.5 * ratio);
+    trace(ctx, id, x, y, MARK * ratio);
     ctx.fillStyle = colour("panel");
     ctx.fill();
     ctx.strokeStyle = colour(COLOURS[id % 6]);

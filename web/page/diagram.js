@@ -1,10 +1,13 @@
 /** The states of an election, and each member in its state. A member moves along the edge it takes. */
 
-import { ago, el, moment, span, svg } from "./format.js";
+import { ago, brief, el, moment, put, span, svg } from "./format.js";
 import { MEANING } from "./kinds.js";
-import { nameOf, shape } from "./marker.js";
+import { half, nameOf, shape } from "./marker.js";
 
 const RADIUS = 9;
+/** Of a state's box; where a mark rests below its middle. */
+const WIDTH = 96;
+const RESTS = 24;
 /** A member that took more steps than this since the last picture is put where it is now. A recording
  * is jumped through, a live cluster is not. */
 const HOPS = { live: 30, recorded: 3 };
@@ -27,7 +30,7 @@ export class Diagram {
     this.running = false;
     /** @type {import("./model.js").Model | null} */ this.model = null;
     /** @type {any} */ this.picture = null;
-    this.told = "";
+    this.shown = "";
   }
 
   /** Fetch the drawing; a single file has both in templates. */
@@ -57,7 +60,7 @@ export class Diagram {
   /** @param {import("./model.js").Model} model @param {any} picture */
   update(model, picture) {
     [this.model, this.picture] = [model, picture];
-    this.#tell(model, picture);
+    this.#words(model, picture);
     if (!this.drawing) return;
     for (const [id, marker] of this.markers) {
       if (picture.members.some((/** @type {any} */ each) => each.id === id)) continue;
@@ -77,7 +80,7 @@ export class Diagram {
     let marker = this.markers.get(member.id);
     if (!marker) {
       const g = svg("g", { class: "marker" });
-      g.append(shape(member.id, RADIUS), svg("text", { y: 3.6 }, String(member.id)), svg("title"));
+      g.append(shape(member.id, RADIUS), svg("text", { y: 3.6 }, String(member.id)), svg("text", { y: 20, class: "dwell" }), svg("title"));
       this.drawing?.append(g);
       marker = /** @type {Marker} */ ({ g, x: NaN, y: NaN, state: "", shown: -1, hops: [], hop: null });
       this.markers.set(member.id, marker);
@@ -96,10 +99,12 @@ export class Diagram {
     }
     marker.shown = now;
     const label = `Member ${member.id}: ${nameOf(member)}`;
-    const since = member.step ? `, for ${span(dwell(this.picture, member))}` : "";
+    const dwell = member.step && !member.stale && !member.dead ? Math.max(0, this.picture.at - member.step.at) : null;
+    const since = dwell == null ? "" : `, for ${span(dwell)}`;
+    put(/** @type {Element} */ (marker.g.querySelector(".dwell")), dwell == null ? "" : brief(dwell));
     const why = member.step?.reason ? `\nLast step: ${member.step.reason}` : "";
     const title = /** @type {Element} */ (marker.g.querySelector("title"));
-    title.textContent = `${label}${since}${why}\nReported by member ${member.by}, ${ago(this.picture.at - member.seen)}`;
+    title.textContent = `${label}${since}${why}\nReported by member ${member.by}, ${ago(this.picture, member.seen)}`;
     marker.g.setAttribute("class", `marker ${member.known ? member.step?.work ?? "seek" : "seek"}${member.dead ? " dead" : ""}${member.stale || !member.known ? " stale" : ""}`);
   }
 
@@ -134,8 +139,11 @@ export class Diagram {
     if (!place) return { x: -40, y: -40 };
     const here = [...this.markers].filter(([, each]) => each.state === state).map(([each]) => each).sort((a, b) => a - b);
     if (!here.includes(id)) here.push(id);
-    const gap = Math.min(2 * RADIUS + 3, 84 / Math.max(1, here.length - 1));
-    return { x: place.x + (here.indexOf(id) - (here.length - 1) / 2) * gap, y: place.y + 20 };
+    const [wide, before] = [here, here.slice(0, here.indexOf(id))].map((all) => all.reduce((sum, each) => sum + room(each), 0));
+    // Many members overlap before they leave their state, and have no room for how long they are there.
+    const tight = Math.min(1, (WIDTH + 40) / wide);
+    /** @type {Marker} */ (this.markers.get(id)).g.toggleAttribute("data-tight", tight < 1);
+    return { x: place.x + (before + room(id) / 2 - wide / 2) * tight, y: place.y + RESTS };
   }
 
   /** @param {number} now */
@@ -174,13 +182,13 @@ export class Diagram {
   }
 
   /** The last transitions in words. @param {import("./model.js").Model} model @param {any} picture */
-  #tell(model, picture) {
+  #words(model, picture) {
     const found = model.ids.flatMap((id) => model.lane(id).steps.slice(-200).map((step) => ({ id, step })))
       .filter(({ step }) => step.at <= picture.at && step.before && step.state)
       .sort((a, b) => b.step.at - a.step.at).slice(0, 4);
     const key = found.map(({ step }) => step.index).join();
-    if (this.told === key) return;
-    this.told = key;
+    if (this.shown === key) return;
+    this.shown = key;
     this.last.replaceChildren(...found.map(({ id, step }) => {
       const button = el("button", { type: "button", title: "Show it on the timeline", onclick: () => this.go(step.at, step.index) },
         el("b", {}, `${id}`), ` ${step.before} → ${step.state}`);
@@ -191,15 +199,15 @@ export class Diagram {
   }
 }
 
+/** How wide a marker is, with its dwell time. @param {number} id */
+function room(id) {
+  return Math.max(23, 2 * half(id, RADIUS)) + 3;
+}
+
 /** The state before a member died, or the one it is in. @param {any[]} steps @param {number} k */
 function lastState(steps, k) {
   while (k >= 0 && !steps[k].state) k--;
   return steps[k]?.state ?? "";
-}
-
-/** @param {any} picture @param {any} member */
-function dwell(picture, member) {
-  return Math.max(0, picture.at - member.step.at);
 }
 
 /** @param {SVGPathElement | undefined} path @param {number} p */

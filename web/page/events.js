@@ -56,7 +56,7 @@ export class Events {
     }
     this.list.replaceChildren(...lines);
     put(this.note, `${zone(model.head)}${lines.length === SHOWN ? `; the newest ${SHOWN} up to now` : ""}`);
-    if (!lines.length) this.list.append(el("li", { class: "none" }, "Nothing of this kind happened."));
+    if (!lines.length) this.list.append(el("li", { class: "none" }, model.live ? "Nothing of this kind since this page was opened." : "Nothing of this kind until this moment."));
   }
 
   /** @param {import("./model.js").Model} model @param {number} i @param {string[] | null} kinds */

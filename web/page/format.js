@@ -32,11 +32,18 @@ export function bytes(n) {
 /** A duration. @param {number | null | undefined} s seconds */
 export function span(s) {
   if (s == null) return UNKNOWN;
+  if (s === 0) return "0 s";
   if (s < 0.0995) return s < 0.001 ? `${Math.max(0, Math.round(s * 1e6))} µs` : `${sig(s * 1e3)} ms`;
   if (s < 60) return `${s < 10 ? s.toFixed(s < 1 ? 2 : 1) : Math.round(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
-  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
-  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+  const [part, large, small] = s < 3600 ? [60, "min", "s"] : s < 86400 ? [3600, "h", "min"] : [86400, "d", "h"];
+  const rest = Math.floor((s % part) / (part === 86400 ? 3600 : part / 60));
+  return `${Math.floor(s / part)} ${large}${rest ? ` ${rest} ${small}` : ""}`;
+}
+
+/** A duration in four letters. @param {number} s seconds */
+export function brief(s) {
+  if (s < 1) return "<1s";
+  return s < 100 ? `${Math.floor(s)}s` : s < 6000 ? `${Math.floor(s / 60)}m` : s < 360_000 ? `${Math.floor(s / 3600)}h` : `${Math.floor(s / 86400)}d`;
 }
 
 /** A duration that is estimated. @param {number | null | undefined} s seconds */
@@ -48,9 +55,11 @@ function sig(/** @type {number} */ n) {
   return n < 10 ? n.toFixed(1) : Math.round(n);
 }
 
-/** How old something is. @param {number} s seconds */
-export function ago(s) {
-  return s < 0.5 ? "now" : `${span(s)} ago`;
+/** How old something was when the page shows it: now, or then if it looks back.
+ * @param {{at: number, now?: string}} picture @param {number} seen */
+export function ago(picture, seen) {
+  const age = picture.at - seen;
+  return age < 0.5 ? picture.now ?? "now" : `${span(age)} ${picture.now === "then" ? "before" : "ago"}`;
 }
 
 /**
@@ -72,6 +81,7 @@ export function zone(head) {
   if (!head.started_ms) return "virtual time, in seconds";
   const minutes = -new Date(head.started_ms).getTimezoneOffset();
   const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (!minutes) return "UTC";
   const sign = minutes < 0 ? "−" : "+";
   const hours = String(Math.floor(Math.abs(minutes) / 60)).padStart(2, "0");
   return `${name}, UTC${sign}${hours}:${String(Math.abs(minutes) % 60).padStart(2, "0")}`;

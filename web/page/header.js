@@ -6,7 +6,15 @@ import { UNKNOWN, about, ago, el, put, rate, span, word } from "./format.js";
 const NAMED = 3;
 
 /** @typedef {{text: string, by?: string, title: string, kind: string}} Verdict */
-/** @typedef {{name: string, value: string, by: string, title: string}} Fact */
+/** @typedef {{name: string, value: string, by: string, title: string, old?: boolean}} Fact */
+
+/** The members whose words a verdict rests on, and how old the oldest is.
+ * @param {any} picture @param {any[]} members */
+function reportedBy(picture, members) {
+  if (!members.length) return "";
+  const named = members.length > NAMED ? `${members.length} members` : `${members.length > 1 ? "members" : "member"} ${members.map((each) => each.by).join(", ")}`;
+  return `reported by ${named}, ${ago(picture, Math.min(...members.map((each) => each.seen)))}`;
+}
 
 export class Header {
   constructor() {
@@ -36,7 +44,7 @@ export class Header {
   }
 
   /** @param {Fact} fact */
-  #fact({ name, value, by, title }) {
+  #fact({ name, value, by, title, old }) {
     let box = this.boxes.get(name);
     if (!box) {
       const [dd, small] = [el("dd"), el("dd", { class: "by" })];
@@ -47,7 +55,7 @@ export class Header {
     put(box.dd, value);
     put(box.by, by);
     if (box.box.title !== title) box.box.title = title;
-    box.box.classList.toggle("unknown", value === UNKNOWN);
+    box.box.classList.toggle("unknown", value === UNKNOWN || Boolean(old));
   }
 }
 
@@ -57,11 +65,11 @@ function leading(picture) {
   if (leaders.length > 1) {
     const who = leaders.map((/** @type {any} */ each) => `member ${each.id} (term ${each.term ?? "?"})`).join(" and ");
     const title = "An older leader that has not heard of its successor serves no reads once its lease is over.";
-    return { text: `${who} both claim to lead`.replace(/^m/, "M"), title, kind: "bad" };
+    return { text: `${who} both claim to lead`.replace(/^m/, "M"), by: reportedBy(picture, leaders), title, kind: "bad" };
   }
   if (leaders.length) {
     const [one] = leaders;
-    const by = `reported by member ${one.by}, ${ago(picture.at - one.seen)}`;
+    const by = reportedBy(picture, [one]);
     const why = term?.cause ? `Why there was an election: ${term.cause}.` : "";
     // Other members may have elected another one.
     if (picture.blind) return { text: `Member ${one.id} says that it leads term ${one.term ?? "?"}`, by, kind: "warn", title: why };
@@ -71,17 +79,17 @@ function leading(picture) {
   const was = term ? members.find((/** @type {any} */ each) => each.id === term.leader) : null;
   if (picture.blind) {
     const hears = reporter == null ? `${heard.length} of ${voters.length} voters heard` : `Member ${reporter} hears ${heard.length} of ${voters.length} voters`;
-    const by = was?.known ? `last known: member ${term.leader} led term ${term.term}, heard ${ago(picture.at - was.seen)}` : "";
+    const by = was?.known ? `last known: member ${term.leader} led term ${term.term}, heard ${ago(picture, was.seen)}` : "";
     return { text: `${hears}; the rest is not known`, by, title: "Members that are not heard here may have a leader and serve.", kind: "warn" };
   }
-  if (picture.fresh.some((/** @type {any} */ each) => !each.leads && each.step?.work !== "follow")) return { text: `No leader: election${before}`, title: "", kind: "warn" };
+  if (picture.fresh.some((/** @type {any} */ each) => !each.leads && each.step?.work !== "follow")) return { text: `No leader: election${before}`, by: reportedBy(picture, picture.fresh), title: "", kind: "warn" };
   const last = members.find((/** @type {any} */ each) => each.leads || (each.dead && term?.leader === each.id));
   if (last?.stale) {
     const silent = `silent for ${span(picture.at - last.seen)}`;
     return { text: `No leader is heard; member ${last.id} led term ${last.term}`, by: silent, title: "", kind: "bad" };
   }
   if (!picture.fresh.length) return { text: "No member is heard", title: "", kind: "bad" };
-  return { text: `No leader${before}`, title: "", kind: "warn" };
+  return { text: `No leader${before}`, by: reportedBy(picture, picture.fresh), title: "", kind: "warn" };
 }
 
 /** @param {any} picture @returns {Verdict} */
@@ -100,42 +108,42 @@ function marginOf(picture) {
 
 /** @param {import("./model.js").Model} model @param {any} picture @returns {Fact[]} */
 function facts(model, picture) {
-  const age = (/** @type {any} */ each) => ago(picture.at - each.seen);
-  const said = (/** @type {any} */ each) => (each ? `member ${each.id}, ${age(each)}` : "");
-  const { voters, heard, fresh, reporter } = picture;
+  const age = (/** @type {any} */ each) => ago(picture, each.seen);
+  const said = (/** @type {any} */ each) => (each?.id >= 0 ? `member ${each.id}, ${age(each)}` : "");
+  const { voters, heard, fresh, reporter, configBy } = picture;
   const here = fresh.find((/** @type {any} */ each) => each.id === reporter);
   /** @type {Fact[]} */
   const found = [
     {
-      name: "voters heard", value: voters.length && fresh.length ? `${heard.length}\u202f/\u202f${voters.length}` : UNKNOWN, by: said(here),
+      name: "voters heard", value: voters.length && fresh.length ? `${heard.length}\u202f/\u202f${voters.length}` : UNKNOWN, by: model.live ? said(here) : "in the recording",
       title: `Heard: ${heard.join(", ") || "none"}. Voters: ${voters.join(", ")}.`,
     },
     {
-      name: "config", value: picture.version == null ? UNKNOWN : `v${picture.version}${picture.joint ? " joint" : ""}`, by: said(picture.configBy),
+      name: "config", value: picture.version == null ? UNKNOWN : `v${picture.version}${picture.joint ? " joint" : ""}`, by: said(configBy), old: configBy?.stale,
       title: picture.joint ? "The voters are changing: both sets must agree." : "The version of the configuration.",
     },
   ];
-  const told = fresh.filter((/** @type {any} */ each) => each.status?.rates?.commands != null);
-  if (!model.live && !told.length) return found;
+  const reporting = fresh.filter((/** @type {any} */ each) => each.status?.rates?.commands != null);
+  if (!model.live && !reporting.length) return found;
   return [...found, sum("commands/s", "commands"), sum("reads/s", "reads"), slowest("p50"), slowest("p99")];
 
   /** The sum of a rate; a lower bound if a member is silent. @param {string} name @param {string} of @returns {Fact} */
   function sum(name, of) {
-    const by = told.filter((/** @type {any} */ each) => each.status.rates[of] != null);
+    const by = reporting.filter((/** @type {any} */ each) => each.status.rates[of] != null);
     if (!by.length) return { name, value: UNKNOWN, by: "not reported", title: "No member reports this." };
-    const all = by.reduce((/** @type {number} */ so_far, /** @type {any} */ each) => so_far + each.status.rates[of], 0);
+    const all = by.reduce((/** @type {number} */ total, /** @type {any} */ each) => total + each.status.rates[of], 0);
     const silent = picture.members.map((/** @type {any} */ each) => each.id).filter((/** @type {number} */ id) => !by.some((/** @type {any} */ each) => each.id === id));
     const title = `Reported by ${by.map((/** @type {any} */ each) => `${each.id} (${age(each)})`).join(", ")}.`;
-    const oldest = ago(Math.max(...by.map((/** @type {any} */ each) => picture.at - each.seen)));
+    const oldest = ago(picture, Math.min(...by.map((/** @type {any} */ each) => each.seen)));
     if (!silent.length) return { name, value: rate(all), by: `${by.length > 1 ? `all ${by.length}` : `member ${by[0].id}`}, ${oldest}`, title };
-    const without = silent.length > NAMED ? `${silent.length} members` : silent.join(", ");
-    return { name, value: `≥ ${rate(all)}`, by: `without ${without}`, title: `${title} Without ${silent.join(", ")}: not heard.` };
+    const only = by.length > NAMED ? `${by.length} of ${picture.members.length}` : by.map((/** @type {any} */ each) => each.id).join(", ");
+    return { name, value: `≥ ${rate(all)}`, by: `only ${only}, ${oldest}`, title: `${title} Without ${silent.join(", ")}: not heard.` };
   }
 
   /** The member whose commands take longest. @param {"p50" | "p99"} part @returns {Fact} */
   function slowest(part) {
     const value = (/** @type {any} */ each) => each.status.quantiles?.command?.[part] ?? null;
-    const [most] = told.filter((/** @type {any} */ each) => value(each) !== null).sort((/** @type {any} */ a, /** @type {any} */ b) => value(b) - value(a));
+    const [most] = reporting.filter((/** @type {any} */ each) => value(each) !== null).sort((/** @type {any} */ a, /** @type {any} */ b) => value(b) - value(a));
     if (!most) return { name: part, value: UNKNOWN, by: "none in 10 s", title: "No command in the last 10 s, or no member reports it." };
     return { name: part, value: about(value(most)), by: said(most), title: `The slowest of the members that are heard is ${most.id}; an estimate over the last 10 s.` };
   }

@@ -32,8 +32,13 @@ export function workOf(state, leads) {
   return state.startsWith("FOLLOWER_") ? "join" : "seek";
 }
 
-/** The same in a word. @type {Record<string, string>} */
-export const WORKS = { seek: "looks", ballot: "votes", rise: "elected", join: "joins", lead: "leads", follow: "follows" };
+/** The same in a word, in more words, and of a member that is silent since.
+ * @type {Record<string, [string, string, string]>} */
+export const WORKS = {
+  lead: ["leads", "leads", "led"], follow: ["follows", "follows", "followed"],
+  seek: ["looks", "looks for a leader", "looked for a leader"], ballot: ["votes", "votes", "voted"],
+  rise: ["elected", "elected", "was elected"], join: ["joins", "joins a leader", "joined a leader"],
+};
 
 /** Words for a state where the reader may not know Aeron's names. @type {Record<string, string>} */
 export const MEANING = {

@@ -23,13 +23,13 @@ export function drawTerms(pen, view) {
     g.fillRect(begin, 4, to - begin, pen.bottom);
     const took = term.took ? `, election ${span(term.took)}` : "";
     const next = terms[k + 1]?.took ? pen.x(terms[k + 1].at - /** @type {number} */ (terms[k + 1].took)) : to;
-    pen.label(`term ${term.term} · ${term.leader} leads`, `${took}${term.cause ? `: ${term.cause}` : ""}`, begin + 6, 15, Math.min(to, next) - begin - 10);
+    pen.label(`term ${term.term} · member ${term.leader} leads`, `${took}${term.cause ? `: ${term.cause}` : ""}`, begin + 6, 15, Math.min(to, next) - begin - 10);
     if (x >= pen.left) {
       g.strokeStyle = pen.colour("lead");
       pen.line(Math.round(x) + 0.5, 4, Math.round(x) + 0.5, pen.bottom + 4);
     }
     if (term.took) {
-      const start = pen.x(term.at - term.took);
+      const start = Math.max(pen.left - 1, pen.x(term.at - term.took));
       g.fillStyle = pen.colour("seek-soft");
       g.fillRect(start, 24, Math.max(2, x - start), 11);
       g.strokeStyle = pen.colour("seek");
@@ -54,24 +54,27 @@ export function drawLane(pen, view, id) {
   if (!lane || !place) return;
   const { until } = view;
   const right = pen.from + pen.width;
+  const silent = !model.omniscient && lane.seen > 0 && (until - lane.seen > STALE || cut);
   g.strokeStyle = pen.colour("line");
   pen.line(pen.left, place.y + place.h + 0.5, pen.left + pen.plot, place.y + place.h + 0.5);
   let k = Math.max(0, lane.steps.findLastIndex((each) => each.at <= pen.from));
   for (; k < lane.steps.length && lane.steps[k].at < right; k++) {
     const step = lane.steps[k];
-    bar(pen, view, id, step, Math.max(step.at, pen.from), Math.min(lane.steps[k + 1]?.at ?? until, right), lane.steps[k + 1]?.at ?? until);
+    const end = lane.steps[k + 1]?.at ?? until;
+    bar(pen, view, id, step, Math.max(step.at, pen.from), Math.min(end, right), silent && !lane.steps[k + 1] ? lane.seen : end);
   }
   const first = lane.steps[0]?.at ?? until;
   if (first > pen.from) hatch(pen, pen.from, Math.min(first, right), place, "unknown: nothing was heard of it", id);
   for (const gap of lane.gaps) hatch(pen, gap.from, gap.to, place, `not heard for ${span(gap.to - gap.from)}`, id);
-  if (!model.omniscient && lane.seen > 0 && (until - lane.seen > STALE || cut)) hatch(pen, lane.seen, until, place, `not heard for ${span(until - lane.seen)}`, id);
+  if (silent) hatch(pen, lane.seen, until, place, `not heard for ${span(until - lane.seen)}`, id);
   for (const each of lane.pauses) hatch(pen, each.from, Math.min(each.to, until), place, "paused", id);
 }
 
 /**
  * One state of a member.
  * @param {import("./pen.js").Pen} pen @param {import("./pen.js").View} view
- * @param {number} id @param {import("./model.js").Step} step @param {number} from @param {number} to @param {number} end */
+ * @param {number} id @param {import("./model.js").Step} step @param {number} from @param {number} to
+ * @param {number} end until when the member is known to have been in it */
 function bar(pen, view, id, step, from, to, end) {
   const { g } = pen;
   const place = /** @type {{y: number, h: number}} */ (pen.lanes.get(id));
@@ -97,12 +100,16 @@ function bar(pen, view, id, step, from, to, end) {
     g.fillRect(x, y, 1, high);
   }
   const name = step.work === "lead" ? "leads" : step.work === "follow" ? "follows" : step.state;
-  if (step.work === "follow") pen.label(name, "", x + 6, y - 7, wide - 8, 10, "ink2");
-  else pen.label(name, "", x + 6, step.work === "lead" ? place.y + place.h / 2 : y - 6 < place.y ? y + high / 2 + 1 : y + high / 2 + 1, wide - 8, 10, step.work === "lead" ? "on-lead" : "ink");
+  const dwell = ` ${span(Math.max(0, end - step.at))}`;
+  if (step.work === "follow") pen.label(name, dwell, x + 6, y - 7, wide - 8, 10, "ink2");
+  else {
+    const on = step.work === "lead" ? "on-lead" : "ink";
+    pen.label(name, dwell, x + 6, y + high / 2 + (step.work === "lead" ? 0 : 1), wide - 8, 10, on, on);
+  }
 }
 
 /**
- * A time of which nothing is known, or in which a member stood still.
+ * A time about which nothing is known, or in which a member stood still.
  * @param {import("./pen.js").Pen} pen
  * @param {number} from @param {number} to @param {{y: number, h: number}} place @param {string} text @param {number} id */
 function hatch(pen, from, to, place, text, id) {

@@ -1,5 +1,5 @@
 /**
- * All events, in columns: when, of which member, which kind. What else an event has stays text
+ * All events, in columns: when, the member, the kind. What else an event has stays text
  * until somebody asks for it, so a file of a million events opens in a second or two.
  */
 

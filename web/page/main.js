@@ -5,7 +5,7 @@ import { Diagram } from "./diagram.js";
 import { Events } from "./events.js";
 import { bytes, count, el, moment, put, span, zone } from "./format.js";
 import { Header } from "./header.js";
-import { sentence } from "./kinds.js";
+import { WORKS, sentence } from "./kinds.js";
 import { Player } from "./player.js";
 import { Positions } from "./positions.js";
 import { Live, dropped, embedded, fetched, recorded } from "./sources.js";
@@ -36,7 +36,7 @@ class Page {
       el("button", { type: "button", title: "shows more (−)", "aria-label": "zoom out", onclick: () => this.timeline.scale(2) }, "−"));
     this.#legend();
     this.#footer();
-    this.loading = this.diagram.load();
+    this.diagram.load();
   }
 
   /** @param {import("./model.js").Model} model @param {Live | null} live */
@@ -83,7 +83,7 @@ class Page {
     return `${moment(model.head, model.log.at[i])}  ${member < 0 ? "" : `member ${member} `}${kind === "violation" ? "violation: " : ""}${sentence(kind, model.log.fields(i), { bytes, span })}`;
   }
 
-  /** Show so short a time that the event can be told from its neighbours. @param {number} i */
+  /** Show so short a time that the event stands apart from its neighbours. @param {number} i */
   #closer(i) {
     const { timeline, model } = this;
     if (!model || !timeline.messages) return;
@@ -92,7 +92,10 @@ class Page {
     let most = kind === "violation" || kind === "enters" ? 2 : Infinity;
     if (kind === "sends" || kind === "hears") {
       const flight = kind === "sends" ? timeline.messages.of(i) : null;
-      most = Math.max(0.004, flight && !Number.isNaN(flight.heard) ? (flight.heard - flight.sent) * 14 : 0.02);
+      const took = flight && !Number.isNaN(flight.heard) ? flight.heard - flight.sent : 0;
+      most = Math.max(0.004, took ? took * 14 : 0.02);
+      // All of a long flight is shown.
+      if (took > timeline.width * 0.4) timeline.zoom(at, took * 4);
     }
     if (timeline.width > most) timeline.zoom(at, most);
   }
@@ -119,7 +122,7 @@ class Page {
     const t = this.now;
     model.latest = this.live ? this.live.now() : model.end;
     if (this.player.following) this.player.t = Math.min(t, model.end);
-    const picture = model.picture(t);
+    const picture = { ...model.picture(t), now: this.live && this.player.following ? "now" : "then" };
     this.header.update(model, picture, this.#source(model, t));
     this.positions.update(model, picture);
     this.diagram.update(model, picture);
@@ -165,9 +168,9 @@ class Page {
   }
 
   #legend() {
-    /** @type {[string, string][]} */
-    const works = [["lead", "leads"], ["follow", "follows"], ["seek", "looks for a leader"], ["ballot", "votes"], ["rise", "elected"], ["join", "joins a leader"], ["unknown", "not known"]];
-    by("legend").append(...works.map(([work, text]) => el("li", {}, el("i", { class: work }), text)));
+    by("legend").append(...Object.entries({ ...WORKS, unknown: ["", "not known"] }).map(([work, [, text]]) => el("li", {}, el("i", { class: work }), text)),
+      ...Object.entries({ "▲": "starts", "■": "ends", "✖": "dies, breaks a rule", "⌁": "link", "◆": "snapshot", "⚙": "config", "▪": "slow batch", "⚡": "fault" })
+        .map(([sign, text]) => el("li", {}, el("b", {}, sign), text)));
   }
 
   #footer() {

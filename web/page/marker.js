@@ -1,6 +1,10 @@
-/** A member's mark: its number in a shape of its own, so that it is known without colour. */
+/** A member's mark: its number in a shape of its own, so that it is known without colour. A number
+ * of three or more digits stands in a bar as wide as it is. */
 
 import { svg } from "./format.js";
+
+/** A larger id does not fit into a shape. */
+const LONGEST = 99;
 
 /** How many corners; 0 is a circle. */
 const CORNERS = [0, 4, 3, 5, 6, 8];
@@ -15,8 +19,15 @@ function corners(id, radius) {
   });
 }
 
+/** Half the width of a mark. @param {number} id @param {number} radius */
+export function half(id, radius) {
+  return id <= LONGEST ? radius : radius * (0.35 + 0.4 * String(id).length);
+}
+
 /** @param {number} id @param {number} radius @returns {SVGElement} */
 export function shape(id, radius) {
+  const w = half(id, radius);
+  if (id > LONGEST) return svg("rect", { x: -w, y: -radius, width: 2 * w, height: 2 * radius, rx: 3, class: "shape" });
   const points = corners(id, radius);
   return points.length ? svg("polygon", { points: points.map((each) => each.map((n) => n.toFixed(1)).join()).join(" "), class: "shape" })
     : svg("circle", { r: radius, class: "shape" });
@@ -24,21 +35,20 @@ export function shape(id, radius) {
 
 /** The same on a canvas. @param {CanvasRenderingContext2D} g @param {number} id @param {number} x @param {number} y @param {number} radius */
 export function trace(g, id, x, y, radius) {
-  const points = corners(id, radius);
+  const points = id > LONGEST ? [] : corners(id, radius);
   g.beginPath();
-  if (!points.length) g.arc(x, y, radius, 0, 2 * Math.PI);
+  if (id > LONGEST) g.roundRect(x - half(id, radius), y - radius, 2 * half(id, radius), 2 * radius, radius / 3);
+  else if (!points.length) g.arc(x, y, radius, 0, 2 * Math.PI);
   for (const [dx, dy] of points) g.lineTo(x + dx, y + dy);
   g.closePath();
 }
 
-/** A larger id does not fit into a mark: it stands next to it. */
-export const LONGEST = 99;
-
 /** A mark that stands alone. @param {number} id */
 export function mark(id) {
-  const box = svg("svg", { viewBox: "-13 -13 26 26", class: "mark", "aria-hidden": "true" });
+  const w = half(id, 9.5) + 3.5;
+  const box = svg("svg", { viewBox: `${-w} -13 ${2 * w} 26`, class: "mark", role: "img", "aria-label": `member ${id}` });
   const g = svg("g", { class: "marker" });
-  g.append(shape(id, 9.5), svg("text", { y: 3.8 }, id > LONGEST ? "" : String(id)));
+  g.append(shape(id, 9.5), svg("text", { y: 3.8 }, String(id)));
   box.append(g);
   return box;
 }

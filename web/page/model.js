@@ -44,7 +44,9 @@ export function lagOf(member, all) {
   const leader = all.findLast((each) => each?.leads && !each.stale && each.positions.append != null);
   if (leader === member) return { lag: 0, by: member.id };
   const peer = leader?.status?.peers?.find((/** @type {any} */ each) => each.member_id === member.id);
-  if (leader && peer?.append_position >= 0) return { lag: Math.max(0, leader.status?.append_position - peer.append_position), by: leader.id };
+  // In a recording what the leader said of its followers may be older than what its log says.
+  const newest = leader && leader.status?.append_position === leader.positions.append;
+  if (newest && peer?.append_position >= 0) return { lag: Math.max(0, leader.status?.append_position - peer.append_position), by: leader.id };
   // One that is silent may have a longer log.
   if (!leader && all.some((each) => !each || each.stale || each.known === false)) return { lag: null, by: null };
   const most = leader?.positions.append ?? Math.max(...all.map((each) => each?.positions.append ?? -1));
@@ -78,7 +80,7 @@ export class Model {
     /** @type {Term[]} */ this.terms = [];
     /** @type {Record<"transition" | "message" | "violation" | "batch" | "mark", number[]>} */
     this.order = { transition: [], message: [], violation: [], batch: [], mark: [] };
-    /** The newest moment of which something may be known. */ this.latest = -Infinity;
+    /** The newest moment about which something may be known. */ this.latest = -Infinity;
     /** Members report all the time, so one that is silent is not known any more. A flight recorder
      * writes only what changes. */
     this.frequent = live || (head.source === "live" && log.kind.includes(K.status));
@@ -337,8 +339,9 @@ export class Model {
     if (this.live) for (const each of members) this.#cutOff(each, members, t);
     const fresh = members.filter((each) => each.known && !each.stale && !each.dead && !each.paused);
     const newest = fresh.filter((each) => each.config).sort((a, b) => (b.config?.config_version ?? 0) - (a.config?.config_version ?? 0));
-    const told = newest[0]?.config ?? members.find((each) => each.config)?.config;
-    const config = this.#configAt(t) ?? told;
+    const says = newest[0] ?? members.find((each) => each.config) ?? null;
+    const decided = this.#configAt(t);
+    const config = decided ?? says?.config;
     // One that is silent and that nobody names any more was removed.
     const named = new Set(newest.flatMap(({ config: each }) => [each?.member_id, ...(each?.peers ?? []).map((/** @type {any} */ one) => one.member_id)]));
     if (this.live && named.size) members = members.filter((each) => fresh.includes(each) || named.has(each.id));
@@ -353,7 +356,7 @@ export class Model {
     return {
       at: t, members, fresh, voters, heard, term,
       reporter: this.live ? this.head.reporter ?? null : null,
-      configBy: newest[0] ?? null,
+      configBy: decided ? { id: decided.member, seen: decided.at, stale: false } : says,
       // Too few are heard to know what the cluster does.
       blind: fresh.length > 0 && heard.length < quorum && heard.length + unknown.length >= quorum,
       version: config?.config_version ?? config?.version ?? null,

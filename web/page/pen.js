@@ -6,7 +6,7 @@ import { moment } from "./format.js";
  * What is drawn.
  * @typedef {{model: import("./model.js").Model, picture: any, messages: import("./messages.js").Messages,
  *   until: number, follow: boolean, index: number}} View
- *   `until` is the newest moment of which something is known, `index` the event at which the player
+ *   `until` is the newest moment about which something is known, `index` the event at which the player
  *   stands, or -1
  * @typedef {{x: number, y: number, w: number, h: number, text: string, at: number, index: number}} Hit
  */
@@ -60,7 +60,7 @@ export class Pen {
   }
 
   /** Write as much as there is room for. @param {string} strong @param {string} more @param {number} x @param {number} y @param {number} room */
-  label(strong, more, x, y, room, size = 11, colour = "ink") {
+  label(strong, more, x, y, room, size = 11, colour = "ink", soft = colour === "ink" ? "ink2" : colour) {
     const { g } = this;
     g.font = this.font(size, 600);
     const wide = g.measureText(strong).width;
@@ -81,8 +81,9 @@ export class Pen {
       text = text.slice(0, Math.max(0, Math.floor((room - wide) / (size * 0.55)) - 1));
       text = text.length > 6 ? `${text.trimEnd()}…` : "";
     }
-    g.fillStyle = this.colour(colour === "ink" ? "ink2" : colour);
+    g.fillStyle = this.colour(soft);
     g.fillText(text, x + wide, y);
+    this.words[this.words.length - 1].w += g.measureText(text).width;
   }
 
   /** @param {string} name */

@@ -1,13 +1,11 @@
 /** A row for each member: what it does, and where its log stands on one axis of bytes. */
 
 import { UNKNOWN, ago, bytes, count, el, moment, put, span } from "./format.js";
-import { MEANING } from "./kinds.js";
-import { LONGEST, mark, nameOf } from "./marker.js";
+import { MEANING, WORKS } from "./kinds.js";
+import { half, mark, nameOf } from "./marker.js";
 import { lagOf } from "./model.js";
 
 const NAMES = /** @type {const} */ (["append", "commit", "applied", "snapshot"]);
-/** What a member did when it was last heard. @type {Record<string, string>} */
-const WAS = { lead: "led", follow: "followed", seek: "looked for a leader", ballot: "voted", rise: "was elected", join: "joined a leader" };
 const WORDS = { append: "log ends (durable)", commit: "committed", applied: "applied", snapshot: "newest snapshot" };
 
 export class Positions {
@@ -36,7 +34,7 @@ export class Positions {
       this.rows.delete(id);
     }
     for (const member of picture.members) this.#row(model, picture, member, axis);
-    put(this.note, model.live ? "as they report themselves; what was not heard for 2 s is hatched" : `at ${moment(model.head, picture.at)}`);
+    put(this.note, model.live ? "each as it reported itself last, at its own moment; not heard for 2 s: hatched, or a broken outline" : `each as it had reported itself until ${moment(model.head, picture.at)}`);
   }
 
   /** The part of the log that is shown: its end, and as much before it as members differ by.
@@ -67,6 +65,8 @@ export class Positions {
     row.row = el("div", { class: "row member", "data-member": String(id) }, who, row.state, row.for, row.term, row.why, row.bar, row.append, row.lag, row.seen);
     this.rows.set(id, row);
     this.root.append(row.row);
+    // The longest number decides how wide the column of numbers is, here and in the list of events.
+    document.documentElement.style.setProperty("--who", `${Math.max(26, ...[...this.rows.keys()].map((each) => 2 * half(each, 9)))}px`);
     return row;
   }
 
@@ -75,9 +75,8 @@ export class Positions {
     const row = this.rows.get(member.id) ?? this.#make(member.id);
     const { step, status, positions } = member;
     row.row.className = `row member ${member.dead ? "dead" : step?.work ?? ""}${member.stale || !member.known ? " stale" : ""}`;
-    const title = `Member ${member.id}, ${member.known ? `as it reported itself, ${ago(picture.at - member.seen)}` : "of which nothing was heard"}`;
-    const name = member.id > LONGEST ? `${member.id} ${nameOf(member)}` : nameOf(member);
-    put(row.state, name, `${title}: ${step?.state ?? UNKNOWN}${step ? `, ${MEANING[step.state] ?? step.dead}` : ""}${status ? `; ${status.standing}` : ""}`);
+    const title = `Member ${member.id}, ${member.known ? `as it reported itself, ${ago(picture, member.seen)}` : "not heard yet"}`;
+    put(row.state, nameOf(member), `${title}: ${step?.state ?? UNKNOWN}${step ? `, ${MEANING[step.state] ?? step.dead}` : ""}${status ? `; ${status.standing}` : ""}`);
     put(row.for, step && member.known && !member.stale ? span(Math.max(0, picture.at - step.at)) : UNKNOWN, step ? `since ${moment(model.head, step.at)}` : title);
     put(row.term, member.term == null || member.term < 0 ? UNKNOWN : String(member.term), title);
     const why = trouble(model, picture, member);
@@ -86,17 +85,19 @@ export class Positions {
     const log = positions.append;
     put(row.append, log == null ? UNKNOWN : count(log), NAMES.map((name) => `${WORDS[name]}: ${positions[name] == null ? UNKNOWN : `${count(positions[name])} bytes`}`).join("\n") + `\n${title}`);
     const { lag, by } = lagOf(member, picture.members);
-    put(row.lag, lag === 0 ? "0" : bytes(lag), by == null ? `behind the longest log that was reported. ${title}` : `as its leader, member ${by}, reports it`);
+    // A leader knows how far a member is behind that is silent here.
+    const other = lag != null && member.stale && by != null;
+    row.lag.classList.toggle("old", !other);
+    put(row.lag, `${lag === 0 ? "0" : bytes(lag)}${other ? `, by ${by}` : ""}`, by == null ? `behind the longest log that was reported. ${title}` : `as its leader, member ${by}, reports it`);
     const when = moment(model.head, member.seen);
-    put(row.seen, member.known ? (model.live ? heard(picture, member) : when) : UNKNOWN, member.known ? `reported by member ${member.by} at ${when}` : title);
+    put(row.seen, member.known ? (picture.now === "now" ? heard(picture, member) : when) : UNKNOWN, member.known ? `reported by member ${member.by} at ${when}` : title);
     for (const name of NAMES) place(row[`bar-${name}`], name, positions[name], axis);
   }
 }
 
 /** How old a row is, and which member reported it if that was another one. @param {any} picture @param {any} member */
 function heard(picture, member) {
-  const age = picture.at - member.seen;
-  return `${member.stale ? `${span(age)} ago` : ago(age)}${member.by === member.id ? "" : `, by ${member.by}`}`;
+  return `${ago(picture, member.seen)}${member.by === member.id ? "" : `, by ${member.by}`}`;
 }
 
 /** @param {HTMLElement} bar @param {string} name @param {number | null} position @param {any} axis */
@@ -115,7 +116,7 @@ function place(bar, name, position, axis) {
 function trouble(model, picture, member) {
   const cut = member.cut ? `; ${member.cut}` : "";
   if (!member.known) return { text: `nothing was heard of it${cut}`, bad: true };
-  if (member.stale) return { text: `silent for ${span(picture.at - member.seen)}; it ${WAS[member.step?.work] ?? "was"} then${cut}`, bad: true };
+  if (member.stale) return { text: `silent for ${span(picture.at - member.seen)}; it ${WORKS[member.step?.work]?.[2] ?? "was"} then${cut}`, bad: true };
   const { status, step } = member;
   if (status?.damage) return { text: status.damage, bad: true };
   if (status?.disk_full) return { text: "its disk is full: it appends nothing", bad: true };

@@ -7,9 +7,12 @@ import { drawArrows, drawMarks } from "./arrows.js";
 import { moment } from "./format.js";
 import { WORKS } from "./kinds.js";
 import { drawLane, drawTerms } from "./lanes.js";
-import { nameOf, trace } from "./marker.js";
+import { half, nameOf, trace } from "./marker.js";
 import { Messages } from "./messages.js";
 import { Pen } from "./pen.js";
+
+/** Half the height of a member's mark. */
+const MARK = 8;
 
 export class Timeline {
   /** @param {HTMLCanvasElement} canvas @param {HTMLElement} tip @param {(t: number, index: number) => void} go */
@@ -21,6 +24,7 @@ export class Timeline {
     this.follow = true;
     this.index = -1;
     this.until = 0;
+    this.half = MARK;
     /** How many sends and hears there are, if too many to draw. */ this.crowd = 0;
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.pen.colours = {}; this.draw(); });
     new ResizeObserver(() => this.draw()).observe(canvas);
@@ -140,7 +144,8 @@ export class Timeline {
     if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
       [canvas.width, canvas.height] = [Math.round(w * ratio), Math.round(h * ratio)];
     }
-    pen.left = w < 600 ? 30 : 96;
+    this.half = Math.max(...ids.map((id) => half(id, MARK)));
+    pen.left = 2 * this.half + (w < 600 ? 14 : 80);
     pen.plot = Math.max(10, w - pen.left - 8);
     pen.bottom = top + ids.length * tall;
     pen.lanes = new Map(ids.map((id, k) => [id, { y: top + k * tall + 5, h: tall - 10 }]));
@@ -191,7 +196,8 @@ export class Timeline {
     for (const [id, place] of this.pen.lanes) {
       const member = picture.members.find((/** @type {any} */ each) => each.id === id) ?? { id, known: true, dead: "removed" };
       const y = place.y + place.h / 2;
-      trace(g, member.id, 14, y, 8);
+      const x = this.half + 5;
+      trace(g, member.id, x, y, MARK);
       const dim = !member.known || member.stale || member.dead;
       g.fillStyle = this.pen.colour(dim ? "panel" : member.leads ? "lead" : "ink3");
       g.fill();
@@ -201,13 +207,13 @@ export class Timeline {
       g.font = this.pen.font(10, 700);
       g.textAlign = "center";
       g.textBaseline = "middle";
-      g.fillText(String(member.id), 14, y + 0.5);
+      g.fillText(String(member.id), x, y + 0.5);
       if (w < 600) continue;
       g.font = this.pen.font(11);
       g.textAlign = "left";
       g.fillStyle = this.pen.colour(dim ? "bad" : "ink");
-      const name = member.known && !member.stale && !member.dead && !member.paused ? WORKS[member.step?.work] : nameOf(member);
-      g.fillText(name, 28, y);
+      const name = member.known && !member.stale && !member.dead && !member.paused ? WORKS[member.step?.work]?.[0] ?? "" : nameOf(member);
+      g.fillText(name, x + this.half + 6, y);
     }
   }
 }

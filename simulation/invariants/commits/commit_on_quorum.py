@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ...watching.facts import Committed
-from ..base import Invariant
+from ..base import Invariant, names, rule
 
 if TYPE_CHECKING:
     from ...watching.facts import Fact
@@ -37,6 +37,6 @@ class CommitOnQuorum(Invariant):
         found = self.known.voters(quorums, lambda disk: disk.has(fact.position, prefix))
         if not quorums.agree(found):
             raise self.violated(
-                f"member {fact.member} commits {fact.position}, which only {sorted(found)} have "
-                f"durably; it decides by {[sorted(each) for each in quorums.sets]}"
+                f"member {fact.member} commits {fact.position}, which is durable only on "
+                f"{names(found)}; it decides by a majority of {rule(quorums)}"
             )

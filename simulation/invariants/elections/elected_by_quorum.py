@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ...watching.facts import Elected
-from ..base import Invariant
+from ..base import Invariant, names, rule
 
 if TYPE_CHECKING:
     from ...watching.facts import Fact
@@ -28,6 +28,6 @@ class ElectedByQuorum(Invariant):
         found = self.known.voters(quorums, lambda disk: disk.given.get(fact.term) == fact.member)
         if not quorums.agree(found):
             raise self.violated(
-                f"member {fact.member} leads term {fact.term} with the votes of {sorted(found)}; "
-                f"it decides by {[sorted(each) for each in quorums.sets]}"
+                f"member {fact.member} leads term {fact.term} with the votes of "
+                f"{names(found)}; it decides by a majority of {rule(quorums)}"
             )

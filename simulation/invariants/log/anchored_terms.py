@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ...watching.facts import Writes
-from ..base import Invariant
+from ..base import Invariant, names, rule
 
 if TYPE_CHECKING:
     from ...watching.facts import Fact
@@ -29,6 +29,6 @@ class AnchoredTerms(Invariant):
         found = self.known.voters(quorums, lambda disk: fact.term in disk.bases)
         if not quorums.agree(found):
             raise self.violated(
-                f"leader {fact.member} writes in term {fact.term}, which only {sorted(found)} have "
-                f"recorded; it decides by {[sorted(each) for each in quorums.sets]}"
+                f"leader {fact.member} writes in term {fact.term}, which only "
+                f"{names(found)} recorded; it decides by a majority of {rule(quorums)}"
             )

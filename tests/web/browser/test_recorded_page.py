@@ -5,18 +5,57 @@ import json
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from playwright.sync_api import Page, expect
 
+from quorate.cli.watch.model import Cluster
+from quorate.recordings import Event
 from quorate.simulation import Plan, simulate
+from tests.cli.test_status_command import status_of
 from tests.simulation.mutants.recording import commit_with_a_minority
 
-from .chromium import CHROMIUM, chromium, show_recording, watched
+from .chromium import CHROMIUM, show_recording
 from .layout import reads_well
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs chromium")]
 
 RECORDING = Path(__file__).parents[1] / "data" / "leader-dies.qtrace"
+
+COMMON = {"at", "member", "kind"}
+"""Fields that every event has."""
+
+FOLD = """async ([head, events, times]) => {
+    const {Model, lagOf} = await import("./static/model.js");
+    const {EventLog} = await import("./static/log.js");
+    const live = head.source === "live", log = new EventLog();
+    if (!live) for (const each of events) log.push(each, each.at, each.at);
+    const model = new Model(head, live, log);
+    let next = 0;
+    return times.map((t) => {
+        while (live && events[next]?.at <= t) model.add(events[next++], events[next - 1].at);
+        const {leaders, margin, voters, members} = model.picture(t);
+        const rows = members.map((each) => {
+            const old = each.stale || Boolean(each.dead);
+            const {append, commit, applied} = each.positions;
+            const lag = old ? null : lagOf(each, members).lag;
+            return [each.id, old ? "" : each.step.state, each.term, append, commit, applied, lag];
+        });
+        return {leaders: leaders.map((each) => each.id), margin, voters, members: rows};
+    });
+}"""
+"""What the page's model says at these times."""
+
+
+PRESSES = """([key, count]) => Array.from({length: count}, () => {
+    dispatchEvent(new KeyboardEvent("keydown", {key}));
+    return document.querySelector("#player .what").textContent;
+})"""
+
+FITS = """mark => {
+    const [shape, text] = [mark.querySelector(".shape"), mark.querySelector("text")];
+    return text.getBBox().width <= shape.getBBox().width;
+}"""
 
 
 def press(page: Page, key: str) -> str:
@@ -25,59 +64,104 @@ def press(page: Page, key: str) -> str:
     return page.locator("#player .what").text_content() or ""
 
 
+def presses(page: Page, key: str, count: int) -> list[str]:
+    """Press a key many times in one go, and return what the page says after each."""
+    found: list[str] = page.evaluate(PRESSES, [key, count])
+    return found
+
+
 def events_of(recording: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in recording.splitlines()[1:]]
 
 
-def test_each_transition_and_each_message_is_shown_in_its_order() -> None:
+def test_each_transition_and_each_message_is_shown_in_its_order(page: Page) -> None:
     events = [event for event in events_of(RECORDING.read_text()) if event["at"]]
     steps = [event for event in events if event["kind"] == "enters"]
     messages = [event for event in events if event["kind"] in {"sends", "hears"}]
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 720})
-        wrong = watched(page)
-        show_recording(page, RECORDING.read_bytes())
-        for event in steps:
-            said = f"member {event['member']} {event['before']} → {event['after']}"
-            assert said in press(page, "t")
-        page.keyboard.press("Home")
-        for event in messages[:20]:
-            what = "sends" if event["kind"] == "sends" else "hears"
-            assert f"member {event['member']} {what} {event['type']} " in press(page, "m")
-        assert wrong == []
+    show_recording(page, RECORDING.read_bytes())
+    shown = [press(page, "t"), *presses(page, "t", len(steps) - 1)]
+    for event in steps:
+        said = f"member {event['member']} {event['before']} → {event['after']}"
+        assert said in shown.pop(0)
+    page.keyboard.press("Home")
+    shown = presses(page, "m", 20)
+    for event in messages[:20]:
+        what = "sends" if event["kind"] == "sends" else "hears"
+        assert f"member {event['member']} {what} {event['type']} " in shown.pop(0)
 
 
-def test_a_simulated_violation_is_reached_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulated_violation_is_reached_and_explained(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = io.StringIO()
     commit_with_a_minority(monkeypatch)
     assert simulate(Plan(0, 3, 0.02), file).violation
     broken = next(each for each in events_of(file.getvalue()) if each["kind"] == "violation")
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 720})
-        wrong = watched(page)
-        show_recording(page, file.getvalue().encode())
-        expect(page.locator("#notice")).to_contain_text(broken["text"])
-        # Every transition on the way is shown, and the violation is behind the last of them.
-        steps = [each for each in events_of(file.getvalue()) if each["kind"] == "enters"]
-        shown = [press(page, "t") for each in steps if each["at"]]
-        assert len(set(shown)) == len(shown)
-        assert f"violation: {broken['invariant']}: {broken['text']}" in press(page, "v")
-        expect(page.locator("#list li.here")).to_have_attribute("data-kind", "violation")
-        assert wrong == []
+    show_recording(page, file.getvalue().encode())
+    expect(page.locator("#notice")).to_contain_text(broken["text"])
+    # Every transition on the way is shown, and the violation is behind the last of them.
+    steps = [each for each in events_of(file.getvalue()) if each["kind"] == "enters"]
+    shown = presses(page, "t", sum(each["at"] > 0 for each in steps))
+    assert len(set(shown)) == len(shown)
+    assert f"violation: {broken['invariant']}: {broken['text']}" in press(page, "v")
+    expect(page.locator("#list li.here")).to_have_attribute("data-kind", "violation")
 
 
-def test_a_member_with_a_large_id_is_shown_on_a_telephone() -> None:
+def test_a_member_with_a_large_id_is_shown_on_a_telephone(page: Page) -> None:
     recording = RECORDING.read_text()
     for name in ('"member":2,', '"id":2,', '"2":{"status"'):
         assert name in recording
         recording = recording.replace(name, name.replace("2", "70000"))
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 400, "height": 800})
-        wrong = watched(page)
-        show_recording(page, recording.encode())
-        page.keyboard.press("End")
-        expect(page.locator('.row[data-member="70000"] .state')).to_have_text("70000 follows")
-        members = json.loads(recording.splitlines()[0])["members"]
-        expect(page.locator(".row.member")).to_have_count(len(members))
-        assert reads_well(page) == []
-        assert wrong == []
+    page.set_viewport_size({"width": 400, "height": 800})
+    show_recording(page, recording.encode())
+    page.keyboard.press("End")
+    row = page.locator('.row[data-member="70000"]')
+    expect(row.locator(".state")).to_have_text("follows")
+    for mark in (row.locator(".marker"), page.locator("#states .marker", has_text="70000")):
+        assert mark.evaluate(FITS), "its number is wider than its mark"
+    members = json.loads(recording.splitlines()[0])["members"]
+    expect(page.locator(".row.member")).to_have_count(len(members))
+    assert reads_well(page) == []
+
+
+def folded(events: list[dict[str, Any]], times: list[float]) -> list[dict[str, Any]]:
+    """What the model of `quorate top` says at these times."""
+    cluster, coming, found = Cluster(), iter(events), list[dict[str, Any]]()
+    event = next(coming, None)
+    for t in times:
+        while event and event["at"] <= t:
+            fields = {name: each for name, each in event.items() if name not in COMMON}
+            cluster.apply(Event(event["at"], event["member"], event["kind"], fields))
+            event = next(coming, None)
+        cluster.now = t
+        rows = list[list[Any]]()
+        for _, each in sorted(cluster.members.items()):
+            state, lag = each.state, cluster.lag(each)
+            if cluster.is_stale(each):
+                state, lag = "", None
+            positions = (each.append, each.commit, each.applied)
+            rows.append([each.member_id, state, each.term, *positions, lag])
+        leaders = [each.member_id for each in cluster.leaders]
+        voters, margin = cluster.electorate, cluster.spare
+        found.append({"leaders": leaders, "margin": margin, "voters": voters, "members": rows})
+    return found
+
+
+def test_the_page_and_top_make_the_same_of_the_same_events(page: Page) -> None:
+    """The leader of a simulation dies; a member that reports all the time falls silent."""
+    show_recording(page, RECORDING.read_bytes())
+    head = json.loads(RECORDING.read_text().splitlines()[0])
+    events = events_of(RECORDING.read_text())
+    times = [events[-1]["at"] * part / 40 for part in range(1, 41)]
+    reports = [
+        {"at": n / 5, "member": each, "kind": "status", "status": attrs.asdict(status_of(each))}
+        for n in range(1, 26)
+        for each in range(2 if n > 7 else 3)
+    ]
+    live: dict[str, Any] = {"source": "live", "cluster": "orders", "reporter": 0, "members": []}
+    for its_head, its_events, its_times in (
+        (head, events, times),
+        (live, reports, [0.5, 1.3, 4.0, 5.0]),
+    ):
+        shown = page.evaluate(FOLD, [its_head, its_events, its_times])
+        assert shown == folded(its_events, its_times)
