@@ -156,7 +156,9 @@ class Member:
         self._terms = TermBound(config.member_id, lambda: state.known_term)
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
-        self.disk_space = DiskSpaceWatch(state, store, free)
+        # A lane of its own: reading a whole snapshot holds up the other one.
+        looks = executor(_write_nothing, delivered=nothing)
+        self.disk_space = DiskSpaceWatch(state, store, free, looks)
         self._install, self._server = self._snapshot_install(), self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
@@ -666,7 +668,7 @@ def _address(seat: Seat, membership: Membership) -> MemberAddress:
 
 
 def _write_nothing(_group: Sequence[Write]) -> None:
-    """Write nothing: snapshots use an executor only to read."""
+    """Write nothing: this executor is only used to read."""
 
 
 @asynccontextmanager
