@@ -33,20 +33,16 @@ if TYPE_CHECKING:
     from .parts import Parts
     from .subscription import Subscription
 
-TICK_SECONDS: Final = 0.05
-"""How often the event loop is looked at. Shorter: a watched member wakes up more often. Longer:
-short delays of the loop are not seen."""
-
-TICKS: Final = 4
-"""Ticks from one status to the next. Fewer: more work for members and browsers. More: a page moves
-in jerks."""
+STATUS_SECONDS: Final = 0.2
+"""From one status to the next while somebody looks. Shorter: more work for members and browsers.
+Longer: a page moves in jerks."""
 
 RECORDER_SECONDS: Final = 0.5
 """From one status to the next while only the flight recorder watches. Shorter: that costs more, all
 the time. Longer: positions in its files are coarser, and a page that is opened waits longer."""
 
 RATE_SECONDS: Final = 1.0
-"""Rates and delays are of as many seconds as this. Shorter: they flicker. Longer: they lag."""
+"""Rates are of as many seconds as this. Shorter: they flicker. Longer: they lag."""
 
 QUANTILE_SECONDS: Final = 10
 """Quantiles are of as many seconds as this. Shorter: there are few observations. Longer: what is
@@ -101,7 +97,6 @@ class Reporter:
         self._quantiles = _Quantiles(self.histograms)
         self._nursery: trio.Nursery | None = None
         self._running = False
-        self._delays = deque[float](maxlen=round(RATE_SECONDS / TICK_SECONDS))
         self._slow_left = MOST_SLOW
         member.election.observers.append(self._on_transition)
         applier.slow.observers.append(self._on_slow_batch)
@@ -151,7 +146,7 @@ class Reporter:
     def status_now(self) -> dict[str, Any]:
         """Return the fields of a status: what `NodeStatus` has, rates, quantiles, the delay.
 
-        The delay is None while nothing but the flight recorder watches: nobody measures it then.
+        The delay is the worst one of the last second; None if nobody measures it.
         """
         return self._described(self._status())
 
@@ -166,28 +161,12 @@ class Reporter:
         self._quantiles.look()
         before = self._status()
         while self.feed.watched:
-            if self.feed.only_recorders:
-                self._delays.clear()
-                await trio.sleep(RECORDER_SECONDS)
-            else:
-                await self._watch_loop()
+            await trio.sleep(RECORDER_SECONDS if self.feed.only_recorders else STATUS_SECONDS)
             before = self._report_status(before)
         # The next one that watches must not get figures of now.
         self._rates.clear()
         self._quantiles.clear()
-        self._delays.clear()
         self._running = False
-
-    async def _watch_loop(self) -> None:
-        """Find out how late the event loop is, from one status to the next."""
-        due = trio.current_time()
-        for _ in range(TICKS):
-            due += TICK_SECONDS
-            await trio.sleep_until(due)
-            late = trio.current_time() - due
-            self._delays.append(late)
-            # A loop that was held up for long is late once, not once for each missed tick.
-            due += late if late > TICK_SECONDS else 0.0
 
     def _report_status(self, before: NodeStatus) -> NodeStatus:
         """Report the status, and what has changed since the one before; return it."""
@@ -204,7 +183,7 @@ class Reporter:
         fields = attrs.asdict(status)
         fields["rates"] = self._rates.now()
         fields["quantiles"] = self._quantiles.now()
-        fields["loop_delay"] = max(self._delays, default=None)
+        fields["loop_delay"] = max(self._state.counts.delays, default=None)
         # JSON has no infinity, as which a lease or an age may come.
         return {name: None if _is_endless(value) else value for name, value in fields.items()}
 
