@@ -622,6 +622,10 @@ class Member:
         # Our clock may be behind our own log, and log time never goes back.
         return max(self.clocks.log_ms(), self.store.last_timestamp_ms)
 
+    def recent(self, since: int) -> dict[str, Any]:
+        """Return rates, quantiles and the last steps of elections, see `Reporter.recent`."""
+        return self.reporter.recent(since)
+
     def latencies(self) -> Latencies:
         """Return how long things took here, and which batches took long."""
         counts = self.state.counts

@@ -52,6 +52,10 @@ MOST_SLOW: Final = 4
 """Slow batches that are reported from one status to the next. Fewer: a disturbance looks smaller
 than it is. More: on a slow disk nothing else is seen."""
 
+KEPT_STEPS: Final = 64
+"""Steps of elections that are kept for those that ask now and then. Fewer: several elections
+between two questions do not fit. More: the first answer is longer."""
+
 RATES: Final = ("commands", "commits", "reads", "input_bytes", "output_bytes")
 QUANTILES: Final = ("sync", "commit", "apply", "command")
 
@@ -98,6 +102,8 @@ class Reporter:
         self._nursery: trio.Nursery | None = None
         self._running = False
         self._slow_left = MOST_SLOW
+        self._steps: deque[Transition] = deque(maxlen=KEPT_STEPS)
+        self._step_count = 0
         member.election.observers.append(self._on_transition)
         applier.slow.observers.append(self._on_slow_batch)
 
@@ -150,6 +156,25 @@ class Reporter:
         """
         return self._described(self._status())
 
+    def recent(self, since: int) -> dict[str, Any]:
+        """Return what a status has beyond `NodeStatus`, and the last steps of elections.
+
+        Args:
+            since: how many steps there were at the last question; later ones are returned.
+
+        Returns:
+            ``rates``, ``quantiles`` and ``loop_delay`` as in a status; ``steps``, each with the
+            fields of ``enters`` and how many seconds ago it was; and ``step_count``.
+        """
+        now, count = trio.current_time(), self._step_count
+        # A number from before a restart is too high.
+        new = min(count - since if 0 <= since <= count else count, len(self._steps))
+        steps = [*self._steps][len(self._steps) - new :]
+        return self._figures() | {
+            "steps": [{"ago": now - step.at, **_entered(step)} for step in steps],
+            "step_count": count,
+        }
+
     def run_in(self, nursery: trio.Nursery) -> None:
         """Report statuses from now on, by a task that is started when somebody watches."""
         self._nursery = nursery
@@ -180,12 +205,17 @@ class Reporter:
         return status
 
     def _described(self, status: NodeStatus) -> dict[str, Any]:
-        fields = attrs.asdict(status)
-        fields["rates"] = self._rates.now()
-        fields["quantiles"] = self._quantiles.now()
-        fields["loop_delay"] = max(self._state.counts.delays, default=None)
+        fields = attrs.asdict(status) | self._figures()
         # JSON has no infinity, as which a lease or an age may come.
         return {name: None if _is_endless(value) else value for name, value in fields.items()}
+
+    def _figures(self) -> dict[str, Any]:
+        """Return what is counted over the last seconds."""
+        return {
+            "rates": self._rates.now(),
+            "quantiles": self._quantiles.now(),
+            "loop_delay": max(self._state.counts.delays, default=None),
+        }
 
     def _keyframe(self) -> Event:
         own = {"status": self.status_now(), "by": self.member_id, "heard_ms": 0}
@@ -198,18 +228,12 @@ class Reporter:
 
     def _on_transition(self, step: Transition) -> None:
         """Report a step of the election."""
+        self._steps.append(step)
+        self._step_count += 1
         if not self.feed.watched:
             return
-        fields = {
-            "before": step.before.name,
-            "after": step.after.name,
-            "reason": step.reason,
-            "term": step.term,
-            "election": step.election,
-            "log_end": [step.log_end.term, step.log_end.position],
-            "commit": step.commit_position,
-        }
-        self.feed.publish(Event(step.at - self._since, step.member_id, "enters", fields))
+        at = step.at - self._since
+        self.feed.publish(Event(at, step.member_id, "enters", _entered(step)))
         role = self._state.role
         if (
             step.after is State.CLOSED
@@ -241,6 +265,19 @@ class Reporter:
             reply=batch.reply,
             took=batch.took,
         )
+
+
+def _entered(step: Transition) -> dict[str, Any]:
+    """Return the fields of ``enters``."""
+    return {
+        "before": step.before.name,
+        "after": step.after.name,
+        "reason": step.reason,
+        "term": step.term,
+        "election": step.election,
+        "log_end": [step.log_end.term, step.log_end.position],
+        "commit": step.commit_position,
+    }
 
 
 def changes(before: NodeStatus, now: NodeStatus) -> Iterator[tuple[str, dict[str, Any]]]:

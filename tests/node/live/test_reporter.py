@@ -60,6 +60,26 @@ async def test_a_delay_that_nobody_measures_is_not_known(
         assert reporter.status_now()["loop_delay"] == 0.25
 
 
+async def test_steps_of_elections_are_kept_for_those_that_ask_now_and_then(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    async with open_ledgers(tmp_path, 1) as world:
+        await world.start()
+        await world.settled()
+        await trio.sleep(2)
+        reporter = world.hosts[0].running.reporter
+        first = reporter.recent(0)
+        count = first["step_count"]
+        assert count == len(first["steps"]) > 2
+        assert first["steps"][-1]["after"] == "CLOSED"
+        assert first["steps"][-1]["reason"]
+        assert first["steps"][0]["ago"] > first["steps"][-1]["ago"] > 2
+        assert reporter.recent(count)["steps"] == []
+        assert len(reporter.recent(count - 1)["steps"]) == 1
+        # From a run with more steps, or from somebody who guesses.
+        assert reporter.recent(count + 1)["steps"] == reporter.recent(-1)["steps"] != []
+
+
 async def test_a_recorder_that_has_left_slows_nobody_down(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
