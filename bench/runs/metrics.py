@@ -3,7 +3,8 @@
 Three members have a web port each, and three more have no flight recorder, to compare with.
 `redis-benchmark` sets at a leader, unwatched and watched in each of several ways, in many short
 turns, so that a noisy second affects all alike. The watchers run on the same processors: what the
-members alone lose is in the columns of processor time, which are of all turns together.
+members alone lose is in the columns of processor time, which are of all turns together. What
+watchers cost does not depend on the load, so it is also measured at rest, where nothing scatters.
 
 After the turns the writes are checked in the log of each member.
 """
@@ -37,6 +38,10 @@ MEMBERS: Final = 3
 CLIENTS: Final = 64
 VIEWERS: Final = 5
 SCRAPE_SECONDS: Final = 1.0
+BEGIN_SECONDS: Final = 2.5
+"""Longer than streams between members linger after the last viewer has left."""
+
+REST_SECONDS: Final = 5.0
 
 Watching: TypeAlias = Callable[[list[NodeConfig]], AbstractAsyncContextManager[None]]
 """Watches a cluster of these members for the length of a block."""
@@ -145,6 +150,25 @@ async def open_unrecorded(configs: list[NodeConfig]) -> AsyncGenerator[LocalClus
         await cluster.kill()
 
 
+def running_ms(pid: int) -> float:
+    """Return for how many milliseconds the threads of a process have run, to the nanosecond."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e6
+
+
+async def rest(cluster: LocalCluster) -> dict[str, float]:
+    """Return how many milliseconds of processor the members take in a second without a load."""
+    leader, _ = await settled(cluster)
+    await trio.sleep(BEGIN_SECONDS)
+    pids = {member.member_id: member.pid for member in cluster.members if member.pid is not None}
+    before, began = {one: running_ms(pid) for one, pid in pids.items()}, trio.current_time()
+    await trio.sleep(REST_SECONDS)
+    took = trio.current_time() - began
+    used = {one: (running_ms(pid) - before[one]) / took for one, pid in pids.items()}
+    own = used.pop(leader.member_id)
+    return {"leader_rest_ms": own, "follower_rest_ms": statistics.mean(used.values())}
+
+
 async def turn(cluster: LocalCluster, load: Load, requests: int) -> Run:
     """Set for a moment at the leader's port; what was written is checked at the end of all."""
     leader, _ = await settled(cluster)
@@ -190,6 +214,10 @@ async def measure_ways(
     configs = sorted(configs, key=lambda each: each.member_id != leader.member_id)
     guess = await turn(recorded, load, load.trial())
     requests = load.whole(int(guess.rate * seconds))
+    resting: dict[str, dict[str, float]] = {}
+    for way, watching in WAYS.items():
+        async with watching(configs):
+            resting[way] = await rest(clusters[way])
     for _ in range(runs):
         for way, watching in WAYS.items():
             async with watching(configs):
@@ -205,6 +233,7 @@ async def measure_ways(
                 "watched_by": way,
                 **attrs.asdict(load),
                 **attrs.asdict(middle),
+                **resting[way],
                 "of_unwatched": middle.rate / alone.rate,
                 "lowest": min(rates),
                 "highest": max(rates),

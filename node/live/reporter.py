@@ -147,7 +147,8 @@ class Reporter:
     def report(self, kind: str, **fields: object) -> None:
         """Report an event that happens now; costs nothing if nobody watches."""
         if self.feed.watched:
-            self.feed.publish(Event(self.now(), self.member_id, kind, fields))
+            event = Event(self.now(), self.member_id, kind, fields)
+            self.feed.publish(event, hurried=kind != "batch")
 
     def status_now(self) -> dict[str, Any]:
         """Return the fields of a status: what `NodeStatus` has, rates, quantiles, the delay.
