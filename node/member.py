@@ -156,7 +156,6 @@ class Member:
         self._terms = TermBound(config.member_id, lambda: state.known_term)
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
-        # A lane of its own: reading a whole snapshot holds up the other one.
         looks = executor(_write_nothing, delivered=nothing)
         self.disk_space = DiskSpaceWatch(state, store, free, looks)
         self._install, self._server = self._snapshot_install(), self._make_server()

@@ -119,7 +119,11 @@ def _is_deeper(value: object, most: int) -> bool:
     if most == 0:
         return isinstance(value, dict | list)
     # A status has a hundred figures, and few of them are objects or lists.
-    return any(_is_deeper(each, most - 1) for each in inner if isinstance(each, dict | list))
+    return any(
+        _is_deeper(cast("object", each), most - 1)
+        for each in inner
+        if isinstance(each, dict | list)
+    )
 
 
 def _own_status_untrusted(members: object, member: int) -> object:

@@ -47,7 +47,8 @@ class DiskSpaceWatch:
         state: of the member; `disk_full` is set here.
         store: of the member.
         free: returns how many bytes are free on the disk of a directory.
-        lane: where the disk is asked; only its `read` is used.
+        lane: where the disk is asked, and nothing else, since reading a whole snapshot would hold
+            it up; only its `read` is used.
 
     Attributes:
         free_bytes: how many were free at the last look; None before the first.

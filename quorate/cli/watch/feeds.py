@@ -129,9 +129,10 @@ class Members:
         if not isinstance(count, int) or not isinstance(steps, list):
             return
         self._steps[said.member_id] = (run, count)
-        for step in cast("list[dict[str, Any]]", steps):
-            if isinstance(step, dict) and isinstance(ago := step.get("ago"), int | float):
-                self.cluster.apply(Event(self._now() - ago, said.member_id, "enters", step))
+        for step in cast("list[object]", steps):
+            fields = cast("dict[str, Any]", step) if isinstance(step, dict) else {}
+            if isinstance(ago := fields.get("ago"), int | float):
+                self.cluster.apply(Event(self._now() - ago, said.member_id, "enters", fields))
 
 
 class Replay:

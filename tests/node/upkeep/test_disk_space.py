@@ -110,7 +110,8 @@ async def test_a_disk_that_does_not_answer_holds_up_no_loop(tmp_path: Path) -> N
         answers.wait()
         return 1 << 40
 
-    watch = DiskSpaceWatch(state, store, free, ThreadExecutor(lambda _: None))
+    lane = ThreadExecutor[Any](lambda _: None)
+    watch = DiskSpaceWatch(state, store, free, lane)
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
