@@ -8,7 +8,7 @@ which `MemberState` holds. Counts begin with the process and never decrease.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import Final
 
 import attrs
@@ -41,6 +41,7 @@ class Counts:
         forwarded: requests that were sent to the leader.
         unknown_outcomes: requests that were lost here, and may or may not take effect.
         loop_delay: seconds by which a timer fired late.
+        delays: the delays of the last second, see :mod:`.live.loop_delay`.
         clock_stalls: how often it was so late that heartbeats were at risk.
     """
 
@@ -55,4 +56,5 @@ class Counts:
     forwarded: int = 0
     unknown_outcomes: int = 0
     loop_delay: Histogram = attrs.field(factory=Histogram)
+    delays: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=20))
     clock_stalls: int = 0

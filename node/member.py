@@ -156,7 +156,8 @@ class Member:
         self._terms = TermBound(config.member_id, lambda: state.known_term)
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
-        self.disk_space = DiskSpaceWatch(state, store, free)
+        looks = executor(_write_nothing, delivered=nothing)
+        self.disk_space = DiskSpaceWatch(state, store, free, looks)
         self._install, self._server = self._snapshot_install(), self._make_server()
         self.election = self._elections()
         self._since = trio.current_time()
@@ -620,6 +621,10 @@ class Member:
         # Our clock may be behind our own log, and log time never goes back.
         return max(self.clocks.log_ms(), self.store.last_timestamp_ms)
 
+    def recent(self, since: int) -> dict[str, Any]:
+        """Return rates, quantiles and the last steps of elections, see `Reporter.recent`."""
+        return self.reporter.recent(since)
+
     def latencies(self) -> Latencies:
         """Return how long things took here, and which batches took long."""
         counts = self.state.counts
@@ -666,7 +671,7 @@ def _address(seat: Seat, membership: Membership) -> MemberAddress:
 
 
 def _write_nothing(_group: Sequence[Write]) -> None:
-    """Write nothing: snapshots use an executor only to read."""
+    """Write nothing: this executor is only used to read."""
 
 
 @asynccontextmanager

@@ -42,11 +42,16 @@ if TYPE_CHECKING:
     from ..storage import ExecutorFactory, Write
 
 
-def has_others(config: NodeConfig) -> bool:
-    """Say whether another member has what this one has committed: another voter, or all of them."""
+def has_others(config: NodeConfig, *, read: bool = True) -> bool:
+    """Say whether another member has what this one has committed: another voter, or all of them.
+
+    Args:
+        config: of the member.
+        read: read the store, which may know better than the file.
+    """
     by_file = config.own.standby or config.join or len(config.voters) > 1
     log = config.directory / "log"
-    if not (log / DATA_FILE).exists():
+    if not read or not (log / DATA_FILE).exists():
         return by_file
     try:
         with open_readonly(log) as store:
@@ -58,10 +63,15 @@ def has_others(config: NodeConfig) -> bool:
     return {voter.member_id for voter in voters} != {config.member_id}
 
 
-def way_out(config: NodeConfig) -> str:
-    """Return what an operator can do about a store that is damaged beyond repair."""
+def way_out(config: NodeConfig, *, read: bool = True) -> str:
+    """Return what an operator can do about a store that is damaged beyond repair.
+
+    Args:
+        config: of the member.
+        read: see `has_others`; False if reading the store would crash.
+    """
     where = config.directory
-    if not has_others(config):
+    if not has_others(config, read=read):
         return (
             "No other member has it. From a backup, or from what is intact and committed in "
             f"{where}: quorate restore --from {where} --to DIRECTORY --new-cluster NAME"

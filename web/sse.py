@@ -1,8 +1,11 @@
 """Live events for browsers, as server-sent events, and as a recording.
 
-The first event is named ``head``; all others have no name, and say their kind. Each has an ``id``,
-by which a browser says where it was when it comes back. What it has missed is not sent again: a
-keyframe, which has everything, comes first each time.
+The first event is named ``head``; all others have no name, and say their kind. They have no ``id``,
+since what a browser has missed is not sent again. A keyframe, which has everything, comes first
+each time.
+
+All that watch get the same bytes, which are made once. So a further viewer costs little more than
+the packets to it.
 """
 
 from __future__ import annotations
@@ -28,10 +31,6 @@ COMMENT_SECONDS: Final = 10.0
 """How often something is sent when nothing happens. Shorter: more packets. Longer: a proxy on the
 way takes the connection for dead."""
 
-KEPT: Final = 64
-"""Events whose JSON is kept for those that watch, too. Fewer: each is written once for everybody.
-More: memory."""
-
 
 class LiveEvents:
     """Writes the events of all members for one that watches.
@@ -42,35 +41,27 @@ class LiveEvents:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._written: dict[int, tuple[Event, str]] = {}  # by the identity of an event
+        self._last: list[Event] = []
+        self._bytes = b""
 
-    def _json(self, event: Event) -> str:
-        """Return an event as JSON; written once, however many watch."""
-        known = self._written.get(id(event))
-        # Each kept event lives, so no other one has its identity.
-        if known is not None:
-            return known[1]
-        text = event.as_json()
-        self._written[id(event)] = event, text
-        if len(self._written) > KEPT:
-            del self._written[next(iter(self._written))]
-        return text
+    def _sent(self, batch: list[Event]) -> bytes:
+        """Return a batch as it is sent; made once, however many watch."""
+        # Events are compared by identity: to compare the fields costs as much as to write them.
+        if [*map(id, batch)] != [*map(id, self._last)]:
+            self._last = batch
+            self._bytes = "".join(f"data: {each.as_json()}\n\n" for each in batch).encode()
+        return self._bytes
 
     async def server_sent(self, send: Send) -> None:
         """Write events until the other end is gone."""
-        number = 0
         head = json.dumps(self._relay.head(), separators=(",", ":"))
         with self._relay.subscribe() as events:
             await send(f"retry: {RETRY_MS}\nevent: head\ndata: {head}\n\n".encode())
             while True:
-                batch = []
+                batch: list[Event] = []
                 with trio.move_on_after(COMMENT_SECONDS):
                     batch = await events.batch()
-                parts = [": still here\n\n"] if not batch else []
-                for event in batch:
-                    number += 1
-                    parts.append(f"id: {number}\ndata: {self._json(event)}\n\n")
-                await send("".join(parts).encode())
+                await send(self._sent(batch) if batch else b": still here\n\n")
 
     async def recording(self, send: Send, seconds: float) -> None:
         """Write a recording of the next seconds."""
@@ -81,4 +72,4 @@ class LiveEvents:
                 while True:
                     batch = await events.batch()
                     with trio.CancelScope(shield=True):  # never half a line
-                        await send("".join(f"{self._json(each)}\n" for each in batch).encode())
+                        await send("".join(f"{each.as_json()}\n" for each in batch).encode())

@@ -210,7 +210,11 @@ def metrics(results: Results) -> str:
     rate, *rest = RUN
     spread = (("lowest", "lowest", ",.0f"), ("highest", "highest", ",.0f"))
     share = ("of unwatched", "of_unwatched", ".3f")
-    columns = (("watched by", "watched_by", "s"), *KIND, rate, share, *spread, *rest)
+    resting = (
+        ("leader at rest ms/s", "leader_rest_ms", ".1f"),
+        ("follower at rest ms/s", "follower_rest_ms", ".1f"),
+    )
+    columns = (("watched by", "watched_by", "s"), *KIND, rate, share, *spread, *rest, *resting)
     return table(_upper(results.rows), columns)
 
 

@@ -1,13 +1,15 @@
 """What it costs to be watched: scrapes, viewers, and a viewer that reads nothing.
 
 Three members have a web port each, and three more have no flight recorder, to compare with.
-`redis-benchmark` sets at a leader, unwatched and watched in each of several ways, in turns, so that
-a noisy minute affects all alike. The watchers run on the same processors: what the members alone
-lose is in the columns of processor time.
+`redis-benchmark` sets at a leader, unwatched and watched in each of several ways, in many short
+turns, so that a noisy second affects all alike. The watchers run on the same processors: what the
+members alone lose is in the columns of processor time, which are of all turns together. What
+watchers cost does not depend on the load, so it is also measured at rest, where nothing scatters.
 
-After the runs the writes are checked in the log of each member.
+After the turns the writes are checked in the log of each member.
 """
 
+import statistics
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,7 +21,16 @@ import trio
 
 from bench.lib.filling import check, fill
 from bench.lib.harness import KEPT, USUAL, Bench, Common, make_app, open_bench, stop_without, write
-from bench.lib.measuring import Load, Run, measure, median, settled
+from bench.lib.measuring import (
+    Load,
+    Run,
+    address_of,
+    benchmark,
+    median,
+    processor_seconds,
+    settled,
+    with_batches,
+)
 from quorate.local.cluster import LocalCluster, free_client_port, lay_out, open_cluster
 from quorate.node.config.config import NodeConfig
 
@@ -27,6 +38,10 @@ MEMBERS: Final = 3
 CLIENTS: Final = 64
 VIEWERS: Final = 5
 SCRAPE_SECONDS: Final = 1.0
+BEGIN_SECONDS: Final = 2.5
+"""Longer than streams between members linger after the last viewer has left."""
+
+REST_SECONDS: Final = 5.0
 
 Watching: TypeAlias = Callable[[list[NodeConfig]], AbstractAsyncContextManager[None]]
 """Watches a cluster of these members for the length of a block."""
@@ -135,6 +150,50 @@ async def open_unrecorded(configs: list[NodeConfig]) -> AsyncGenerator[LocalClus
         await cluster.kill()
 
 
+def running_ms(pid: int) -> float:
+    """Return for how many milliseconds the threads of a process have run, to the nanosecond."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e6
+
+
+async def rest(cluster: LocalCluster) -> dict[str, float]:
+    """Return how many milliseconds of processor the members take in a second without a load."""
+    leader, _ = await settled(cluster)
+    await trio.sleep(BEGIN_SECONDS)
+    pids = {member.member_id: member.pid for member in cluster.members if member.pid is not None}
+    before, began = {one: running_ms(pid) for one, pid in pids.items()}, trio.current_time()
+    await trio.sleep(REST_SECONDS)
+    took = trio.current_time() - began
+    used = {one: (running_ms(pid) - before[one]) / took for one, pid in pids.items()}
+    own = used.pop(leader.member_id)
+    return {"leader_rest_ms": own, "follower_rest_ms": statistics.mean(used.values())}
+
+
+async def turn(cluster: LocalCluster, load: Load, requests: int) -> Run:
+    """Set for a moment at the leader's port; what was written is checked at the end of all."""
+    leader, _ = await settled(cluster)
+    pids = {member.member_id: member.pid for member in cluster.members if member.pid is not None}
+    used = {one: processor_seconds(pid) for one, pid in pids.items()}
+    seen = await benchmark(load, address_of(cluster, leader.member_id).client_port, requests)
+    spent = {one: processor_seconds(pid) - used[one] for one, pid in pids.items()}
+    own = spent.pop(leader.member_id)
+    others = statistics.mean(spent.values())
+    each_us = 1e6 / requests
+    run = Run(**attrs.asdict(seen), leader_us=own * each_us, follower_us=others * each_us)
+    after, _ = await settled(cluster)
+    return with_batches(run, requests, leader, after)
+
+
+def together(taken: list[Run]) -> Run:
+    """Return the medians of turns with equally many requests, and their mean processor time."""
+    # The kernel counts it in hundredths of a second, which is coarse for one turn.
+    return attrs.evolve(
+        median(taken),
+        leader_us=statistics.mean(run.leader_us for run in taken),
+        follower_us=statistics.mean(run.follower_us for run in taken),
+    )
+
+
 async def measure_ways(
     bench: Bench,
     recorded: LocalCluster,
@@ -153,22 +212,29 @@ async def measure_ways(
     leader, _ = await settled(recorded)
     # The leader comes first: the viewers look at its page, which costs the clients most.
     configs = sorted(configs, key=lambda each: each.member_id != leader.member_id)
+    guess = await turn(recorded, load, load.trial())
+    requests = load.whole(int(guess.rate * seconds))
+    resting: dict[str, dict[str, float]] = {}
+    for way, watching in WAYS.items():
+        async with watching(configs):
+            resting[way] = await rest(clusters[way])
     for _ in range(runs):
         for way, watching in WAYS.items():
             async with watching(configs):
-                found[way].append(await measure(clusters[way], load, seconds))
+                found[way].append(await turn(clusters[way], load, requests))
     for cluster in (recorded, unrecorded):
         await check(cluster, load)
-    alone = median(found[next(iter(WAYS))]).rate
+    alone = together(found[next(iter(WAYS))])
     for way, taken in found.items():
         rates = [run.rate for run in taken]
-        middle = median(taken)
+        middle = together(taken)
         bench.found(
             {
                 "watched_by": way,
                 **attrs.asdict(load),
                 **attrs.asdict(middle),
-                "of_unwatched": middle.rate / alone,
+                **resting[way],
+                "of_unwatched": middle.rate / alone.rate,
                 "lowest": min(rates),
                 "highest": max(rates),
                 "runs": [*map(attrs.asdict, taken)],
@@ -180,15 +246,15 @@ app = make_app()
 
 
 @app.default
-async def main(*, options: Common = USUAL, runs: int = 5, seconds: float = 4.0) -> None:
+async def main(*, options: Common = USUAL, runs: int = 20, seconds: float = 1.0) -> None:
     """Measure SET at 64 clients while nobody, a monitor, or also browsers watch.
 
     Parameters
     ----------
     runs
-        Number of runs of each way.
+        Number of turns of each way.
     seconds
-        About how long each run lasts.
+        About how long each turn lasts.
     """
     stop_without("redis-benchmark", "redis-tools")
     if options.quick:

@@ -106,7 +106,7 @@ latency|help ; 2 ; C loading stale ; 0 0 0 ; 2.8.13 ; Describe the subcommands
 role ; 1 ; C noscript loading stale fast admin_only ; 0 0 0 ; 2.8.12 ; Return the role of this member
 time ; 1 ; C loading stale fast ; 0 0 0 ; 2.6.0 ; Return the time of the log ; nondeterministic_output
 lastsave ; 1 ; C loading stale fast admin_only ; 0 0 0 ; 1.0.0 ; Return the time of the newest snapshot ; nondeterministic_output
-quorate.status ; 1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the status of this member as JSON
+quorate.status ; -1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the status of this member as JSON; and rates, quantiles, and the steps of elections after as many as given
 quorate.session ; -2 ; W noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; OPEN [timeout-ms], KEEPALIVE id [acknowledged-sequence] or CLOSE id: sessions for QUORATE.ONCE
 quorate.sessions ; 1 ; R fast nokeyspace session ; 0 0 0 ; 1.0.0 ; Count the sessions
 quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire

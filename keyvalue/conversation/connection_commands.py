@@ -40,6 +40,7 @@ _TOO_MANY_ARGUMENTS: Final = resp.error(
 )
 _TOO_LONG: Final = resp.error(f"ERR a control request of more than {MAX_CONTROL_BYTES} bytes")
 _MAX_DIGITS: Final = 19
+_STATUS_WORDS: Final = 2
 
 _log = logging.getLogger("quorate.keyvalue")
 
@@ -247,8 +248,11 @@ def _lastsave(_arguments: Sequence[bytes], _client: ClientState, port: PortState
     return resp.integer(port.gateway.status().snapshot_timestamp_ms // 1000)
 
 
-def _status(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
-    return resp.bulk(status_json(port))
+def _status(arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
+    since = _integer_untrusted(arguments[1]) if len(arguments) > 1 else None
+    if len(arguments) > 1 and (since is None or len(arguments) > _STATUS_WORDS):
+        return resp.error("ERR expected QUORATE.STATUS, or QUORATE.STATUS and a number of steps")
+    return resp.bulk(status_json(port, since))
 
 
 def _integer_untrusted(text: bytes) -> int | None:

@@ -317,7 +317,15 @@ def role_reply(port: PortState) -> bytes:
     )
 
 
-def status_json(port: PortState) -> bytes:
-    """Return the status of the member, with its topology, as one JSON object."""
+def status_json(port: PortState, since: int | None = None) -> bytes:
+    """Return the status of the member, with its topology, as one JSON object.
+
+    Args:
+        port: of the member.
+        since: add rates, quantiles and the steps of elections from this one on; None for neither.
+    """
     status = attrs.asdict(port.gateway.status())
-    return json.dumps(status | {"topology": attrs.asdict(port.gateway.topology)}).encode()
+    status["topology"] = attrs.asdict(port.gateway.topology)
+    if since is not None:
+        status["recent"] = port.gateway.recent(since)
+    return json.dumps(status).encode()

@@ -92,7 +92,10 @@ class _Change:
 
     def _spread(self, missing: Result) -> None:
         # The change is applied, whatever comes of the wait: its reply stays what it is.
-        names = missing.decode() if isinstance(missing, bytes) else "unknown"
+        # An error is no list of members: the leader was lost, or this user may ask no more.
+        names = (
+            missing.decode() if isinstance(missing, bytes) and missing[:1] != b"-" else "unknown"
+        )
         self._port.access.missing_at = names
         if names:
             log_event(

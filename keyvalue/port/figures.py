@@ -27,9 +27,9 @@ def port_families(port: PortState) -> list[Family]:
             labelled("kind", counters.durations),
         ),
         counter(
-            "quorate_reads_total",
+            "quorate_stale_reads_total",
             "Reads that were answered from this member's own, perhaps older, state.",
-            labelled("way", {"stale": counters.stale_reads}),
+            counters.stale_reads,
         ),
         counter(
             "quorate_redirections_total",

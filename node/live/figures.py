@@ -322,9 +322,9 @@ def _requests(member: Parts, status: NodeStatus) -> list[Family]:
     counts = member.state.counts
     return [
         counter(
-            "quorate_reads_total",
-            "Read requests by the way in which they were answered; "
-            "reads that were sent together may count as one.",
+            "quorate_read_requests_total",
+            "Requests to read, by the way in which they were answered; "
+            "one request has the reads that were sent together.",
             labelled("way", counts.reads),
         ),
         gauge("quorate_requests_parked", "Requests that wait for a leader.", status.parked),

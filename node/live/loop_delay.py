@@ -35,4 +35,5 @@ async def watch_loop(counts: Counts, heartbeat_timeout: float) -> Never:
         await trio.sleep_until(due)
         late = max(trio.current_time() - due, 0.0)
         counts.loop_delay.observe(late)
+        counts.delays.append(late)
         counts.clock_stalls += late >= STALL_SHARE * heartbeat_timeout

@@ -33,20 +33,16 @@ if TYPE_CHECKING:
     from .parts import Parts
     from .subscription import Subscription
 
-TICK_SECONDS: Final = 0.05
-"""How often the event loop is looked at. Shorter: a watched member wakes up more often. Longer:
-short delays of the loop are not seen."""
-
-TICKS: Final = 4
-"""Ticks from one status to the next. Fewer: more work for members and browsers. More: a page moves
-in jerks."""
+STATUS_SECONDS: Final = 0.2
+"""From one status to the next while somebody looks. Shorter: more work for members and browsers.
+Longer: a page moves in jerks."""
 
 RECORDER_SECONDS: Final = 0.5
 """From one status to the next while only the flight recorder watches. Shorter: that costs more, all
 the time. Longer: positions in its files are coarser, and a page that is opened waits longer."""
 
 RATE_SECONDS: Final = 1.0
-"""Rates and delays are of as many seconds as this. Shorter: they flicker. Longer: they lag."""
+"""Rates are of as many seconds as this. Shorter: they flicker. Longer: they lag."""
 
 QUANTILE_SECONDS: Final = 10
 """Quantiles are of as many seconds as this. Shorter: there are few observations. Longer: what is
@@ -55,6 +51,10 @@ over still shows."""
 MOST_SLOW: Final = 4
 """Slow batches that are reported from one status to the next. Fewer: a disturbance looks smaller
 than it is. More: on a slow disk nothing else is seen."""
+
+KEPT_STEPS: Final = 64
+"""Steps of elections that are kept for those that ask now and then. Fewer: several elections
+between two questions do not fit. More: the first answer is longer."""
 
 RATES: Final = ("commands", "commits", "reads", "input_bytes", "output_bytes")
 QUANTILES: Final = ("sync", "commit", "apply", "command")
@@ -101,8 +101,9 @@ class Reporter:
         self._quantiles = _Quantiles(self.histograms)
         self._nursery: trio.Nursery | None = None
         self._running = False
-        self._delays = deque[float](maxlen=round(RATE_SECONDS / TICK_SECONDS))
         self._slow_left = MOST_SLOW
+        self._steps: deque[Transition] = deque(maxlen=KEPT_STEPS)
+        self._step_count = 0
         member.election.observers.append(self._on_transition)
         applier.slow.observers.append(self._on_slow_batch)
 
@@ -146,14 +147,34 @@ class Reporter:
     def report(self, kind: str, **fields: object) -> None:
         """Report an event that happens now; costs nothing if nobody watches."""
         if self.feed.watched:
-            self.feed.publish(Event(self.now(), self.member_id, kind, fields))
+            event = Event(self.now(), self.member_id, kind, fields)
+            self.feed.publish(event, hurried=kind != "batch")
 
     def status_now(self) -> dict[str, Any]:
         """Return the fields of a status: what `NodeStatus` has, rates, quantiles, the delay.
 
-        The delay is None while nothing but the flight recorder watches: nobody measures it then.
+        The delay is the worst one of the last second; None if nobody measures it.
         """
         return self._described(self._status())
+
+    def recent(self, since: int) -> dict[str, Any]:
+        """Return what a status has beyond `NodeStatus`, and the last steps of elections.
+
+        Args:
+            since: how many steps there were at the last question; later ones are returned.
+
+        Returns:
+            ``rates``, ``quantiles`` and ``loop_delay`` as in a status; ``steps``, each with the
+            fields of ``enters`` and how many seconds ago it was; and ``step_count``.
+        """
+        now, count = trio.current_time(), self._step_count
+        # A number from before a restart is too high.
+        new = min(count - since if 0 <= since <= count else count, len(self._steps))
+        steps = [*self._steps][len(self._steps) - new :]
+        return self._figures() | {
+            "steps": [{"ago": now - step.at, **_entered(step)} for step in steps],
+            "step_count": count,
+        }
 
     def run_in(self, nursery: trio.Nursery) -> None:
         """Report statuses from now on, by a task that is started when somebody watches."""
@@ -166,28 +187,12 @@ class Reporter:
         self._quantiles.look()
         before = self._status()
         while self.feed.watched:
-            if self.feed.only_recorders:
-                self._delays.clear()
-                await trio.sleep(RECORDER_SECONDS)
-            else:
-                await self._watch_loop()
+            await trio.sleep(RECORDER_SECONDS if self.feed.only_recorders else STATUS_SECONDS)
             before = self._report_status(before)
         # The next one that watches must not get figures of now.
         self._rates.clear()
         self._quantiles.clear()
-        self._delays.clear()
         self._running = False
-
-    async def _watch_loop(self) -> None:
-        """Find out how late the event loop is, from one status to the next."""
-        due = trio.current_time()
-        for _ in range(TICKS):
-            due += TICK_SECONDS
-            await trio.sleep_until(due)
-            late = trio.current_time() - due
-            self._delays.append(late)
-            # A loop that was held up for long is late once, not once for each missed tick.
-            due += late if late > TICK_SECONDS else 0.0
 
     def _report_status(self, before: NodeStatus) -> NodeStatus:
         """Report the status, and what has changed since the one before; return it."""
@@ -201,12 +206,17 @@ class Reporter:
         return status
 
     def _described(self, status: NodeStatus) -> dict[str, Any]:
-        fields = attrs.asdict(status)
-        fields["rates"] = self._rates.now()
-        fields["quantiles"] = self._quantiles.now()
-        fields["loop_delay"] = max(self._delays, default=None)
+        fields = attrs.asdict(status) | self._figures()
         # JSON has no infinity, as which a lease or an age may come.
         return {name: None if _is_endless(value) else value for name, value in fields.items()}
+
+    def _figures(self) -> dict[str, Any]:
+        """Return what is counted over the last seconds."""
+        return {
+            "rates": self._rates.now(),
+            "quantiles": self._quantiles.now(),
+            "loop_delay": max(self._state.counts.delays, default=None),
+        }
 
     def _keyframe(self) -> Event:
         own = {"status": self.status_now(), "by": self.member_id, "heard_ms": 0}
@@ -219,18 +229,12 @@ class Reporter:
 
     def _on_transition(self, step: Transition) -> None:
         """Report a step of the election."""
+        self._steps.append(step)
+        self._step_count += 1
         if not self.feed.watched:
             return
-        fields = {
-            "before": step.before.name,
-            "after": step.after.name,
-            "reason": step.reason,
-            "term": step.term,
-            "election": step.election,
-            "log_end": [step.log_end.term, step.log_end.position],
-            "commit": step.commit_position,
-        }
-        self.feed.publish(Event(step.at - self._since, step.member_id, "enters", fields))
+        at = step.at - self._since
+        self.feed.publish(Event(at, step.member_id, "enters", _entered(step)))
         role = self._state.role
         if (
             step.after is State.CLOSED
@@ -262,6 +266,19 @@ class Reporter:
             reply=batch.reply,
             took=batch.took,
         )
+
+
+def _entered(step: Transition) -> dict[str, Any]:
+    """Return the fields of ``enters``."""
+    return {
+        "before": step.before.name,
+        "after": step.after.name,
+        "reason": step.reason,
+        "term": step.term,
+        "election": step.election,
+        "log_end": [step.log_end.term, step.log_end.position],
+        "commit": step.commit_position,
+    }
 
 
 def changes(before: NodeStatus, now: NodeStatus) -> Iterator[tuple[str, dict[str, Any]]]:

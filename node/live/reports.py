@@ -17,6 +17,8 @@ from ...recordings.reading import decode_event_untrusted
 from ...transport import EventsReport
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...transport import FrameStream
     from .reporter import Reporter
 
@@ -101,22 +103,27 @@ def _event_untrusted(line: bytes, member: int) -> Event | None:
         raise WireError(f"an event nested deeper than {MOST_DEPTH}: {line!r:.100}")
     try:
         # A number such as 1e999 is infinite for Python, and no JSON when it is sent on.
-        json.dumps(known, allow_nan=False)
+        body = json.dumps(known, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise WireError(f"an event with a number without end: {line!r:.100}") from None
-    return Event(event.at, member, kind, known)
+    return Event(event.at, member, kind, known, body)
 
 
 def _is_deeper(value: object, most: int) -> bool:
     """Whether objects and lists are nested deeper than `most`; never recurses deeper itself."""
-    inner: list[object] = []
+    inner: Iterable[object] = ()
     if isinstance(value, dict):
-        inner = list(cast("dict[str, object]", value).values())
+        inner = cast("dict[str, object]", value).values()
     elif isinstance(value, list):
         inner = cast("list[object]", value)
-    else:
-        return False
-    return most == 0 or any(_is_deeper(each, most - 1) for each in inner)
+    if most == 0:
+        return isinstance(value, dict | list)
+    # A status has a hundred figures, and few of them are objects or lists.
+    return any(
+        _is_deeper(cast("object", each), most - 1)
+        for each in inner
+        if isinstance(each, dict | list)
+    )
 
 
 def _own_status_untrusted(members: object, member: int) -> object:

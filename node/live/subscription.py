@@ -43,8 +43,8 @@ class Subscription:
         self._lost = True  # a keyframe is next
         self._arrived = Signal()
 
-    def put(self, event: Event) -> None:
-        """Take an event."""
+    def put(self, event: Event, *, hurried: bool = True) -> None:
+        """Take an event; without a hurry it may wait for the next one."""
         if self._lost:
             return  # it is in the keyframe
         key: object = ("status", event.member)
@@ -55,8 +55,9 @@ class Subscription:
         self._waiting[key] = event
         if len(self._waiting) > MOST_WAITING:
             self._waiting.clear()
-            self._lost = True
-        self._arrived.notify()
+            self._lost = hurried = True
+        if hurried:
+            self._arrived.notify()
 
     def take(self) -> list[Event]:
         """Return all that waits; nothing if nothing does."""
@@ -141,10 +142,10 @@ class Feed:
             self._subscriptions.remove(subscription)
             self.changed.notify()
 
-    def publish(self, event: Event) -> None:
-        """Pass an event to all that watch."""
+    def publish(self, event: Event, *, hurried: bool = True) -> None:
+        """Pass an event to all that watch; without a hurry it may wait for the next one."""
         for subscription in self._subscriptions:
-            subscription.put(event)
+            subscription.put(event, hurried=hurried)
 
     async def until(self, *, watched: bool) -> None:
         """Wait until somebody watches, or until nobody does."""

@@ -6,7 +6,7 @@ A port hands in requests and learns of the cluster; it knows neither the electio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from .journey import Latencies
@@ -46,6 +46,10 @@ class Gateway(Protocol):
 
     def status(self) -> NodeStatus:
         """Return what this member reports of itself now."""
+        ...
+
+    def recent(self, since: int) -> dict[str, Any]:
+        """Return rates, quantiles and the last steps of elections, see `Reporter.recent`."""
         ...
 
     def latencies(self) -> Latencies:

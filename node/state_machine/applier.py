@@ -186,9 +186,10 @@ class Applier:
     @property
     def remaking(self) -> bool:
         """Whether the service lost its state, and has not applied the whole log again."""
+        if self.wanting or self.applied_position >= self.commit_position:
+            return False
         service = self.service
-        remade = isinstance(service, RemadeService) and service.remade
-        return remade and not self.wanting and self.applied_position < self.commit_position
+        return isinstance(service, RemadeService) and service.remade
 
     async def run(self, act: Callable[[Entry, BatchHeader], Awaitable[None]]) -> Never:
         """Apply what the fast path left, slice by slice; until cancelled."""

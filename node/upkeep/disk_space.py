@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ...storage import Store
+    from ...storage import Executor, Store, Write
     from ..state import MemberState
 
 log = logging.getLogger("quorate.node")
@@ -47,16 +47,25 @@ class DiskSpaceWatch:
         state: of the member; `disk_full` is set here.
         store: of the member.
         free: returns how many bytes are free on the disk of a directory.
+        lane: where the disk is asked, and nothing else, since reading a whole snapshot would hold
+            it up; only its `read` is used.
 
     Attributes:
         free_bytes: how many were free at the last look; None before the first.
         size_bytes: how large that disk was then; 0 before.
     """
 
-    def __init__(self, state: MemberState, store: Store, free: Callable[[Path], int]) -> None:
+    def __init__(
+        self,
+        state: MemberState,
+        store: Store,
+        free: Callable[[Path], int],
+        lane: Executor[Write],
+    ) -> None:
         self._state = state
         self._store = store
         self._free = free
+        self._lane = lane
         self.free_bytes: int | None = None
         self.size_bytes = 0
         self._space_found = Signal()
@@ -75,8 +84,8 @@ class DiskSpaceWatch:
         """Check again and again; until cancelled."""
         reserve = self._state.config.limits.reserve_bytes
         while True:
-            directory = self._state.config.directory
-            free, self.size_bytes = self._free(directory), size_bytes(directory)
+            # Not on the event loop: a file system of another machine may not answer for long.
+            free, self.size_bytes = await self._lane.read(self._look)
             self.free_bytes = free
             self._state.low_on_disk = free < 2 * reserve
             if not self._state.disk_full and free < reserve:
@@ -110,6 +119,11 @@ class DiskSpaceWatch:
                 # has led to a role, which ends here.
                 self._state.role.end(REASON, Cause.DISK)
             await self._pause()
+
+    def _look(self) -> tuple[int, int]:
+        """Return how many bytes are free, and how many there are; asks the disk."""
+        directory = self._state.config.directory
+        return self._free(directory), size_bytes(directory)
 
     async def _pause(self) -> None:
         """Wait for the next check: one heartbeat interval while something is appended."""

@@ -86,7 +86,7 @@ def _machine(file: Path, config: NodeConfig, *, probe: bool) -> Iterator[Finding
         check_limits(config),
         check_certificates(file, config),
         [check_process(config.directory)],
-        check_store(config),
+        check_store(file, config),
         check_ports(config, running_process(config.directory)),
     )
     for each in checks:

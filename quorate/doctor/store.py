@@ -1,22 +1,33 @@
-"""The member's store: whose it is, whether it may vote, whether it is sound, and its process."""
+"""The member's store: whose it is, whether it may vote, whether it is sound, and its process.
 
+The store is read by a child process, because reading a damaged page of LMDB can crash. The child
+runs this module, and prints what it finds as JSON.
+"""
+
+import contextlib
 import fcntl
+import json
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+import attrs
 
 from ..errors import StorageError, StoreBusyError
 from ..local.stores import has_store, store_of, whose
 from ..local.words import counted, size
-from ..node.config.config import NodeConfig
+from ..node.config.config import NodeConfig, load_config
 from ..node.store_opening import way_out
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.lmdb.readers import LOCK_FILE, holder
 from ..storage.rows.voting_status import VotingRight
 from ..storage.tools.describe import Description, describe
 from ..storage.tools.verify import verify
-from .finding import Finding, ok, problem, unknown, warning
+from .finding import Finding, Level, ok, problem, unknown, warning
 
 __all__ = ["check_process", "check_store", "running_process"]
 
@@ -62,14 +73,40 @@ def _pid_file(directory: Path) -> str | None:
         return None
 
 
-def check_store(config: NodeConfig) -> Iterator[Finding]:
-    """Look at the store of a member, which may be running."""
-    directory = config.directory
-    if not has_store(directory):
-        yield ok("store", f"none in {directory} yet: the first start makes it")
+def check_store(file: Path, config: NodeConfig) -> Iterator[Finding]:
+    """Look at the store of a member, which may be running, in a child process.
+
+    Args:
+        file: of the member; the child reads it anew.
+        config: what is in it.
+    """
+    if not has_store(config.directory):
+        yield ok("store", f"none in {config.directory} yet: the first start makes it")
         return
+    status, printed, complaint = _run([sys.executable, "-m", __name__, str(file)])
+    for line in printed.splitlines():
+        plain = json.loads(line)
+        yield Finding(**plain | {"level": Level(plain["level"])})
+    if status:
+        with contextlib.suppress(ValueError):
+            complaint = f"reading it ends the process with {signal.Signals(-status).name}"
+        words = complaint or f"reading it ends with exit status {status}"
+        yield problem("store", words, "a store of quorate", way_out(config, read=False))
+
+
+def _run(command: Sequence[str]) -> tuple[int, str, str]:
+    """Run a command; return its exit status, what it printed, and the last line of its errors."""
+    done = subprocess.run(  # noqa: S603 - the command is ours
+        command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    return done.returncode, done.stdout.decode(), said
+
+
+def look_at_store(config: NodeConfig) -> Iterator[Finding]:
+    """Read the store of a member. A damaged page can end this process: see `check_store`."""
     try:
-        store = store_of(directory)
+        store = store_of(config.directory)
         found = describe(store)
     except StoreBusyError as error:
         yield unknown("store", str(error), "a reader that may note itself in lock.mdb")
@@ -124,3 +161,13 @@ def _soundness(config: NodeConfig, store: Path) -> Finding:
     found = f"{counted(report.count, 'place is', 'places are')} damaged; the first: {first}"
     what = "none; a member that runs mends what other members have"
     return problem("records", found, what, f"{remedy}\n{way_out(config)}", places=report.count)
+
+
+def _main(file: str) -> None:
+    for finding in look_at_store(load_config(Path(file))):
+        # At once: what was found before a crash is of use.
+        print(json.dumps(attrs.asdict(finding)), flush=True)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

@@ -102,6 +102,7 @@ class Answer:
         error: why it did not answer, in words.
         members: the members as it knows them.
         version: of the configuration that it has applied.
+        recent: rates, quantiles and steps of elections, if it was asked for them.
     """
 
     address: MemberAddress
@@ -109,6 +110,7 @@ class Answer:
     error: str | None = None
     members: tuple[MemberAddress, ...] = ()
     version: int = 0
+    recent: dict[str, Any] | None = None
 
     @property
     def refused(self) -> bool:
@@ -127,6 +129,7 @@ class _Said(NodeStatus):
     """The JSON object of a reply: the status, and the members as that member knows them."""
 
     topology: _Topology = attrs.field(kw_only=True)
+    recent: dict[str, Any] | None = attrs.field(default=None, kw_only=True)
 
 
 def decode_status_untrusted(reply: object) -> _Said:
@@ -141,13 +144,19 @@ def decode_status_untrusted(reply: object) -> _Said:
         raise ValueError(f"not a status: {reply!r:.80}") from error
 
 
-async def ask(address: MemberAddress) -> Answer:
-    """Ask one member."""
+async def ask(address: MemberAddress, since: int | None = None) -> Answer:
+    """Ask one member.
+
+    Args:
+        address: of the member.
+        since: ask for `Answer.recent`, too, with the steps of elections after so many.
+    """
+    words = ["QUORATE.STATUS"] if since is None else ["QUORATE.STATUS", str(since)]
     error = f"no answer within {ANSWER_SECONDS:g} s"
     with trio.move_on_after(ANSWER_SECONDS):
         try:
             async with open_resp(address.host, port_of(address)) as client:
-                said = decode_status_untrusted(await client.call("QUORATE.STATUS"))
+                said = decode_status_untrusted(await client.call(*words))
             ports = {one.member_id: one.member_port for one in said.topology.members}
             own = attrs.evolve(
                 address,
@@ -155,7 +164,8 @@ async def ask(address: MemberAddress) -> Answer:
                 member_port=ports.get(said.member_id, address.member_port),
                 standby=said.standing == STANDBY,
             )
-            return Answer(own, said, None, said.topology.members, said.topology.version)
+            known = said.topology
+            return Answer(own, said, None, known.members, known.version, said.recent)
         except (OSError, RespError, ValueError) as trouble:
             error = in_words(trouble)
     return Answer(address, None, error)
@@ -366,7 +376,7 @@ def _plain(answer: Answer) -> dict[str, object]:
 
 
 def _is_status(field: "attrs.Attribute[Any]", _value: object) -> bool:
-    return field.name != "topology"
+    return field.name not in {"topology", "recent"}
 
 
 def _named(address: MemberAddress) -> str:

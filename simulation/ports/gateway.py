@@ -6,7 +6,7 @@ command, and put the place in the log in front of each reply.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import NoLeaderError, RefusedError
 from ...node.requests.request import Request, RequestKind
@@ -150,6 +150,10 @@ class NumberingGateway:
     def topology(self) -> Topology:
         """See `Gateway`."""
         return self._member.topology
+
+    def recent(self, since: int) -> dict[str, Any]:
+        """See `Gateway`."""
+        return self._member.recent(since)
 
     def latencies(self) -> Latencies:
         """See `Gateway`."""

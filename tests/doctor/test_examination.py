@@ -1,6 +1,7 @@
 """`quorate doctor` finds what is planted: in the file, in the store, at the ports."""
 
 import json
+import re
 import socket
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,10 @@ from quorate.node.config.config import NodeConfig
 from quorate.storage.lmdb.file_check import DATA_FILE
 from tests.cli.test_log_command import NEEDLE, record
 from tests.support.certificates import DAY, NOW, authority, uri
+
+PAGE = 4096
+LEAF = 2
+"""A flag in the head of a page of LMDB."""
 
 
 def own_file(folder: Path, **changes: object) -> NodeConfig:
@@ -122,6 +127,22 @@ def test_what_is_no_store_is_a_problem(store: NodeConfig, tmp_path: Path) -> Non
     (store.directory / "log" / DATA_FILE).write_bytes(b"no store" * 4096)
     found = look(tmp_path)
     assert by_check(found, "store")[0].level is Level.PROBLEM
+
+
+def test_a_page_that_crashes_its_reader_does_not_end_the_doctor(
+    store: NodeConfig, tmp_path: Path
+) -> None:
+    data = store.directory / "log" / DATA_FILE
+    pages = bytearray(data.read_bytes())
+    for at in range(2 * PAGE, len(pages), PAGE):
+        if pages[at + 10] & LEAF:
+            # Rows that lie far behind the end of the file.
+            pages[at + 16 : at + PAGE] = b"\xff" * (PAGE - 16)
+    data.write_bytes(pages)
+    found = by_check(look(tmp_path), "store")
+    assert found[-1].level is Level.PROBLEM
+    assert re.search("ends the process with SIG(SEGV|BUS|ABRT)", found[-1].found)
+    assert "quorate restore" in found[-1].remedy
 
 
 async def test_members_that_answer_are_judged(tmp_path: Path) -> None:

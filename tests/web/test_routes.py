@@ -150,9 +150,8 @@ async def test_live_events_begin_with_a_head_and_a_picture(
             assert (first, head["quorate_trace"], head["source"]) == ("head", 2, "live")
             assert keyframe["kind"] == "keyframe"
             assert {each["member"] for _, each in rest} == set(world.hosts)
-            assert b"\nid: 7\ndata: " in stream
             # Whoever comes back gets a new picture.
-            again = sent_events(await streamed(browser, "/events", 1, "last-event-id: 7"))
+            again = sent_events(await streamed(browser, "/events", 1))
             assert [each.get("kind") for _, each in again[:2]] == [None, "keyframe"]
             lines = (await streamed(browser, "/trace?seconds=2", 5)).splitlines()
             assert json.loads(lines[0])["quorate_trace"] == 2

@@ -68,7 +68,24 @@ def _header(cluster: Cluster, *, plain: bool) -> list[Text]:
         words += f", {size(round(cluster.bytes_rate))}/s of log"
     line = _sparkline(list(cluster.rates)[-LINE_WIDTH:], plain=plain)
     first = Text(f"{name}: {_leads(cluster)}; {_margin(cluster)}.", style=_style(cluster))
-    return [first, Text(f"{_clock(cluster, cluster.now)}  {words}  {line}".rstrip())]
+    second = Text(f"{_clock(cluster, cluster.now)}  {words}  {line}".rstrip())
+    return [first, second, *([Text(clients)] if (clients := _clients(cluster)) else [])]
+
+
+def _clients(cluster: Cluster) -> str:
+    """Say how much clients do, and how long it takes; nothing if no member reports that."""
+    if (rate := cluster.commands) is None:
+        return ""
+    words = f"Clients: {rate:,.0f} commands/s at all members"
+    busiest = cluster.busiest
+    if busiest is None or busiest.half is None or busiest.most is None:
+        return f"{words}."
+    durations = f"p50 {_ms(busiest.half)}, p99 {_ms(busiest.most)}"
+    return f"{words}; {durations} at member {busiest.member_id}."
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"
 
 
 def _leads(cluster: Cluster) -> str:
@@ -227,9 +244,11 @@ def _legend(cluster: Cluster, *, plain: bool) -> list[str]:
 
 def _steps(cluster: Cluster, count: int, *, plain: bool, cut: bool) -> list[Text]:
     if not cluster.steps:
-        return [Text("No step of an election since this began to look.", style="dim")]
+        return [Text("No step of an election is known.", style="dim")]
     arrow = "->" if plain else "→"
-    lines = [_step(cluster, step, arrow) for step in list(cluster.steps)[-count:]]
+    # Members are asked one after the other, so they do not come in order.
+    newest = sorted(cluster.steps, key=lambda step: step.at)[-count:]
+    lines = [_step(cluster, step, arrow) for step in newest]
     return [Text(line, no_wrap=cut, overflow="ellipsis" if cut else "fold") for line in lines]
 
 

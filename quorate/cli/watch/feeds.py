@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 import trio
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ...local.survey import Answer
-    from ...node.requests.status import MemberAddress
+    from ...node.requests.status import MemberAddress, NodeStatus
     from ...recordings.reading import Recording
 
 LOOK_SECONDS: Final = 0.5
 """How often members are asked, and the picture is drawn. Shorter: more work for the members.
-Longer: more steps of an election are missed."""
+Longer: what has happened is seen later."""
+
+
+FIGURES: Final = ("rates", "quantiles", "loop_delay")
+"""What a status has in an event, and a member reports only if it is asked for it."""
 
 
 class Members:
@@ -41,6 +45,8 @@ class Members:
         self._first = addresses
         self._known: dict[int, MemberAddress] = {}
         self._version = 0
+        # By member: which run of its process, and how many steps of elections it has reported.
+        self._steps: dict[int, tuple[int, int]] = {}
         self._began = trio.current_time()
         self.cluster = Cluster(started_ms=time.time_ns() // 1_000_000)
 
@@ -82,7 +88,8 @@ class Members:
 
     async def _ask(self, member: int) -> None:
         if (address := self._known.get(member)) is not None:
-            self._note(member, await ask(address))
+            _, since = self._steps.get(member, (0, 0))
+            self._note(member, await ask(address, since))
 
     def _now(self) -> float:
         return trio.current_time() - self._began
@@ -95,6 +102,9 @@ class Members:
             self.cluster.member(member).where = at(answer.address)
             return
         status = attrs.asdict(said, recurse=True)
+        if answer.recent is not None:
+            self._note_steps(said, answer.recent)
+            status |= {name: answer.recent.get(name) for name in FIGURES}
         self.cluster.apply(Event(self._now(), said.member_id, "status", {"status": status}))
         # Those that are not in the newest configuration are gone: an old one must not bring them
         # back.
@@ -107,6 +117,22 @@ class Members:
         for one in self._known.values():
             seen = self.cluster.member(one.member_id)
             seen.where, seen.votes = at(one), not one.standby
+
+    def _note_steps(self, said: NodeStatus, recent: dict[str, Any]) -> None:
+        """Note the steps of elections that a member has reported, each with its reason."""
+        run, _ = self._steps.get(said.member_id, (said.incarnation, 0))
+        if run != said.incarnation:
+            # It has started again, and counts from 0: we asked for the wrong ones.
+            self._steps[said.member_id] = (said.incarnation, 0)
+            return
+        count, steps = recent.get("step_count"), recent.get("steps")
+        if not isinstance(count, int) or not isinstance(steps, list):
+            return
+        self._steps[said.member_id] = (run, count)
+        for step in cast("list[object]", steps):
+            fields = cast("dict[str, Any]", step) if isinstance(step, dict) else {}
+            if isinstance(ago := fields.get("ago"), int | float):
+                self.cluster.apply(Event(self._now() - ago, said.member_id, "enters", fields))
 
 
 class Replay:

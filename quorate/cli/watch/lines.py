@@ -35,6 +35,7 @@ def as_json(cluster: Cluster, since: int) -> str:
             "term": leader.term if leader else None,
             "may_fail": cluster.spare,
             "entries_per_second": None if rate is None else round(rate, 1),
+            "commands_per_second": _rounded(cluster.commands),
             "bytes_per_second": round(cluster.bytes_rate, 1),
             "members": [_member(cluster, each) for _, each in sorted(cluster.members.items())],
             "transitions": [_step(each) for each in steps],
@@ -60,6 +61,10 @@ def _member(cluster: Cluster, seen: Seen) -> dict[str, Any]:
         "applied": _known(seen.applied),
         "snapshot": _known(seen.snapshot),
         "lag": cluster.lag(seen),
+        "commands_per_second": _rounded(seen.commands),
+        "p50": seen.half,
+        "p99": seen.most,
+        "loop_delay": seen.delay,
         "last_heard": _rounded(cluster.last_heard(seen.member_id)),
     }
 

@@ -74,6 +74,10 @@ class Seen:
         config_version: of the configuration in its log.
         voters: the voters by that configuration; empty if it has none.
         votes: whether it has a vote.
+        commands: of its clients, a second; None if unknown.
+        half: seconds that half of these commands do not exceed; None if unknown.
+        most: seconds that 99 % of them do not exceed; None if unknown.
+        delay: seconds by which a timer of its process was late, the worst of the last second.
         heard: when it reported last; None if it never did.
         others: when it heard each other member last.
         reports: it reports all the time, so its silence means something.
@@ -95,6 +99,10 @@ class Seen:
     config_version: int = 0
     voters: tuple[int, ...] = ()
     votes: bool = True
+    commands: float | None = None
+    half: float | None = None
+    most: float | None = None
+    delay: float | None = None
     heard: float | None = None
     others: dict[int, float] = attrs.field(factory=dict[int, float])
     reports: bool = False
@@ -238,6 +246,10 @@ class Cluster:
             setattr(seen, own, _number(status.get(name), getattr(seen, own)))
         seen.voters = tuple(each for each in status.get("voters") or () if isinstance(each, int))
         seen.votes = status.get("standing") not in {"standby", "joining"}
+        seen.commands = _number(_object(status.get("rates")).get("commands"), None)
+        durations = _object(_object(status.get("quantiles")).get("command"))
+        seen.half, seen.most = (_number(durations.get(name), None) for name in ("p50", "p99"))
+        seen.delay = _number(status.get("loop_delay"), None)
         for peer in status.get("peers") or ():
             if isinstance(peer, dict):
                 self._on_peer(seen, at, cast("dict[str, Any]", peer))
@@ -335,6 +347,18 @@ class Cluster:
         if newest is not None and newest.config_version and newest.voters:
             return list(newest.voters)
         return [each.member_id for each in self.members.values() if each.votes]
+
+    @property
+    def commands(self) -> float | None:
+        """Commands of clients a second, of all members that report; None if none says so."""
+        known = [each.commands for each in self.fresh if each.commands is not None]
+        return sum(known) if known else None
+
+    @property
+    def busiest(self) -> Seen | None:
+        """The member with the most commands of clients, if it says how long they take."""
+        known = [each for each in self.fresh if each.most is not None]
+        return max(known, key=lambda each: each.commands or 0.0, default=None)
 
     @property
     def spare(self) -> int:

@@ -189,16 +189,27 @@ class Asked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.silent = set[int]()
         self.asked = list[int]()
+        self.incarnation = 7
+        self.steps: list[dict[str, Any]] = []
         monkeypatch.setattr(feeds, "ask", self.ask)
         monkeypatch.setattr(feeds, "survey", self.survey)
 
-    async def ask(self, address: MemberAddress) -> Answer:
+    async def ask(self, address: MemberAddress, since: int | None = None) -> Answer:
         self.asked.append(address.member_id)
         if address.member_id in self.silent:
             await trio.sleep(2)
             return Answer(address, None, "no answer within 2 s")
         found = next(each for each in ADDRESSES if each.client_port == address.client_port)
-        return Answer(found, status_of(found.member_id), None, ADDRESSES)
+        said = status_of(found.member_id, incarnation=self.incarnation)
+        count = len(self.steps)
+        recent = {
+            "rates": {"commands": 1000.0 * found.member_id},
+            "quantiles": {"command": {"p50": 0.0012, "p99": 0.0345}},
+            "loop_delay": 0.002,
+            "steps": self.steps[since:] if found.member_id == 1 else [],
+            "step_count": count if found.member_id == 1 else 0,
+        }
+        return Answer(found, said, None, ADDRESSES, 0, None if since is None else recent)
 
     async def survey(self, addresses: Sequence[MemberAddress]) -> Survey:
         return Survey(tuple([await self.ask(address) for address in addresses]))
@@ -222,6 +233,40 @@ async def test_a_silent_member_holds_up_no_other(
     assert row(text, 2).endswith("never")
     assert "Member 2 at 127.0.0.1:7002: no answer within 2 s." in text
     assert "STALE" not in row(text, 1)
+
+
+async def test_members_report_steps_with_reasons_rates_and_durations(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    asked = Asked(monkeypatch)
+    members = Members(ADDRESSES[:1])
+    assert await members.begin() == []
+    await members.ask_all()
+    members.advance()
+    step = {"before": "CLOSED", "after": "NOMINATE", "reason": "the leader is silent", "term": 3}
+    asked.steps.append(step | {"ago": 0.3})
+    asked.steps.append(step | {"ago": 0.1, "before": "NOMINATE", "after": "CLOSED", "reason": "b"})
+    await trio.sleep(1)
+    for _ in range(2):  # no step twice
+        await members.ask_all()
+    found = json.loads(as_json(members.cluster, 0))
+    assert [(each["at"], each["after"], each["reason"]) for each in found["transitions"]] == [
+        (0.7, "NOMINATE", "the leader is silent"),
+        (0.9, "CLOSED", "b"),
+    ]
+    assert found["commands_per_second"] == 3000
+    about = found["members"][2]
+    assert (about["commands_per_second"], about["p50"], about["p99"]) == (2000, 0.0012, 0.0345)
+    assert about["loop_delay"] == 0.002
+    text = drawn(members.cluster, 80)
+    assert "Clients: 3,000 commands/s at all members; p50 1.2 ms, p99 34.5 ms at member 2." in text
+    assert "member 1  CLOSED → NOMINATE: the leader is silent" in text
+    # A member that has started again counts its steps anew.
+    asked.incarnation, asked.steps = 8, [step | {"ago": 0.2, "reason": "a start"}]
+    for _ in range(3):
+        await members.ask_all()
+    assert members.cluster.step_count == 3
+    assert "CLOSED → NOMINATE: a start" in drawn(members.cluster)
 
 
 def test_once_has_the_exit_status_of_status(

@@ -278,6 +278,12 @@ async def test_status_is_one_json_object(world: World, client: RawClient) -> Non
     assert found["peers"][0]["connected"] is True
     assert found["topology"]["leader_id"] == 0
     assert found["topology"]["members"][2] == attrs.asdict(MEMBERS[2])
+    assert "recent" not in found
+    reply = await reply_to(client, "QUORATE.STATUS", "17")
+    assert isinstance(reply, bytes)
+    assert json.loads(reply)["recent"] == {"steps": [], "step_count": 17}
+    for wrong in (["x"], ["0", "1"]):
+        assert isinstance(await reply_to(client, "QUORATE.STATUS", *wrong), Exception)
 
 
 # A witness -----------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ async def test_commands_errors_and_durations(tmp_path: Path) -> None:
         assert found["quorate_clients_connected",] == 2
         assert found["quorate_client_output_bytes_total",] > 100
         assert found["quorate_clients_refused_total", "too_many"] == 0
-        assert found["quorate_reads_total", "stale"] == 0
+        assert found["quorate_stale_reads_total",] == 0
         # The objects stay: readers of live events hold them.
         counters = world.port.state.counters
         held = counters.durations["write"]
@@ -66,7 +66,7 @@ async def test_a_read_that_may_be_old_is_counted_as_such(tmp_path: Path) -> None
         world.member.follow(1)
         await client.ask(command("GET", "a") * 2, b"$-1\r\n" * 2)
         await client.ask(command("GET", "a"), b"$-1\r\n")
-        assert figures(world.port)["quorate_reads_total", "stale"] == 3
+        assert figures(world.port)["quorate_stale_reads_total",] == 3
 
 
 @pytest.mark.parametrize("reply", [b"+OK\r\n", b"$4\r\n-ERR\r\n", b":-1\r\n"])

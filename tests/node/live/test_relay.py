@@ -191,11 +191,40 @@ def test_a_subscription_holds_little() -> None:
     assert not feed.watched
 
 
+async def test_what_is_in_no_hurry_waits_for_what_is(nursery: trio.Nursery) -> None:
+    feed = Feed(keyframe_of_nothing)
+    events = feed.subscribe()
+    events.take()
+    taken: list[list[str]] = []
+
+    async def watch() -> None:
+        while True:
+            taken.append([each.kind for each in await events.batch()])
+
+    nursery.start_soon(watch)
+    await trio.testing.wait_all_tasks_blocked()
+    for kind in ("status", "batch"):
+        feed.publish(Event(1.0, 1, kind), hurried=False)
+        await trio.testing.wait_all_tasks_blocked()
+    assert taken == []
+    feed.publish(Event(1.0, 0, "status"))
+    await trio.testing.wait_all_tasks_blocked()
+    assert taken == [["status", "batch", "status"]]
+    for number in range(MOST_WAITING + 1):
+        feed.publish(Event(number, 1, "batch"), hurried=False)
+    await trio.testing.wait_all_tasks_blocked()
+    assert taken[1:] == [["keyframe"]]
+
+
 def test_what_another_member_reports_is_checked() -> None:
     fine = Event(1.5, 2, "enters", {"before": "INIT", "after": "CANVASS"}).as_json().encode()
     assert events_untrusted(fine, 2)[0].fields == {"before": "INIT", "after": "CANVASS"}
     more = b'{"at":1,"member":2,"kind":"enters","by":2,"after":"INIT","script":"x"}'
-    assert events_untrusted(more, 2)[0].fields == {"after": "INIT"}
+    (event,) = events_untrusted(more, 2)
+    assert event.fields == {"after": "INIT"}
+    assert event.as_json() == '{"at":1.0,"member":2,"kind":"enters","after":"INIT"}'
+    (event,) = events_untrusted(b'{"at":1,"member":2,"kind":"starts"}', 2)
+    assert event.as_json() == '{"at":1.0,"member":2,"kind":"starts"}'
     assert events_untrusted(b'{"at":1,"member":2,"kind":"new"}', 2) == []
     picture = b'{"at":1,"member":2,"kind":"keyframe","members":{"2":{"status":{"term":3}}}}'
     assert events_untrusted(picture, 2) == [Event(1.0, 2, "status", {"status": {"term": 3}})]

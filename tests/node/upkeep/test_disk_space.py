@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
 from quorate.errors import NoLeaderError, RefusedError, RequestError
+from quorate.node.config.config import PROFILES
+from quorate.node.config.limits import Limits
+from quorate.node.upkeep.disk_space import DiskSpaceWatch
 from quorate.simulation.ledger import equal, open_ledgers
+from quorate.storage import ThreadExecutor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,3 +97,28 @@ async def test_a_snapshot_does_not_take_the_reserve(
         world.hosts[leader].disk.room = 2 * RESERVE
         assert (await member.control("snapshot")).startswith("snapshot at")
         assert member.status().snapshot_failure == ""
+
+
+async def test_a_disk_that_does_not_answer_holds_up_no_loop(tmp_path: Path) -> None:
+    limits, timeouts = Limits(), PROFILES["lan"]
+    config = SimpleNamespace(limits=limits, directory=tmp_path)
+    state: Any = SimpleNamespace(config=config, disk_full=False, timeouts=timeouts, role=None)
+    store: Any = SimpleNamespace(submitted_position=0)
+    answers = threading.Event()
+
+    def free(_directory: Path) -> int:
+        answers.wait()
+        return 1 << 40
+
+    lane = ThreadExecutor[Any](lambda _: None)
+    watch = DiskSpaceWatch(state, store, free, lane)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch.run)
+            await trio.sleep(0.02)
+            assert watch.free_bytes is None
+            answers.set()
+            while watch.free_bytes is None:  # noqa: ASYNC110 - a thread finds it
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+    assert watch.size_bytes > 0
