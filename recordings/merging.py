@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter, defaultdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
@@ -117,12 +119,70 @@ def merged_head(heads: Sequence[Head], clocks: Mapping[int, ClockOffset]) -> Hea
     )
 
 
-def merge(recordings: Sequence[Recording], head: Head) -> Iterator[Event]:
-    """Yield the events of several recordings in the order of time, as seconds since `head`."""
-    streams = [_moved(each, head) for each in recordings]
+@attrs.define
+class Repeated:
+    """Events that were in several recordings of one member, and are taken once.
+
+    Attributes:
+        events: how many there were, keyframes left out: each file of a ring begins with one.
+        names: of the recordings.
+    """
+
+    events: int = 0
+    names: set[str] = attrs.field(factory=set[str])
+
+
+def merge(
+    recordings: Sequence[Recording], head: Head, repeated: Repeated | None = None
+) -> Iterator[Event]:
+    """Yield the events of several recordings in the order of time, as seconds since `head`.
+
+    An event that is in several files of one recorder is yielded once: a file may be named together
+    with a copy of it, or with a copy of its beginning.
+
+    Args:
+        recordings: to merge.
+        head: of the one that they become.
+        repeated: gets what was left out.
+    """
+    streams = [_numbered(number, _moved(each, head)) for number, each in enumerate(recordings)]
     pictures = Pictures()
-    for event in heapq.merge(*streams, key=lambda event: event.at):
+    merged = heapq.merge(*streams, key=lambda each: each[1].at)
+    for event in _once(merged, recordings, Repeated() if repeated is None else repeated):
         yield pictures.complete(event)
+
+
+def _numbered(number: int, events: Iterator[Event]) -> Iterator[tuple[int, Event]]:
+    return ((number, event) for event in events)
+
+
+def _once(
+    merged: Iterator[tuple[int, Event]], recordings: Sequence[Recording], repeated: Repeated
+) -> Iterator[Event]:
+    """Yield events, those that two files of one recorder have only once."""
+    heads = [each.head for each in recordings]
+    # What one recorder wrote since one moment. Files of a ring have that in common, and copies.
+    keys = [(each.source, each.reporter, each.started_ms, each.seed) for each in heads]
+    shared = {key for key, count in Counter(keys).items() if count > 1}
+    for _, group in groupby(merged, key=lambda each: each[1].at):
+        together = list(group)
+        if len(together) == 1:
+            yield together[0][1]
+            continue
+        given = Counter[tuple[object, str]]()
+        taken = defaultdict[int, Counter[str]](Counter)
+        for number, event in together:
+            key = keys[number]
+            if key in shared:
+                line = event.as_json()
+                taken[number][line] += 1
+                # A file may well have two events that are equal. Then it has both again.
+                if taken[number][line] <= given[key, line]:
+                    repeated.events += event.kind != "keyframe"
+                    repeated.names.add(recordings[number].name)
+                    continue
+                given[key, line] += 1
+            yield event
 
 
 def _moved(recording: Recording, head: Head) -> Iterator[Event]:
