@@ -559,6 +559,14 @@ class Member:
         """
         return self._ask(QUERY, payload, flags)
 
+    def confirm(self) -> Coroutine[Any, Any, bytes]:
+        """Find out whether a linearizable read would succeed, without asking the state machine.
+
+        Raises:
+            NoLeaderError: no leader answered in time.
+        """
+        return self._ask(RequestKind.CONFIRM, b"", 0)
+
     async def control(self, words: str) -> str:
         """Send the leader an operator's request, such as ``transfer MEMBER [even-if-behind]``.
 
