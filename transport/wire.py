@@ -87,6 +87,15 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
     }
 )
 
+TYPE_AT: Final = 4
+"""Where a frame has the number of its class."""
+
+NUMBERS: Final[Mapping[type[m.Message], frozenset[int]]] = MappingProxyType(
+    {cls: frozenset((number,)) for number, cls in MESSAGE_TYPES.items()}
+    | {m.Hello: frozenset((3, BARE_HELLO)), m.ForwardRequest: frozenset((122, PLAIN_FORWARD))}
+)
+"""The numbers of each class."""
+
 _CODECS: Final = {
     number: Codec(number, cls, uncovered=cls is m.LogBatch) for number, cls in MESSAGE_TYPES.items()
 } | {

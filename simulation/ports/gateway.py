@@ -151,6 +151,10 @@ class NumberingGateway:
         """See `Gateway`."""
         return self._member.topology
 
+    def own_order(self, words: bytes) -> bytes:
+        """See `Gateway`."""
+        return self._member.own_order(words)
+
     def latencies(self) -> Latencies:
         """See `Gateway`."""
         return self._member.latencies()
