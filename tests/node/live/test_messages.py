@@ -49,8 +49,8 @@ class Direct:
 async def recorded(path: Path, skews_ms: list[int]) -> AsyncGenerator[World[Ledger]]:
     """Run members whose clocks are wrong, each with a flight recorder."""
     async with open_ledgers(path, len(skews_ms)) as world, trio.open_nursery() as nursery:
-        for member, skew_ms in enumerate(skews_ms):
-            world.hosts[member].clock = MachineClock(offset_ms=skew_ms)
+        for i, skew_ms in enumerate(skews_ms):
+            world.hosts[i].clock = MachineClock(offset_ms=skew_ms)
         await world.start()
         for host in world.hosts.values():
             while host.member is None:
