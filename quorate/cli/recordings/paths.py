@@ -14,7 +14,7 @@ from ...node.live.flight import flight_file
 from ...recordings import NOBODY
 from ...recordings.cutting import cut_short_untrusted
 from ...recordings.head import ClockOffset, Head
-from ...recordings.merging import Repeated, least_delays, merge, merged_head, offsets
+from ...recordings.merging import Clocks, Repeated, merge, merged_head
 from ...recordings.reading import Recording, open_recording_untrusted, read_recording_untrusted
 from ...recordings.ring import files_of
 from ...recordings.writing import RecordingWriter, open_to_write
@@ -86,11 +86,13 @@ class Merged:
     Args:
         files: of the recordings.
         head: of the one that they become.
+        clocks: how those of the files differ; None if they are one.
         repeated: what was left out once they were read, since several of them have it.
     """
 
     files: tuple[Path, ...]
     head: Head
+    clocks: Clocks | None = None
     repeated: Repeated = attrs.field(factory=Repeated)
 
     @classmethod
@@ -112,10 +114,10 @@ class Merged:
             heads = [recording.head for recording in each]
             reporters = sorted({head.reporter for head in heads} - {NOBODY})
             if one_clock:
-                clocks = dict.fromkeys(reporters, ClockOffset(0.0, 0.0))
-            else:
-                clocks = offsets(reporters, least_delays(each))
-        return cls(tuple(files), merged_head(heads, clocks))
+                same = dict.fromkeys(reporters, ClockOffset(0.0, 0.0))
+                return cls(tuple(files), merged_head(heads, same))
+            clocks = Clocks.of(each)
+        return cls(tuple(files), merged_head(heads, clocks.by_member()), clocks)
 
     def write(self, path: Path) -> None:
         """Write them as one.
@@ -126,7 +128,7 @@ class Merged:
         with open_to_write(path) as file, ExitStack() as stack:
             each = [stack.enter_context(opened(one)) for one in self.files]
             writer = RecordingWriter(file, self.head)
-            for event in merge(each, self.head, self.repeated):
+            for event in merge(each, self.head, self.repeated, self.clocks):
                 writer.write(event)
 
     def lines(self) -> Iterator[str]:
@@ -134,7 +136,7 @@ class Merged:
         yield self.head.as_json() + "\n"
         with ExitStack() as stack:
             each = [stack.enter_context(opened(one)) for one in self.files]
-            for event in merge(each, self.head, self.repeated):
+            for event in merge(each, self.head, self.repeated, self.clocks):
                 yield event.as_json() + "\n"
 
     def tell_repeated(self) -> None:
