@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 2
 
+# Made once: `json.dumps` with separators makes one for each line, which takes as long as the line.
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
 NOBODY: Final = -1
 """The member of an event that is of no member."""
 
@@ -111,4 +114,4 @@ class Event:
     def as_json(self) -> str:
         """Return one line, without its end."""
         known = {"at": round(self.at, 6), "member": self.member, "kind": self.kind}
-        return json.dumps(known | dict(self.fields), separators=(",", ":"))
+        return _encode(known | dict(self.fields))

@@ -38,7 +38,7 @@ from .limits import FLUSH_BYTES, JOIN_BYTES, LinkLimits
 from .messages import ForwardReply, ForwardRequest, Hello, Message
 from .network import Address, Connection, Network
 from .streams import CONNECTION_ERRORS, describe
-from .wire import NUMBERS, TYPE_AT
+from .wire import TYPE_AT, numbers_of
 
 log = logging.getLogger("quorate.transport")
 
@@ -50,7 +50,7 @@ Longer: an operator learns of a lost member later."""
 FORWARDED: Final[frozenset[type[Message]]] = frozenset((ForwardRequest, ForwardReply))
 """What is not counted on a link: it may go as bulk, which other messages overtake."""
 
-_FORWARDED_NUMBERS: Final = frozenset().union(*(NUMBERS[each] for each in FORWARDED))
+_FORWARDED_NUMBERS: Final = numbers_of(FORWARDED)
 
 
 class Tap:
@@ -84,7 +84,7 @@ class Tap:
     def show(self, classes: Iterable[type[Message]]) -> None:
         """Show messages of these classes from now on, and no other ones."""
         self.classes = frozenset(classes) - FORWARDED
-        self.numbers = frozenset().union(*(NUMBERS[each] for each in self.classes))
+        self.numbers = numbers_of(self.classes)
 
 
 def _nothing(_member: int, _link: int, _n: int, _message: object) -> None:
