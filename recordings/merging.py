@@ -40,6 +40,9 @@ Delays: TypeAlias = "dict[tuple[Run, Run], float]"
 
 NO_OFFSET: Final = ClockOffset(0.0, None)
 
+ONE_MACHINE: Final = ClockOffset(0.0, 0.001)
+"""One clock, of which each start notes the time in whole milliseconds."""
+
 
 def arrow_of(event: Event) -> Arrow | None:
     """Return the message that an event sends or hears, None if it says not which."""

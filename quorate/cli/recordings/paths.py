@@ -13,8 +13,8 @@ from ...local.words import counted
 from ...node.live.flight import flight_file
 from ...recordings import NOBODY
 from ...recordings.cutting import cut_short_untrusted
-from ...recordings.head import ClockOffset, Head
-from ...recordings.merging import Clocks, Repeated, merge, merged_head
+from ...recordings.head import Head
+from ...recordings.merging import ONE_MACHINE, Clocks, Repeated, merge, merged_head
 from ...recordings.reading import Recording, open_recording_untrusted, read_recording_untrusted
 from ...recordings.ring import files_of
 from ...recordings.writing import RecordingWriter, open_to_write
@@ -114,7 +114,7 @@ class Merged:
             heads = [recording.head for recording in each]
             reporters = sorted({head.reporter for head in heads} - {NOBODY})
             if one_clock:
-                same = dict.fromkeys(reporters, ClockOffset(0.0, 0.0))
+                same = dict.fromkeys(reporters, ONE_MACHINE)
                 return cls(tuple(files), merged_head(heads, same))
             clocks = Clocks.of(each)
         return cls(tuple(files), merged_head(heads, clocks.by_member()), clocks)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ...recordings import Event
 from ...recordings.head import Head
+from ...recordings.merging import ONE_MACHINE
 from ...recordings.merging import check as check_messages
 from ...recordings.perfetto import perfetto_lines
 from ...recordings.shiviz import shiviz_lines
@@ -66,7 +67,7 @@ def _tell_clocks(head: Head) -> None:
     for member, clock in head.clocks.items():
         if clock.uncertainty is None:
             words = "its wall clock, and no recorded message says how wrong that is"
-        elif not clock.offset and not clock.uncertainty:
+        elif not clock.offset and clock.uncertainty <= (ONE_MACHINE.uncertainty or 0.0):
             words = "the clock of all"
         else:
             words = f"moved by {clock.offset:+.6f} s, which is right to {clock.uncertainty:.6f} s"
