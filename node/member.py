@@ -56,6 +56,7 @@ from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
 from .live.flight import recording_flight
 from .live.loop_delay import watch_loop
+from .live.messages import MessageRecorder
 from .live.relay import Relay
 from .live.reporter import Reporter
 from .live.reports import send_events
@@ -72,6 +73,7 @@ from .protocol.states import State
 from .protocol.untrusted import TermBound
 from .readers.pace import SharedRate
 from .readers.serving import Server
+from .requests.gateway import OWN_ORDERS
 from .requests.journey import Latencies
 from .requests.request import COMMAND, QUERY, UNSTAMPED, RequestKind
 from .requests.router import Requests
@@ -162,6 +164,7 @@ class Member:
         self.election = self._elections()
         self._since = trio.current_time()
         self.reporter = Reporter(self, clock_ms)
+        self.messages = MessageRecorder(links.tap)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
         self._applied = trio.Event()
         self.removal = Removal(store)
@@ -560,8 +563,18 @@ class Member:
         """
         return self._ask(QUERY, payload, flags)
 
+    def confirm(self) -> Coroutine[Any, Any, bytes]:
+        """Find out whether a linearizable read would succeed, without asking the state machine.
+
+        Raises:
+            NoLeaderError: no leader answered in time.
+        """
+        return self._ask(RequestKind.CONFIRM, b"", 0)
+
     async def control(self, words: str) -> str:
         """Send the leader an operator's request, such as ``transfer MEMBER [even-if-behind]``.
+
+        ``trace ...`` is for this member, and is not sent.
 
         Returns:
             What was done, in words.
@@ -574,12 +587,24 @@ class Member:
         audit = self.access.audit
         audit.note("operator", words=words)
         try:
-            answer = await self._ask(RequestKind.CONTROL, words.encode(), 0)
+            if words.split()[:1] == [OWN_ORDERS]:
+                answer = self.own_order(words.encode())
+                await trio.lowlevel.checkpoint()
+            else:
+                answer = await self._ask(RequestKind.CONTROL, words.encode(), 0)
         except RequestError as error:
             audit.note("operator_done", words=words, outcome=str(error))
             raise
         audit.note("operator_done", words=words, outcome="ok")
         return answer.decode()
+
+    def own_order(self, words: bytes) -> bytes:
+        """Do what an operator asks of this member alone; return what was done, in words.
+
+        Raises:
+            RefusedError: it is nothing that a member does by itself, or can't be done now.
+        """
+        return self.messages.order_untrusted(words.decode(errors="replace")).encode()
 
     @property
     def configuration(self) -> Membership:
@@ -709,7 +734,7 @@ async def _access_of(
 
 def _flight_of(member: Member) -> AbstractAsyncContextManager[None]:
     directory = member.state.config.directory
-    return recording_flight(member.reporter, directory, member.disk_space.is_low)
+    return recording_flight(member.reporter, directory, member.messages, member.disk_space.is_low)
 
 
 @one_error

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 2
 
+# Made once: `json.dumps` with separators makes one for each line, which takes as long as the line.
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
 NOBODY: Final = -1
 """The member of an event that is of no member."""
 
@@ -113,5 +116,5 @@ class Event:
     def as_json(self) -> str:
         """Return one line, without its end."""
         head = f'{{"at":{round(self.at, 6)},"member":{self.member},"kind":"{self.kind}"'
-        inner = (self.body or json.dumps(dict(self.fields), separators=(",", ":")))[1:]
+        inner = (self.body or _encode(dict(self.fields)))[1:]
         return f"{head},{inner}" if inner != "}" else f"{head}{inner}"

@@ -26,6 +26,7 @@ from .identity import Identity
 from .limits import RECEIVE_BYTES, LinkLimits
 from .messages import Challenge, ChallengeResponse, Hello, HelloReply, Message
 from .network import Connection
+from .outgoing import FORWARDED, Tap
 from .peer_links import PeerLinks
 from .strangers import Audit, NoAudit, OnceLog, Strangers, host_of
 from .streams import (
@@ -69,6 +70,23 @@ class Greeting:
     messages: list[Message]
     verdict: Accept | Reject
     identity: Identity | None
+
+
+@attrs.define(eq=False)
+class _Link:
+    """A peer's link to us.
+
+    Args:
+        member: the peer.
+        number: of the link, as the peer numbers its links.
+        connection: over which it goes.
+        count: messages that were heard on it.
+    """
+
+    member: int
+    number: int
+    connection: Connection
+    count: int = 0
 
 
 class LinkHandler(Protocol):
@@ -140,6 +158,7 @@ class Reception:
         audit: takes note of those that are refused, and of readers that come in.
         history: of the cluster, 0 while unknown.
         service: kind of our service.
+        tap: shows what is heard.
     """
 
     def __init__(
@@ -155,8 +174,10 @@ class Reception:
         audit: Audit | None = None,
         history: int = 0,
         service: str = "",
+        tap: Tap,
     ) -> None:
         self._cluster = cluster
+        self._tap = tap
         self._member_id = member_id
         self._incarnation = incarnation
         self._peers = peers
@@ -222,7 +243,8 @@ class Reception:
             return
         hello, decoder, messages = greeting.hello, greeting.decoder, greeting.messages
         if hello.purpose is StreamPurpose.CONSENSUS:
-            await self._serve_link(hello.member_id, connection, decoder, messages)
+            link = _Link(hello.member_id, hello.log_session_id, connection)
+            await self._serve_link(link, decoder, messages)
         else:
             asker = _asker(greeting)
             self._streams[asker] += 1
@@ -390,8 +412,9 @@ class Reception:
             self._handler.on_link_lost(member)
 
     async def _serve_link(
-        self, member: int, connection: Connection, decoder: FrameDecoder, messages: list[Message]
+        self, link: _Link, decoder: FrameDecoder, messages: list[Message]
     ) -> None:
+        member, connection = link.member, link.connection
         if self._links.get(member) is not connection:
             return  # replaced by a newer one while it was answered
         log_event(
@@ -407,7 +430,7 @@ class Reception:
         try:
             while True:
                 # First what came together with the hello, then what is received.
-                self._deliver(member, connection, messages, pending=decoder.pending)
+                self._deliver(link, messages, pending=decoder.pending)
                 try:
                     data = await connection.receive(RECEIVE_BYTES)
                     messages = _decoded(connection, decoder, data)
@@ -434,14 +457,17 @@ class Reception:
         if self._links.get(member) is connection:
             self._close_link(member)
 
-    def _deliver(
-        self, member: int, connection: Connection, messages: list[Message], *, pending: int
-    ) -> None:
+    def _deliver(self, link: _Link, messages: list[Message], *, pending: int) -> None:
+        member, connection = link.member, link.connection
         for message in messages:
             # A callback may close the very link that it is called for, and then its end has been
             # reported.
             if self._links.get(member) is not connection:
                 return
+            if (kind := type(message)) not in FORWARDED:
+                link.count += 1
+                if kind in self._tap.classes:
+                    self._tap.heard(member, link.number, link.count, message)
             self._handler.on_message(member, message)
         # A batch of megabytes takes long on a slow network. Without this sign the member would
         # count as silent.

@@ -63,7 +63,7 @@ from .incoming import LinkHandler, Reception
 from .limits import LinkLimits
 from .messages import Hello, Message
 from .network import Address, Network
-from .outgoing import OutgoingLink
+from .outgoing import OutgoingLink, Tap
 from .peer_links import PeerAddresses, PeerLinks
 from .streams import CONNECTION_ERRORS, FrameStream, open_stream
 from .wire import encode
@@ -89,6 +89,9 @@ class Links:
         service: kind of our service; a member with another one is refused.
         advertised: where other members can dial us, as our hello says; None for nowhere.
         security: judges others, and proves who we are; open unless given.
+
+    Attributes:
+        tap: shows messages as they are sent and heard.
 
     All methods run on trio's thread, and those that are synchronous may be called from a callback
     of the handler. A method that takes a member also takes one that has no link: nothing is sent
@@ -131,6 +134,7 @@ class Links:
         self._history = history
         self._service = service
         self._advertised = advertised
+        self.tap = Tap(incarnation)
         self._peers = PeerLinks(member_id, peers, make=self._outgoing, on_change=handler.on_peers)
         self._reception = Reception(
             cluster=cluster,
@@ -143,6 +147,7 @@ class Links:
             audit=self._security.audit,
             history=history,
             service=service,
+            tap=self.tap,
         )
 
     def _outgoing(self, member: int, addresses: tuple[Address, ...]) -> OutgoingLink:
@@ -156,6 +161,7 @@ class Links:
             limits=self._limits,
             security=self._security,
             rng=Random(self._rng.getrandbits(64)),  # noqa: S311 - one each: draw independently
+            tap=self.tap,
         )
 
     @property

@@ -54,7 +54,8 @@ class Hello:
         protocol_version: see `PROTOCOL_VERSION`.
         incarnation: random number of the dialling process, drawn at its start.
         purpose: of the connection.
-        log_session_id: for CATCHUP, the log session that the follower wants to join.
+        log_session_id: for CATCHUP, the log session that the follower wants to join. For CONSENSUS,
+            the number of this link, by which two recordings know that they mean the same one.
         join_position: for CATCHUP, the position from which it wants the log.
         called_member_id: the member that the dialler expects; -1 if any will do.
         history: of the cluster, as the dialler's store knows it; 0 if unknown.

@@ -18,10 +18,11 @@ for its end.
 Where the peer is dialled is the business of `dialling`.
 """
 
+import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final
 
@@ -32,17 +33,62 @@ from ..errors import HandshakeError
 from ..log_events import log_event
 from .authentication import PeerSecurity
 from .dialling import Dialling
-from .fields import HelloStatus
+from .fields import NULL_VALUE, HelloStatus
 from .limits import FLUSH_BYTES, JOIN_BYTES, LinkLimits
-from .messages import Hello
+from .messages import ForwardReply, ForwardRequest, Hello, Message
 from .network import Address, Connection, Network
 from .streams import CONNECTION_ERRORS, describe
+from .wire import TYPE_AT, numbers_of
 
 log = logging.getLogger("quorate.transport")
 
 MISSED_SECONDS: Final = 10.0
 """How long a peer is unreachable before that is logged as a warning. Shorter: each restart warns.
 Longer: an operator learns of a lost member later."""
+
+
+FORWARDED: Final[frozenset[type[Message]]] = frozenset((ForwardRequest, ForwardReply))
+"""What is not counted on a link: it may go as bulk, which other messages overtake."""
+
+_FORWARDED_NUMBERS: Final = numbers_of(FORWARDED)
+
+
+class Tap:
+    """Shows the messages that one member sends and hears, those of some classes.
+
+    Both ends of a link count its messages, and know its number. So the n-th that was sent is the
+    n-th that is heard, without a number in any message. Counting never pauses: what is shown may be
+    changed at any time, at one end before the other.
+
+    Args:
+        first: the number of the first link; random, so that no other process has the same ones.
+
+    Attributes:
+        classes: the classes that are shown.
+        numbers: theirs in a frame.
+        sent: called with receiver, link, n, and the frame, before it leaves.
+        heard: called with sender, link, n, and the message, before it takes effect.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.classes = frozenset[type[Message]]()
+        self.numbers = frozenset[int]()
+        self.sent: Callable[[int, int, int, bytes], None] = _nothing
+        self.heard: Callable[[int, int, int, Message], None] = _nothing
+        self._links = itertools.count(first)
+
+    def next_link(self) -> int:
+        """Return a number for a link of ours; it fits 31 bits."""
+        return next(self._links) & 0x7FFF_FFFF
+
+    def show(self, classes: Iterable[type[Message]]) -> None:
+        """Show messages of these classes from now on, and no other ones."""
+        self.classes = frozenset(classes) - FORWARDED
+        self.numbers = numbers_of(self.classes)
+
+
+def _nothing(_member: int, _link: int, _n: int, _message: object) -> None:
+    """Take a message that nobody wants to see."""
 
 
 @attrs.define(eq=False)
@@ -85,6 +131,7 @@ class OutgoingLink:
         limits: see `LinkLimits`.
         security: proves who we are to the peer, and judges whether it is the peer.
         rng: for the pauses between dials.
+        tap: shows what is sent.
     """
 
     def __init__(
@@ -98,12 +145,16 @@ class OutgoingLink:
         limits: LinkLimits,
         security: PeerSecurity,
         rng: Random,
+        tap: Tap,
     ) -> None:
         self.hello = hello
+        self._tap = tap
+        self._number = NULL_VALUE  # of the present link, or of the one that is dialled
+        self._count = 0  # messages that were sent on it
         self._dialling = Dialling(
             addresses,
             network=network,
-            hello=lambda: self.hello,
+            hello=lambda: attrs.evolve(self.hello, log_session_id=self._number),
             on_failure=self._dial_failed,
             limits=limits,
             security=security,
@@ -169,6 +220,10 @@ class OutgoingLink:
         if connection is None:
             return False
         self.sent_bytes += len(frame)
+        if (number := frame[TYPE_AT]) not in _FORWARDED_NUMBERS:
+            self._count += 1
+            if number in self._tap.numbers:
+                self._tap.sent(self.hello.called_member_id, self._number, self._count, frame)
         rest: bytes | memoryview = frame
         # Nothing may overtake a waiting frame, and a half-sent one must be completed first.
         if not (self._messages.size or self._bulk.size):
@@ -227,6 +282,8 @@ class OutgoingLink:
         with self._scope:
             while True:
                 self._down_since = trio.current_time()
+                # Before the dial, since the hello says it. One that fails used up a number.
+                self._number = self._tap.next_link()
                 reached = await self._dialling.reach()
                 self._address, since = reached.address, trio.current_time()
                 unasked = bool(reached.rest or reached.decoder.pending)
@@ -273,6 +330,7 @@ class OutgoingLink:
             connection.close()
             return
         self._connection = connection
+        self._count = 0
         # The queues are empty here: `close` has dropped what waited for the old connection.
         self._filled = trio.Event()
         self._logged.clear()

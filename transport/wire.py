@@ -24,7 +24,7 @@ and it reserves nothing for bytes that have not arrived. It works in linear time
 gathered in a buffer that grows by appending, and leaves it by one copy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -87,6 +87,9 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
     }
 )
 
+TYPE_AT: Final = 4
+"""Where a frame has the number of its class."""
+
 _CODECS: Final = {
     number: Codec(number, cls, uncovered=cls is m.LogBatch) for number, cls in MESSAGE_TYPES.items()
 } | {
@@ -108,6 +111,14 @@ def _encode_forward(message: m.Message) -> bytes:
 _ENCODERS: Final[Mapping[type[m.Message], Callable[[m.Message], bytes]]] = {
     cls: _CODECS[number].encode for number, cls in MESSAGE_TYPES.items()
 } | {m.Hello: _encode_hello, m.ForwardRequest: _encode_forward}
+
+
+def numbers_of(classes: Iterable[type[m.Message]]) -> frozenset[int]:
+    """Return the numbers that frames of these classes have."""
+    wanted = frozenset(classes)
+    found = {number for number, cls in MESSAGE_TYPES.items() if cls in wanted}
+    found |= {BARE_HELLO} if m.Hello in wanted else set()
+    return frozenset(found | ({PLAIN_FORWARD} if m.ForwardRequest in wanted else set()))
 
 
 def encode(message: m.Message) -> bytes:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..errors import NoLeaderError
 from ..keyvalue.port.figures import port_families
 from ..keyvalue.protocol.resp import bulk_array
 from ..metrics import Histogram
-from ..node import State
 from ..node.live.figures import member_families
 from .opening import make_web_port
 
@@ -47,7 +45,7 @@ async def showing(
         member,
         config,
         families=partial(_families, member, port),
-        read=partial(_read if port else _hear, member),
+        read=partial(_read, member) if port else member.confirm,
         guard=guard,
     )
     async with trio.open_nursery() as nursery:
@@ -63,19 +61,6 @@ def _families(member: Member, port: ClientPort | None) -> list[Family]:
 async def _read(member: Member) -> bytes:
     """Read a key, linearizably."""
     return await member.query(bulk_array([b"GET", b""]))
-
-
-async def _hear(member: Member) -> None:
-    """Find out whether a read would succeed with a state machine that we can't ask.
-
-    Raises:
-        NoLeaderError: no leader is known, or it is silent.
-    """
-    said = member.status()
-    await trio.lowlevel.checkpoint()
-    # An election follows if the leader is silent, and if a leader does not hear a quorum.
-    if said.state != State.CLOSED.name or said.leader_id is None:
-        raise NoLeaderError("there is an election")
 
 
 def count_clients(member: Member, port: ClientPort) -> None:

@@ -6,6 +6,8 @@ it is answered here, or sent as a request of its own.
 
 import trio
 
+from ...errors import RefusedError
+from ...node.requests.gateway import OWN_ORDERS
 from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
 from ..access.verifier import BUSY
 from ..clients.request_errors import error_text
@@ -114,7 +116,7 @@ def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
 
 
 def _control(words: bytes, steps: Steps) -> None:
-    """Send an operator's request."""
+    """Send an operator's request, or do it here."""
     # Shown again and again by those who wait for a change: it is no change itself.
     looks = words == b"member list"
     done = None if looks else steps.port.access.audit.operator(steps.client, words)
@@ -126,7 +128,13 @@ def _control(words: bytes, steps: Steps) -> None:
         # What was done is plain text.
         steps.reply(resp.simple(result) if isinstance(result, bytes) else resp.error(text))
 
-    steps.send(RequestKind.CONTROL, words, end)
+    if words.split()[:1] == [OWN_ORDERS.encode()]:
+        try:
+            end(steps.port.gateway.own_order(words))
+        except RefusedError as refusal:
+            end(refusal)
+    else:
+        steps.send(RequestKind.CONTROL, words, end)
 
 
 def _keyed(

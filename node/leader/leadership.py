@@ -52,7 +52,7 @@ from ..protocol import ballots, log_matching
 from ..protocol.causes import Cause
 from ..protocol.role import Ended, Role
 from ..protocol.signal import Signal, overdue, sleep_to_shared_tick
-from ..requests.request import COMMAND, QUERY, Request
+from ..requests.request import COMMAND, CONTROL, Request
 from ..state_machine.actions import SNAPSHOT
 from .catchup_sender import CatchupSender
 from .commit import Commit
@@ -258,10 +258,10 @@ class Leadership(Role):
         for request in requests:
             if request.kind is COMMAND:
                 self.replication.window.waiting.append(request)
-            elif request.kind is QUERY:
-                self.reads.submit(request)
-            else:
+            elif request.kind is CONTROL:
                 self._operator.submit(request)
+            else:
+                self.reads.submit(request)
 
     def withdraw_unsent(self) -> list[Request]:
         """Remove and return the requests that are not in the log: they have had no effect."""

@@ -2,8 +2,8 @@
 
 It watches the member's live events as a browser does, and writes them as a recording into
 ``flight/`` in the member's directory: steps of elections, links, snapshots, slow batches, and
-positions when they have changed. Requests and messages are not in it, so it costs the same however
-busy the member is.
+positions when they have changed. Requests are not in it, and of messages only those of elections
+(`messages`), so it costs the same however busy the member is.
 
 When it is on disk
     A thread writes, so no client waits for this disk. Nothing is synced: what was written survives
@@ -43,8 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
+    from ...recordings import Fields
     from ...recordings.gathering import Offload
+    from .messages import MessageRecorder
     from .reporter import Reporter
+    from .subscription import Subscription
 
 log = logging.getLogger("quorate.node")
 
@@ -78,6 +81,11 @@ FLUSH_STATUSES: Final = 2
 somebody watches. Fewer: more writes. More: SIGKILL loses more of them."""
 
 
+UNHURRIED_BYTES: Final = 128 << 10
+"""Messages that wait for the next write while all of them are recorded. Fewer: more writes. More:
+SIGKILL loses more of them, and those of a busy member wait for a large part of what may wait."""
+
+
 def flight_file(directory: Path) -> Path:
     """Return the newest file of the flight recorder of a member with this directory."""
     return directory / "flight" / "flight.qtrace"
@@ -89,6 +97,7 @@ class FlightRecorder:
     Args:
         reporter: of the member.
         path: of the newest file.
+        messages: has messages recorded; it stands still while the recorder does not run.
         lane: where the file is written; a thread unless given.
         held: whether the disk is so full that nothing should be written.
     """
@@ -97,12 +106,16 @@ class FlightRecorder:
         self,
         reporter: Reporter,
         path: Path,
+        messages: MessageRecorder,
         *,
         lane: Offload | None = None,
         held: Callable[[], bool] = lambda: False,
     ) -> None:
         self._reporter = reporter
         self._path = path
+        self._messages = messages
+        self._events: Subscription | None = None
+        self._unhurried = 0
         self._head: dict[str, Any] = reporter.head()
         self._shift = 0.0
         self._positions: dict[str, int] = {}
@@ -133,9 +146,12 @@ class FlightRecorder:
                 self._put(self._reporter.now(), "starts")
                 task_status.started()
                 with self._reporter.subscribe(recorder=True) as events:
+                    self._events = events
+                    self._messages.begin(self._take_message)
                     async for event in events:
                         self._take(event)
         finally:
+            self._messages.end()
             # Here, not in the block: the task that writes may have ended before that.
             self._put(self._reporter.now(), "stops")
             self._lines.finish()
@@ -191,8 +207,24 @@ class FlightRecorder:
             self._changed = True
             self._put(event.at, event.kind, **event.fields)
 
+    def _take_message(self, kind: str, fields: Fields) -> int:
+        """Take a message that is sent or heard now; return its bytes in the file."""
+        if self._events is not None:
+            for event in self._events.take():
+                self._take(event)  # it was before
+        line = self._encoded(self._reporter.now(), self._reporter.member_id, kind, fields)
+        self._unhurried += len(line)
+        # Each write wakes a thread.
+        soon = not self._messages.on or self._unhurried >= UNHURRIED_BYTES
+        self._lines.put(line, soon=soon)
+        if soon:
+            self._unhurried = 0
+        self._changed = True
+        return len(line)
+
     def _look(self, event: Event) -> None:
         """Note positions if they have changed, and draw a picture if one is due."""
+        self._messages.stop_if_due()
         status = event.fields["status"]
         positions = {name: status[field] for name, field in POSITIONS.items()}
         if positions != self._positions:
@@ -232,16 +264,20 @@ class FlightRecorder:
 
 @asynccontextmanager
 async def recording_flight(
-    reporter: Reporter, directory: Path, held: Callable[[], bool] = lambda: False
+    reporter: Reporter,
+    directory: Path,
+    messages: MessageRecorder,
+    held: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[None]:
     """Record what a member with this directory does, for the length of the block.
 
     Args:
         reporter: of the member.
         directory: of the member.
+        messages: of the member.
         held: whether the disk is so full that nothing should be written.
     """
-    recorder = FlightRecorder(reporter, flight_file(directory), held=held)
+    recorder = FlightRecorder(reporter, flight_file(directory), messages, held=held)
     async with trio.open_nursery() as nursery:
         await nursery.start(recorder.run)
         try:

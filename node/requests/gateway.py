@@ -6,12 +6,16 @@ A port hands in requests and learns of the cluster; it knows neither the electio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from .journey import Latencies
     from .request import Request
     from .status import NodeStatus, Topology
+
+
+OWN_ORDERS: Final = "trace"
+"""With this word begins what an operator asks of one member, and not of the leader."""
 
 
 class Gateway(Protocol):
@@ -46,6 +50,14 @@ class Gateway(Protocol):
 
     def status(self) -> NodeStatus:
         """Return what this member reports of itself now."""
+        ...
+
+    def own_order(self, words: bytes) -> bytes:
+        """Do what an operator asks of this member alone; return what was done, in words.
+
+        Raises:
+            RefusedError: it is nothing that a member does by itself, or can't be done now.
+        """
         ...
 
     def recent(self, since: int) -> dict[str, Any]:

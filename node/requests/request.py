@@ -33,12 +33,15 @@ class RequestKind(enum.IntEnum):
     COMMAND = 0
     QUERY = 1
     CONTROL = 2
+    CONFIRM = 3
+    """A read of nothing: the leader makes sure that it leads, and asks no state machine."""
 
 
 # Plain names for the hot path: looking up a member of an enumeration costs more than a global.
 COMMAND: Final = RequestKind.COMMAND
 QUERY: Final = RequestKind.QUERY
 CONTROL: Final = RequestKind.CONTROL
+CONFIRM: Final = RequestKind.CONFIRM
 
 
 class Request:
@@ -46,7 +49,7 @@ class Request:
 
     Args:
         kind: a command is recorded, replicated and applied; a query is a linearizable read; a
-            control request is an operator's (:mod:`..leader.operator`).
+            control request is an operator's (:mod:`..leader.operator`); see `RequestKind`.
         payload: the bytes for the service.
         flags: one byte whose meaning is the service's.
         done: callback, called at most once, on the trio thread, with the reply or the error. It
@@ -109,7 +112,9 @@ class Request:
             Whether it is finished. If not, the caller must call again, now or later.
         """
         if not self.cancelled:
-            self.done(query(self.payload, self.flags))
+            # No state machine takes the payload of another one, and this one may be a program's.
+            reply = b"" if self.kind is CONFIRM else query(self.payload, self.flags)
+            self.done(reply)
         return True
 
     def cancel(self) -> None:

@@ -25,7 +25,7 @@ from ...errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
 from ...transport import ForwardReply, ForwardRequest
 from ..protocol.signal import Signal
 from .forwarding import SMALL_BYTES, ForwardedRequest, ForwardStatus, ReplySender, error_of
-from .request import Request, RequestKind, still_allowed, still_wanted
+from .request import CONFIRM, QUERY, Request, RequestKind, still_allowed, still_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -342,7 +342,7 @@ class Requests:
             # A query that makes leaders crash must not be carried from one to the next.
             request.losses += 1
             # I-33, I-34: the leader may have logged it. To send it again could apply it twice.
-            if request.kind is not RequestKind.QUERY:
+            if request.kind not in {QUERY, CONFIRM}:
                 self._state.counts.unknown_outcomes += 1
                 request.done(
                     UnknownOutcomeError(

@@ -96,7 +96,9 @@ app = App(
 )
 log = App(name="log", help="Look into the recording of a member, running or not.", help_epilogue="")
 pipeline = App(name="pipeline", help="The recorded log on Spark (an extra).", help_epilogue="")
-trace = App(name="trace", help="Merge, convert and check recordings of members.", help_epilogue="")
+trace = App(
+    name="trace", help="Record messages; merge, convert and check recordings.", help_epilogue=""
+)
 app.command(log)
 app.command(trace)
 app.command(pipeline)
@@ -129,6 +131,8 @@ for _verb in ("describe", "verify", "dump"):
 log.command("quorate.cli.log:recovery_plan", name="recovery-plan")
 for _verb in ("merge", "convert", "check"):
     trace.command(f"quorate.cli.recordings.trace:{_verb}")
+for _verb in ("start", "stop"):
+    trace.command(f"quorate.cli.recordings.messages:{_verb}")
 for _verb in ("export", "state", "audit", "report", "check"):
     pipeline.command(f"quorate.cli.pipeline:{_verb}")
 

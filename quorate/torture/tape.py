@@ -17,8 +17,8 @@ from ..errors import RecordingError
 from ..histories.history import Operation, read_history_untrusted
 from ..node.live.flight import flight_file
 from ..recordings import NOBODY, Event, Source
-from ..recordings.head import WALL, ClockOffset, Head
-from ..recordings.merging import merge, merged_head
+from ..recordings.head import WALL, Head
+from ..recordings.merging import ONE_MACHINE, merge, merged_head
 from ..recordings.reading import Recording, open_recording_untrusted
 from ..recordings.ring import files_of
 from ..recordings.writing import RecordingWriter, open_to_write
@@ -145,7 +145,7 @@ class Tape:
             ]
             heads = [self.head, *(each.head for each in flights)]
             reporters = sorted({head.reporter for head in heads} - {NOBODY})
-            head = merged_head(heads, dict.fromkeys(reporters, ClockOffset(0.0, 0.0)))
+            head = merged_head(heads, dict.fromkeys(reporters, ONE_MACHINE))
             # Seconds since the first flight began, which was after our own start, or before it.
             shift = (self.head.started_ms - head.started_ms) / 1000
             since = min(moments) + shift - BEFORE_SECONDS

@@ -151,6 +151,10 @@ class NumberingGateway:
         """See `Gateway`."""
         return self._member.topology
 
+    def own_order(self, words: bytes) -> bytes:
+        """See `Gateway`."""
+        return self._member.own_order(words)
+
     def recent(self, since: int) -> dict[str, Any]:
         """See `Gateway`."""
         return self._member.recent(since)

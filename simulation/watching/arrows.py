@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from ...storage import decode_header_untrusted
-from ...transport import ForwardReply, ForwardRequest, LogBatch
+from ...node.live.messages import contents_of
+from ...transport import ForwardReply, ForwardRequest
 from ...transport.wire import decode_untrusted
 
 if TYPE_CHECKING:
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 _BULK: Final = (ForwardRequest, ForwardReply)
-
-_TERMS: Final = (
-    "candidate_term_id",
-    "proposed_term_id",
-    "leadership_term_id",
-    "log_leadership_term_id",
-)
-"""Where messages have their term, the first that is there."""
 
 
 @attrs.define(eq=False)
@@ -129,18 +121,3 @@ class Arrows:
         if not waiting or waiting[0][1] != type(message).__name__:
             return contents
         return {"link": way.link, "n": waiting.popleft()[0], **contents}
-
-
-def contents_of(message: Message) -> dict[str, int]:
-    """Return what a message says of term and position, as far as it does."""
-    if isinstance(message, LogBatch):
-        header = decode_header_untrusted(message.batch)
-        return {"term": message.leadership_term_id, "position": header.position}
-    found: dict[str, int] = {}
-    for name in _TERMS:
-        if (term := getattr(message, name, None)) is not None:
-            found["term"] = term
-            break
-    if (position := getattr(message, "log_position", None)) is not None:
-        found["position"] = position
-    return found

@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -61,7 +62,13 @@ def test_a_simulation_is_checked_and_converted(
     assert run(["trace", "convert", str(EXAMPLE), "--to", "perfetto", "--out", str(out)]) == 0
     assert json.loads(out.read_text())["traceEvents"]
     assert run(["trace", "convert", str(EXAMPLE), "--to", "shiviz"]) == 0
-    assert '{"m0": 1}' in capsys.readouterr().out
+    out_, err = capsys.readouterr()
+    assert '{"m0": 1}' in out_
+    assert not err
+    flight(tmp_path / "m0", 0, 2.0)
+    lonely = str(tmp_path / "m0" / "flight" / "flight.qtrace")
+    assert run(["trace", "convert", lonely, "--to", "shiviz"]) == 0
+    assert "no message that was sent and heard is in this recording" in capsys.readouterr().err
 
 
 def test_a_message_from_the_future_is_found(
@@ -76,6 +83,41 @@ def test_a_message_from_the_future_is_found(
     assert run(["trace", "check", str(path)]) == 1
     words = "message 1 on link 1 from 0 to 1: heard at 1.000000 s, sent at 2.000000 s"
     assert words in capsys.readouterr().out
+
+
+def test_a_copy_doubles_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flight(tmp_path / "m0", 0, 2.0)
+    path = tmp_path / "m0" / "flight" / "flight.qtrace"
+    copy = tmp_path / "copy.qtrace"
+    copy.write_bytes(path.read_bytes())
+    with path.open("a") as file:
+        file.writelines(Event(3.0, 0, "note", {"text": "since"}).as_json() + "\n" for _ in "12")
+    assert run(["trace", "merge", str(tmp_path / "m0"), str(copy)]) == 0
+    out, err = capsys.readouterr()
+    texts = [json.loads(line)["text"] for line in out.splitlines()[1:]]
+    assert texts == ["flight.qtrace", "since", "since"]
+    assert "1 event in two recordings, written once: " in err
+
+
+def test_what_was_cut_short_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, cut = tmp_path / "whole.qtrace.zst", tmp_path / "cut.qtrace.zst"
+    numbers = random.Random(1)
+    with open_to_write(whole) as file:
+        writer = RecordingWriter(file, Head(Source.LIVE, "1", "c", WALL, 86_400_000))
+        for second in range(20_000):
+            text = str(numbers.getrandbits(64))
+            writer.write(Event(float(second), 0, "note", {"text": text}))
+    packed = whole.read_bytes()
+    cut.write_bytes(packed[: len(packed) // 2])
+    assert run(["trace", "check", str(whole)]) == 0
+    assert capsys.readouterr().err == ""
+    for words in (["trace", "check"], ["trace", "merge"], ["view", "--html", str(tmp_path / "h")]):
+        assert run([*words, str(cut)]) == 0
+        out, err = capsys.readouterr()
+        assert f"cut.qtrace.zst: it is cut short at byte {len(packed) // 2:,}; read up to " in err
+        if "merge" in words:
+            last = int(json.loads(out.splitlines()[-1])["at"])
+            assert f"{last // 3600:02}:{last // 60 % 60:02}:{last % 60:02} UTC" in err
 
 
 def test_a_single_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,9 @@ from quorate.errors import RecordingError
 from quorate.recordings import Event, Source
 from quorate.recordings.head import MERGED, WALL, ClockOffset, Head, RecordedMember
 from quorate.recordings.merging import (
+    Clocks,
+    Run,
     check,
-    least_delays,
     merge,
     merged_head,
     offsets,
@@ -52,8 +53,8 @@ def three() -> list[Recording]:
 
 
 def test_two_skewed_clocks_are_found_within_the_uncertainty_that_is_stated() -> None:
-    clocks = offsets([0, 1, 2], least_delays(three()))
-    assert clocks[0] == ClockOffset(0.0, 0.0)
+    clocks = Clocks.of(three()).by_member()
+    assert clocks[0].offset == 0.0
     for member in (1, 2):
         clock = clocks[member]
         assert clock.uncertainty is not None
@@ -63,7 +64,7 @@ def test_two_skewed_clocks_are_found_within_the_uncertainty_that_is_stated() -> 
 
 
 def test_what_is_merged_is_in_order_and_nothing_is_heard_too_early() -> None:
-    clocks = offsets([0, 1, 2], least_delays(three()))
+    clocks = Clocks.of(three()).by_member()
     head = merged_head([each.head for each in three()], clocks)
     assert (head.clock, head.reporter, len(head.members)) == (MERGED, -1, 3)
     events = list(merge(three(), head))
@@ -82,7 +83,7 @@ def test_what_is_merged_is_in_order_and_nothing_is_heard_too_early() -> None:
 def test_without_messages_nothing_bounds_the_clocks() -> None:
     one = recording(0, [Event(1.0, 0, "starts")], started_ms=1000)
     other = recording(1, [Event(0.5, 1, "starts")], started_ms=1200)
-    clocks = offsets([0, 1], {})
+    clocks = Clocks.of([attrs.evolve(each, events=iter(())) for each in (one, other)]).by_member()
     assert clocks == {0: ClockOffset(0.0, 0.0), 1: ClockOffset(0.0, None)}
     head = merged_head([one.head, other.head], clocks)
     merged = [(round(each.at, 3), each.member) for each in merge([one, other], head)]
@@ -90,16 +91,51 @@ def test_without_messages_nothing_bounds_the_clocks() -> None:
 
 
 def test_a_way_over_a_third_member_is_found() -> None:
-    delays = {(0, 1): 1.5, (1, 0): -0.5, (1, 2): 0.2, (2, 1): 0.2}
-    clocks = offsets([0, 1, 2], delays)
+    runs = [Run(member, 0, 0) for member in range(5)]
+    ways = {(0, 1): 1.5, (1, 0): -0.5, (1, 2): 0.2, (2, 1): 0.2, (3, 4): 2.1, (4, 3): -1.9}
+    delays = {(runs[one], runs[other]): least for (one, other), least in ways.items()}
+    clocks = list(offsets(runs, delays).values())
     assert clocks[1] == ClockOffset(-1.0, 0.5)
     assert clocks[2].offset == pytest.approx(-1.0)
     assert clocks[2].uncertainty == pytest.approx(0.7)
+    # Two that know nothing of the rest are in order with each other.
+    assert clocks[3] == ClockOffset(0.0, None)
+    assert clocks[4] == ClockOffset(-2.0, None)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_start_has_a_clock_of_its_own(*, both: bool) -> None:
+    """Member 1 is 10 s ahead, then 20 s; the other one is started again with it, or not."""
+
+    def lives(member: int, ahead: tuple[float, float]) -> list[Event]:
+        events: list[Event] = []
+        for life, (begin, more) in enumerate(zip((0.0, 100.0), ahead, strict=True)):
+            if member or not life or both:
+                events.append(Event(begin + more, member, "starts"))
+            for n in range(1, 4):
+                about = {"link": life, "n": n, "type": "Vote"}
+                sent, heard = begin + n + 0.1 * member, begin + n + 0.1 * (1 - member) + 0.01
+                events += [
+                    Event(sent + more, member, "sends", {"to": 1 - member, **about}),
+                    Event(heard + more, member, "hears", {"sender": 1 - member, **about}),
+                ]
+        return sorted(events, key=lambda event: event.at)
+
+    def files() -> list[Recording]:
+        return [recording(0, lives(0, (0.0, 0.0))), recording(1, lives(1, (10.0, 20.0)))]
+
+    clocks = Clocks.of(files())
+    offsets_found = [clocks.offset(files()[1].head, at) for at in (11.0, 121.0)]
+    assert offsets_found == pytest.approx([-10.0, -20.0])
+    head = merged_head([each.head for each in files()], clocks.by_member())
+    assert head.clocks[1].offset == pytest.approx(-20.0)
+    found = check(Recording("merged", head, merge(files(), head, clocks=clocks)))
+    assert (found.matched, found.early, found.unbounded) == (12, [], 0)
 
 
 def test_a_clock_that_was_set_back_does_not_turn_events_around() -> None:
     one = recording(0, [Event(at, 0, "note", {"text": str(at)}) for at in (1.0, 0.5, 2.0)])
-    head = merged_head([one.head], offsets([0], {}))
+    head = merged_head([one.head], {})
     assert [each.at for each in merge([one], head)] == [1.0, 1.0, 2.0]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 import trio
 
+from quorate.errors import RefusedError
 from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.clients.port_access import PortAccess
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
@@ -121,6 +122,12 @@ class OneMember:
     def now_ms(self) -> int:
         """Return log time."""
         return self.time_ms + self.idle_ms
+
+    def own_order(self, words: bytes) -> bytes:
+        """Say what was asked."""
+        if words == b"trace":
+            raise RefusedError("expected more")
+        return b"done: " + words
 
     def recent(self, since: int) -> dict[str, Any]:
         """Return what a test can recognise."""

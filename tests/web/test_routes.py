@@ -19,7 +19,7 @@ from quorate.metrics import gauge
 from quorate.node import MemberConfig, NodeConfig, Web
 from quorate.node.config.security import Security
 from quorate.node.upkeep.exposure import check_web_exposure
-from quorate.simulation.ledger import open_ledgers
+from quorate.simulation.ledger import Ledger, open_ledgers
 from quorate.transport import Address
 from quorate.transport.streams import send_all
 from quorate.web.answers import Asked
@@ -34,7 +34,7 @@ from tests.support.web_world import Browser
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from quorate.simulation import Ledger, World
+    from quorate.simulation import World
 
     Clock = trio.testing.MockClock
 
@@ -43,7 +43,7 @@ PORT = 8001
 
 @asynccontextmanager
 async def web_of(
-    world: World[Ledger], member: int, guard: Guard | None = None
+    world: World[Ledger], member: int, guard: Guard | None = None, *, confirms: bool = False
 ) -> AsyncGenerator[Browser]:
     """Open the web port of a simulated member."""
     host, name = world.hosts[member], f"h{member}"
@@ -51,7 +51,7 @@ async def web_of(
         host.running,
         attrs.evolve(host.config, web=Web(PORT, name)),
         families=lambda: [gauge("quorate_term", "The term.", host.running.status().term)],
-        read=lambda: host.running.query(b""),
+        read=host.running.confirm if confirms else lambda: host.running.query(b""),
         guard=guard or Guard(),
         network=world.network.host(name),
     )
@@ -123,6 +123,31 @@ async def test_ready_is_what_a_read_says(tmp_path: Path, autojump_clock: Clock) 
             world.mend()
             await trio.sleep(3)
             assert (await browser.ask("/readyz")).status == 200
+
+
+async def test_a_state_machine_that_we_cannot_ask_is_ready_if_a_read_would_succeed(
+    tmp_path: Path, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_ledger: Ledger, _payload: bytes, _flags: int) -> bytes:
+        raise AssertionError("it must not be asked")
+
+    monkeypatch.setattr(Ledger, "query", refuse)
+    async with open_ledgers(tmp_path, 3) as world:
+        await world.start()
+        leader = await world.settled()
+        follower = next(each for each in world.hosts if each != leader)
+        for member in (follower, leader):
+            async with web_of(world, member, confirms=True) as browser:
+                assert (await browser.ask("/readyz")).status == 200
+        await trio.sleep(1)  # the outcome is good for as long
+        world.isolate(leader)
+        async with web_of(world, leader, confirms=True) as browser:
+            # It has not found out yet that it leads no more.
+            assert world.hosts[leader].running.status().state == "CLOSED"
+            assert (await browser.ask("/readyz")).status == 503
+            await trio.sleep(1)
+        async with web_of(world, follower, confirms=True) as browser:
+            assert (await browser.ask("/readyz")).status == 200  # with another leader
 
 
 async def test_a_leader_without_a_quorum_does_not_name_itself(autojump_clock: Clock) -> None:

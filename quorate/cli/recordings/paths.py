@@ -9,15 +9,17 @@ from pathlib import Path
 import attrs
 
 from ...errors import UsageError
+from ...local.words import counted
 from ...node.live.flight import flight_file
 from ...recordings import NOBODY
-from ...recordings.head import ClockOffset, Head
-from ...recordings.merging import least_delays, merge, merged_head, offsets
+from ...recordings.cutting import cut_short_untrusted
+from ...recordings.head import Head
+from ...recordings.merging import ONE_MACHINE, Clocks, Repeated, merge, merged_head
 from ...recordings.reading import Recording, open_recording_untrusted, read_recording_untrusted
 from ...recordings.ring import files_of
 from ...recordings.writing import RecordingWriter, open_to_write
 
-__all__ = ["STANDARD_INPUT", "Merged", "opened", "recordings_at"]
+__all__ = ["STANDARD_INPUT", "Merged", "opened", "recordings_at", "tell_cut"]
 
 STANDARD_INPUT = Path("-")
 
@@ -66,6 +68,17 @@ def opened(path: Path) -> Generator[Recording]:
             yield recording
 
 
+def tell_cut(files: Sequence[Path]) -> None:
+    """Say of which recordings the end is missing.
+
+    Raises:
+        OSError: one can't be read.
+    """
+    for file in files:
+        if file != STANDARD_INPUT and (words := cut_short_untrusted(file)):
+            print(words, file=sys.stderr)
+
+
 @attrs.frozen
 class Merged:
     """Several recordings, to be read as one.
@@ -73,10 +86,14 @@ class Merged:
     Args:
         files: of the recordings.
         head: of the one that they become.
+        clocks: how those of the files differ; None if they are one.
+        repeated: what was left out once they were read, since several of them have it.
     """
 
     files: tuple[Path, ...]
     head: Head
+    clocks: Clocks | None = None
+    repeated: Repeated = attrs.field(factory=Repeated)
 
     @classmethod
     def of(cls, paths: Sequence[Path], *, one_clock: bool) -> "Merged":
@@ -97,10 +114,10 @@ class Merged:
             heads = [recording.head for recording in each]
             reporters = sorted({head.reporter for head in heads} - {NOBODY})
             if one_clock:
-                clocks = dict.fromkeys(reporters, ClockOffset(0.0, 0.0))
-            else:
-                clocks = offsets(reporters, least_delays(each))
-        return cls(tuple(files), merged_head(heads, clocks))
+                same = dict.fromkeys(reporters, ONE_MACHINE)
+                return cls(tuple(files), merged_head(heads, same))
+            clocks = Clocks.of(each)
+        return cls(tuple(files), merged_head(heads, clocks.by_member()), clocks)
 
     def write(self, path: Path) -> None:
         """Write them as one.
@@ -111,7 +128,7 @@ class Merged:
         with open_to_write(path) as file, ExitStack() as stack:
             each = [stack.enter_context(opened(one)) for one in self.files]
             writer = RecordingWriter(file, self.head)
-            for event in merge(each, self.head):
+            for event in merge(each, self.head, self.repeated, self.clocks):
                 writer.write(event)
 
     def lines(self) -> Iterator[str]:
@@ -119,8 +136,15 @@ class Merged:
         yield self.head.as_json() + "\n"
         with ExitStack() as stack:
             each = [stack.enter_context(opened(one)) for one in self.files]
-            for event in merge(each, self.head):
+            for event in merge(each, self.head, self.repeated, self.clocks):
                 yield event.as_json() + "\n"
+
+    def tell_repeated(self) -> None:
+        """Say what was left out."""
+        if self.repeated.events:
+            names = ", ".join(sorted(self.repeated.names))
+            count = counted(self.repeated.events, "event", "events")
+            print(f"{count} in two recordings, written once: {names}", file=sys.stderr)
 
 
 @contextmanager
@@ -134,9 +158,13 @@ def as_one_file(paths: Sequence[Path]) -> Generator[Path]:
     """
     if len(paths) == 1 and paths[0].is_file():
         with opened(paths[0]):
+            tell_cut(paths)
             yield paths[0]
         return
     with tempfile.TemporaryDirectory(prefix="quorate-") as folder:
         path = Path(folder) / "merged.qtrace"
-        Merged.of(paths, one_clock=False).write(path)
+        merged = Merged.of(paths, one_clock=False)
+        tell_cut(merged.files)
+        merged.write(path)
+        merged.tell_repeated()
         yield path

@@ -1,6 +1,7 @@
 """`quorate trace`: recordings are merged, converted and checked."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,16 +9,23 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
+from ...recordings import Event
 from ...recordings.head import Head
+from ...recordings.merging import ONE_MACHINE
 from ...recordings.merging import check as check_messages
 from ...recordings.perfetto import perfetto_lines
 from ...recordings.shiviz import shiviz_lines
 from ...recordings.writing import open_to_write
-from .paths import Merged, opened
+from .paths import Merged, opened, tell_cut
 
 __all__ = ["check", "convert", "merge"]
 
 _MOST_TOLD = 10
+
+_NO_ARROWS = (
+    "no message that was sent and heard is in this recording, so the members are not connected by "
+    "arrows: merge the recordings of several members"
+)
 
 # `-` is no option.
 Input = Annotated[Path, Parameter(allow_leading_hyphen=True)]
@@ -43,12 +51,13 @@ def merge(
         one_machine: All were written on one machine, so the clocks are the same.
     """
     merged = Merged.of(paths, one_clock=one_machine)
+    tell_cut(merged.files)
     _tell_clocks(merged.head)
     if out is not None:
         merged.write(out)
-        return 0
-    for line in merged.lines():
-        sys.stdout.write(line)
+    else:
+        sys.stdout.writelines(merged.lines())
+    merged.tell_repeated()
     return 0
 
 
@@ -58,7 +67,7 @@ def _tell_clocks(head: Head) -> None:
     for member, clock in head.clocks.items():
         if clock.uncertainty is None:
             words = "its wall clock, and no recorded message says how wrong that is"
-        elif not clock.offset and not clock.uncertainty:
+        elif not clock.offset and clock.uncertainty <= (ONE_MACHINE.uncertainty or 0.0):
             words = "the clock of all"
         else:
             words = f"moved by {clock.offset:+.6f} s, which is right to {clock.uncertainty:.6f} s"
@@ -83,17 +92,25 @@ def convert(
         out: Write it into this file; else to standard output.
     """
     with opened(file) as recording:
-        lines: Iterator[str]
-        if to == "shiviz":
-            lines = shiviz_lines(recording.events)
-        else:
-            lines = perfetto_lines(recording.head, recording.events)
+        tell_cut([file])
+        seen = Counter[str]()
+        events = _counted(recording.events, seen)
+        shiviz = to == "shiviz"
+        lines = shiviz_lines(events) if shiviz else perfetto_lines(recording.head, events)
         if out is None:
             sys.stdout.writelines(f"{line}\n" for line in lines)
         else:
             with open_to_write(out) as written:
                 written.writelines(f"{line}\n" for line in lines)
+    if not (seen["sends"] and seen["hears"]):
+        print(f"{file}: {_NO_ARROWS}", file=sys.stderr)
     return 0
+
+
+def _counted(events: Iterator[Event], seen: Counter[str]) -> Iterator[Event]:
+    for event in events:
+        seen[event.kind] += 1
+        yield event
 
 
 def check(file: Input, /) -> int:
@@ -105,13 +122,11 @@ def check(file: Input, /) -> int:
         file: The recording; - is standard input.
     """
     with opened(file) as recording:
+        tell_cut([file])
         found = check_messages(recording)
     console = Console(highlight=False)
     if not found.sent and not found.heard:
-        # A flight recorder writes none: it costs the same however busy its member is.
-        words = (
-            "no message is in this recording, so nothing was checked: a flight recorder has none"
-        )
+        words = "no message is in this recording, so nothing was checked"
         console.print(words, soft_wrap=True)
         return 0
     console.print(

@@ -188,6 +188,24 @@ async def test_what_operators_do(noted: tuple[World, Noted]) -> None:
     assert audit.take() == []
 
 
+async def test_what_operators_have_one_member_do(noted: tuple[World, Noted]) -> None:
+    world, audit = noted
+    client = await world.connect()
+    assert await ask(client, "QUORATE.CONTROL TRACE stop") == b"+done: trace stop\r\n"
+    assert (await ask(client, "QUORATE.CONTROL trace")).startswith(b"-")
+    assert [(event, facts["words"]) for event, facts in audit.take()] == [
+        ("operator", "trace stop"),
+        ("operator_done", "trace stop"),
+        ("operator", "trace"),
+        ("operator_done", "trace"),
+    ]
+    # It did not go to the leader, and a user needs the same right.
+    assert world.member.commands == []
+    await ask(client, "ACL SETUSER alice on nopass ~* +@all -quorate.control")
+    await ask(client, "AUTH alice x")
+    assert (await ask(client, "QUORATE.CONTROL trace stop")).startswith(b"-NOPERM")
+
+
 async def test_what_is_refused_at_the_tls_port_is_noted(tmp_path: Path) -> None:
     """A certificate of another CA, no TLS at all, and a certificate that names nobody."""
     context = partial(port_context, 0, "required")

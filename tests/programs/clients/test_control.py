@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import cast
 import pytest
 import redis
 
+from quorate.cli.app import EX_USAGE
 from quorate.local.cluster import free_client_port
 from tests.support.real import QUORATE, RealCluster, quorate
 
@@ -212,3 +214,47 @@ def test_a_cluster_that_is_told_to_stop_stops_at_one_position_and_loses_nothing(
             assert int(client.get("count") or 0) == counted
         assert quorate("control", "abort", connect(cluster, 0)).returncode == 0
         process.wait(60)
+
+
+def test_messages_are_recorded_on_an_operators_word(whole: RealCluster, tmp_path: Path) -> None:
+    with writing(whole):
+        done = quorate("trace", "start", "--messages", "--for=9s", connect(whole, 2))
+        assert done.returncode == 0, done.stderr
+        said = [f"member {i}: all messages are recorded, for 9 s" for i in range(3)]
+        assert done.stdout.splitlines() == said
+        leader = whole.wait_until_agreed().leader
+        assert leader is not None
+        to = (leader.member_id + 1) % 3
+        assert quorate("transfer", f"--to={to}", connect(whole, 0)).returncode == 0
+        done = quorate("trace", "stop", "0", "1", connect(whole, 0))
+        assert done.stdout.count("only messages of elections are recorded from now on") == 2
+        assert quorate("trace", "stop", connect(whole, 0)).returncode == 0
+    time.sleep(1.5)  # what waits is written once a second
+    merged = str(tmp_path / "all.qtrace.zst")
+    directories = [str(whole.directory / f"member-{i}") for i in range(3)]
+    done = quorate("trace", "merge", *directories, "--out", merged)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(", which is right to 0.00") == 2
+    done = quorate("trace", "check", merged)
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout.rpartition(" heard, ")[2].split()[0].replace(",", "")) > 100
+    done = quorate("trace", "convert", merged, "--to", "shiviz")
+    assert (done.returncode, done.stderr) == (0, "")
+    for kind in ("LogBatch", "AppendPosition", "TimeoutNow", "Vote"):
+        assert f"type={kind} " in done.stdout
+    # A vector clock with all of them: each has heard of the others.
+    assert re.search(r'^m\d \{"m0": \d+, "m1": \d+, "m2": \d+\}$', done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["start"], "trace start: expected what to record: --messages"),
+        (["start", "--messages", "--for=11m"], '--for "11m": expected 30s, 2m or 500ms'),
+        (["start", "7", "--messages"], "member 7: expected one of 0, 1, 2"),
+    ],
+)
+def test_what_can_not_be_recorded_is_said(whole: RealCluster, words: list[str], told: str) -> None:
+    done = quorate("trace", *words, connect(whole, 0))
+    assert done.returncode == EX_USAGE
+    assert told in done.stderr
