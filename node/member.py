@@ -138,8 +138,8 @@ class Member:
         store.opened_with(kind_of(service))
         self.config, self.store = config, store
         self.incarnation = rng.getrandbits(64)
-        state = self.state = MemberState(config, store)
-        self.access = access
+        self.state, self.access = MemberState(config, store), access
+        state = self.state
         links = self.links = self._links(access, rng, kind_of(service))
         self.clocks = Clocks(clock_ms, state)
         self.repair = Repair(state, store, links)
@@ -158,20 +158,18 @@ class Member:
         self._terms = TermBound(config.member_id, lambda: state.known_term)
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
+        # The watch has a lane of its own: reading a whole snapshot holds up the other one.
         looks = executor(_write_nothing, delivered=nothing)
         self.disk_space = DiskSpaceWatch(state, store, free, looks)
         self._install, self._server = self._snapshot_install(), self._make_server()
         self.election = self._elections()
-        self._since = trio.current_time()
-        self.reporter = Reporter(self, clock_ms)
-        self.messages = MessageRecorder(links.tap)
+        self._since, self._applied = trio.current_time(), trio.Event()
+        self.reporter, self.messages = Reporter(self, clock_ms), MessageRecorder(links.tap)
         self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
-        self._applied = trio.Event()
         self.removal = Removal(store)
         self._twice = TwoProcesses(state.member_id, state.timeouts.leader_heartbeat_timeout)
         # Last, because they call the parts made above.
-        store.on_durable = self._on_durable
-        store.on_membership = self._on_membership
+        store.on_durable, store.on_membership = self._on_durable, self._on_membership
 
     def __repr__(self) -> str:
         return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
