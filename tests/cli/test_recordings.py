@@ -154,3 +154,35 @@ def test_what_is_wrong_is_said_with_what_to_do(
     Path("empty").mkdir()
     assert run([*words, *(["--html", "x.html"] if words[0] == "view" else [])]) == status
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["trace", "merge", "--out"], ["trace", "convert", "--to=shiviz", "--out"], ["view", "--html"]],
+)
+def test_what_is_read_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    path, link = tmp_path / "r.qtrace", tmp_path / "link"
+    path.write_bytes(EXAMPLE.read_bytes())
+    link.hardlink_to(path)
+    assert run([*words, str(link), str(path)]) == EX_USAGE
+    assert f"{link}: it is read, too: expected another name" in capsys.readouterr().err
+    assert path.read_bytes() == EXAMPLE.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["trace", "check"], ["trace", "convert", "--to=shiviz"], ["top", "--once", "--replay"]],
+)
+def test_a_directory_is_not_taken_for_a_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    flight(tmp_path / "m0", 0, 2.0)
+    assert run([*words, str(tmp_path / "m0")]) == EX_USAGE
+    assert f"quorate trace merge {tmp_path / 'm0'} --out FILE" in capsys.readouterr().err
+
+
+def test_a_replay_asks_no_member(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["top", "127.0.0.1:7000", "--replay", str(EXAMPLE)]) == EX_USAGE
+    assert "expected no address, not 127.0.0.1:7000" in capsys.readouterr().err

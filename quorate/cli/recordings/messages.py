@@ -99,10 +99,11 @@ async def _ask_each(members: Sequence[int], connect: Addresses, *words: str) -> 
 async def _ask_one(answer: Answer, *words: str) -> int:
     address, member = answer.address, answer.address.member_id
     name = f"member {member}" if member >= 0 else at(address)
+    where = f"member {member} at {at(address)}" if member >= 0 else at(address)
     try:
         said = await ask(address, *words)
     except OSError as trouble:
-        print(f"{name}: {at(address)}: {in_words(trouble)}", file=sys.stderr)
+        print(f"{where} does not answer: {in_words(trouble)}", file=sys.stderr)
         return UNREACHABLE
     except RespError as refusal:
         print(f"{name}: {str(refusal).partition(' ')[2]}", file=sys.stderr)

@@ -19,7 +19,15 @@ from ...recordings.reading import Recording, open_recording_untrusted, read_reco
 from ...recordings.ring import files_of
 from ...recordings.writing import RecordingWriter, open_to_write
 
-__all__ = ["STANDARD_INPUT", "Merged", "opened", "recordings_at", "tell_cut"]
+__all__ = [
+    "STANDARD_INPUT",
+    "Merged",
+    "one_file",
+    "opened",
+    "other_than",
+    "recordings_at",
+    "tell_cut",
+]
 
 STANDARD_INPUT = Path("-")
 
@@ -64,8 +72,32 @@ def opened(path: Path) -> Generator[Recording]:
     if path == STANDARD_INPUT:
         yield read_recording_untrusted(sys.stdin.buffer, "standard input")
     else:
+        one_file(path)
         with open_recording_untrusted(path) as recording:
             yield recording
+
+
+def one_file(path: Path) -> None:
+    """Check that a path is no directory.
+
+    Raises:
+        UsageError: it is one, which may have several recordings.
+    """
+    if path.is_dir():
+        raise UsageError(
+            f"{path}: it is a directory, expected one recording: "
+            f"quorate trace merge {path} --out FILE makes one of those in it"
+        )
+
+
+def other_than(out: Path, files: Sequence[Path]) -> None:
+    """Check that a file to be written is none of those that are read: it would be emptied first.
+
+    Raises:
+        UsageError: it is one of them.
+    """
+    if any(file.exists() and out.exists() and out.samefile(file) for file in files):
+        raise UsageError(f"{out}: it is read, too: expected another name for what is written")
 
 
 def tell_cut(files: Sequence[Path]) -> None:
@@ -123,8 +155,10 @@ class Merged:
         """Write them as one.
 
         Raises:
+            UsageError: the file is one of them.
             OSError: the file can't be written.
         """
+        other_than(path, self.files)
         with open_to_write(path) as file, ExitStack() as stack:
             each = [stack.enter_context(opened(one)) for one in self.files]
             writer = RecordingWriter(file, self.head)

@@ -16,7 +16,7 @@ from ...recordings.merging import check as check_messages
 from ...recordings.perfetto import perfetto_lines
 from ...recordings.shiviz import shiviz_lines
 from ...recordings.writing import open_to_write
-from .paths import Merged, opened, tell_cut
+from .paths import Merged, opened, other_than, tell_cut
 
 __all__ = ["check", "convert", "merge"]
 
@@ -91,6 +91,8 @@ def convert(
             time lines, at https://ui.perfetto.dev. Neither sends the file anywhere.
         out: Write it into this file; else to standard output.
     """
+    if out is not None:
+        other_than(out, [file])
     with opened(file) as recording:
         tell_cut([file])
         seen = Counter[str]()

@@ -11,7 +11,7 @@ from cyclopts.validators import Number
 from ...transport import Address, TcpNetwork
 from ...web.server import WebServer
 from ...web.viewing import Viewer, single_file_untrusted
-from .paths import as_one_file
+from .paths import as_one_file, other_than, recordings_at
 
 __all__ = ["view"]
 
@@ -36,6 +36,8 @@ async def view(
         html: Write a single file that shows the recording and needs nothing else, and serve
             nothing. It can be attached to an issue.
     """
+    if html is not None:
+        other_than(html, recordings_at(files))
     with as_one_file(files) as path:
         if html is not None:
             with html.open("w", encoding="utf-8") as file:

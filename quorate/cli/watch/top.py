@@ -16,8 +16,10 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.live import Live
 
+from ...errors import UsageError
 from ...local.show import make_console
 from ..params import AsJson, parse_address
+from ..recordings.paths import one_file
 from .drawing import draw
 from .feeds import LOOK_SECONDS, Members, Replay, open_replay
 from .lines import as_json as as_line
@@ -64,6 +66,9 @@ async def top(
     console = make_console()
     live = console.is_terminal and not console.is_dumb_terminal
     if replay is not None:
+        if addresses:
+            raise UsageError(f"--replay asks no member: expected no address, not {addresses[0]}")
+        one_file(replay)
         with open_replay(replay, speed) as played:
             if as_json or once or not live:
                 return _print_replay(played, console, once=once, as_json=as_json)
