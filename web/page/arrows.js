@@ -31,16 +31,17 @@ export function drawArrows(pen, view) {
     const here = isHere(view, flight);
     const down = to.y > from.y;
     const [x, y] = [pen.x(flight.sent), down ? from.y + from.h : from.y + from.h * 0.5];
-    const lost = Number.isNaN(flight.heard);
+    const unheard = Number.isNaN(flight.heard);
+    const lost = unheard && messages.lost(flight);
     const toY = down ? to.y + to.h * 0.5 : to.y + to.h;
-    const [endX, endY] = lost ? [x + 16, y + (toY - y) * 0.45] : [pen.x(flight.heard), toY];
+    const [endX, endY] = unheard ? [x + 16, y + (toY - y) * 0.45] : [pen.x(flight.heard), toY];
     g.strokeStyle = g.fillStyle = pen.colour(here ? "lead" : lost ? "bad" : "arrow");
     g.lineWidth = here ? 2 : 1;
     pen.line(x, y, endX, endY);
     const angle = Math.atan2(endY - y, endX - x);
     if (lost) {
       for (const turn of [0.8, -0.8]) pen.line(endX - 4 * Math.cos(angle + turn), endY - 4 * Math.sin(angle + turn), endX + 4 * Math.cos(angle + turn), endY + 4 * Math.sin(angle + turn));
-    } else {
+    } else if (!unheard) {
       g.beginPath();
       g.moveTo(endX, endY);
       for (const turn of [0.4, -0.4]) g.lineTo(endX - 6 * Math.cos(angle + turn), endY - 6 * Math.sin(angle + turn));
@@ -49,7 +50,7 @@ export function drawArrows(pen, view) {
     g.lineWidth = 1;
     if (here || many < 60) writeType(pen, view, flight, (x + endX) / 2, (y + endY) / 2, here);
     pen.hits.push({ x: x - 3, y: Math.min(y, y + 8) - 4, w: 8, h: 12, at: flight.sent, index: flight.index, text: flightText(view, flight) });
-    if (!lost) pen.hits.push({ x: endX - 5, y: endY - 6, w: 8, h: 12, at: flight.sent, index: flight.index, text: flightText(view, flight) });
+    if (!unheard) pen.hits.push({ x: endX - 5, y: endY - 6, w: 8, h: 12, at: flight.sent, index: flight.index, text: flightText(view, flight) });
   }
   return 0;
 }
@@ -70,7 +71,8 @@ function isHere(view, flight) {
  * @param {import("./messages.js").Flight} flight */
 function flightText(view, flight) {
   const f = view.model.log.fields(flight.index, false) ?? {};
-  const how = Number.isNaN(flight.heard) ? "never heard: lost" : `heard after ${span(flight.heard - flight.sent)}`;
+  const unheard = view.messages.lost(flight) ? "never heard: lost" : `no messages of member ${flight.to} are in this recording`;
+  const how = Number.isNaN(flight.heard) ? unheard : `heard after ${span(flight.heard - flight.sent)}`;
   return `${flight.from} → ${flight.to}: ${sentence("sends", f, format)}\n${moment(view.model.head, flight.sent)}, ${how}`;
 }
 

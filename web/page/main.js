@@ -6,6 +6,7 @@ import { Events } from "./events.js";
 import { bytes, count, el, moment, put, span, zone } from "./format.js";
 import { Header } from "./header.js";
 import { WORKS, sentence } from "./kinds.js";
+import { STALE } from "./model.js";
 import { Player } from "./player.js";
 import { Positions } from "./positions.js";
 import { Live, dropped, embedded, fetched, recorded } from "./sources.js";
@@ -145,6 +146,7 @@ class Page {
       return `recording of a ${what}${head.seed == null ? "" : `, seed ${head.seed}`} · ${count(model.log.count)} events`;
     }
     const where = `seen from member ${head.reporter}`;
+    if (this.live?.connected && this.live.silence > STALE) return `○ ${where}, which is silent for ${span(this.live.silence)}`;
     if (this.live?.connected) return this.player.following ? `● live, ${where}` : `‖ ${span(this.live.now() - t)} back, ${where}`;
     return `○ ${where}, which ${this.live?.refused ? "refuses" : "does not answer"}: trying again`;
   }

@@ -1,6 +1,7 @@
 /**
  * Messages as arrows: the n-th that was sent on a link is the n-th that is heard there, since links
- * are ordered. What was sent and never heard was lost with its link.
+ * are ordered. What was sent and never heard was lost with its link; of a member none of whose messages
+ * are in the recording nobody knows what it heard.
  */
 
 import { NUMBER } from "./kinds.js";
@@ -9,7 +10,7 @@ import { upTo } from "./log.js";
 const SENDS = NUMBER.get("sends");
 
 /** @typedef {{from: number, to: number, sent: number, heard: number, index: number}} Flight
- *   `sent` and `heard` are times, `heard` is NaN of a lost one; `index` is the event of sending */
+ *   `sent` and `heard` are times, `heard` is NaN if no event says so; `index` is the event of sending */
 
 export class Messages {
   /** @param {import("./model.js").Model} model */
@@ -18,7 +19,8 @@ export class Messages {
     this.read = 0;
     /** @type {Map<string, Int32Array | number[]>} for each link, its n-th message: event heard */
     this.heard = new Map();
-    this.longest = 0;
+    /** @type {Set<number>} members whose own messages were recorded */
+    this.tellers = new Set();
   }
 
   /** @param {number} from @param {number} to @param {number} i */
@@ -34,6 +36,7 @@ export class Messages {
     const { log, order } = this.model;
     for (; this.read < order.message.length; this.read++) {
       const i = order.message[this.read];
+      this.tellers.add(log.member[i]);
       if (log.kind[i] === SENDS) continue;
       this.#link(log.integer(i, "sender"), log.member[i], i)[log.integer(i, "n")] = i;
     }
@@ -60,6 +63,12 @@ export class Messages {
       if (!(flight.heard < from)) found.push(flight);
     }
     return found;
+  }
+
+  /** Whether a flight without an event of hearing was lost, as far as anybody knows.
+   * @param {Flight} flight */
+  lost(flight) {
+    return this.model.omniscient || this.tellers.has(flight.to);
   }
 
   /** The flight of an event of sending. @param {number} i @returns {Flight} */

@@ -46,6 +46,7 @@ export class Live {
     this.connected = false;
     this.refused = false;
     this.since = performance.now();
+    this.arrived = performance.now();
     /** @type {Model | null} */ this.model = null;
     this.base = 0;
     this.shift = 0;
@@ -69,12 +70,18 @@ export class Live {
     changed();
   }
 
+  /** For how many seconds nothing has come, though the stream is open. */
+  get silence() {
+    return (performance.now() - this.arrived) / 1000;
+  }
+
   now() {
     return this.base + performance.now() / 1000;
   }
 
   /** @param {Record<string, any>} event @param {(model: Model) => void} begin */
   #take(event, begin) {
+    this.arrived = performance.now();
     if (event.quorate_trace) {
       if (this.model && this.model.head.cluster === event.cluster) {
         // The stream came again, perhaps of a new process: its times continue ours.

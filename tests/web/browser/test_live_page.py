@@ -144,3 +144,18 @@ def test_a_member_that_is_cut_off_says_what_it_hears(cluster: RealCluster, page:
         expect(own.locator(".lag")).to_have_text("\N{EN DASH}")
         assert reads_well(page) == []
     expect(page.locator("#margin")).to_have_text("● one more may fail", timeout=10_000)
+
+
+def test_a_page_whose_member_stands_still_is_not_called_live(
+    cluster: RealCluster, page: Page
+) -> None:
+    member = (cluster.leader + 1) % MEMBERS
+    page.goto(f"http://127.0.0.1:{cluster.ports[member] + WEB_PORT_OFFSET}/")
+    header = page.locator("header")
+    expect(header).to_contain_text(f"● live, seen from member {member}")
+    with stopped(cluster, [member]):
+        expect(header).to_contain_text(
+            f"seen from member {member}, which is silent for ", timeout=10_000
+        )
+        expect(header).not_to_contain_text("live")
+    expect(header).to_contain_text(f"● live, seen from member {member}", timeout=10_000)

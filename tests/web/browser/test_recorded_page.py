@@ -47,6 +47,15 @@ FOLD = """async ([head, events, times]) => {
 """What the page's model says at these times."""
 
 
+LOST = """async ([recording, at, to]) => {
+    const [{recorded}, {Messages}] = await Promise.all(
+        ["sources", "messages"].map((each) => import(`./static/${each}.js`)));
+    const messages = new Messages(recorded(new TextEncoder().encode(recording)));
+    const flight = messages.between(at, at + 1).find((each) => each.sent === at && each.to === to);
+    return Number.isNaN(flight.heard) && messages.lost(flight);
+}"""
+"""Whether the message that was sent then to this member is said to be lost."""
+
 PRESSES = """([key, count]) => Array.from({length: count}, () => {
     dispatchEvent(new KeyboardEvent("keydown", {key}));
     return document.querySelector("#player .what").textContent;
@@ -88,6 +97,24 @@ def test_each_transition_and_each_message_is_shown_in_its_order(page: Page) -> N
     for event in messages[:20]:
         what = "sends" if event["kind"] == "sends" else "hears"
         assert f"member {event['member']} {what} {event['type']} " in shown.pop(0)
+
+
+def test_what_a_member_heard_is_known_from_its_own_messages(page: Page) -> None:
+    """Of the members of a recording one may have no messages: nothing says what was lost."""
+    head, *lines = RECORDING.read_text().splitlines()
+    live = json.dumps({**json.loads(head), "source": "live"})
+    events = [json.loads(line) for line in lines]
+    sends = next(each for each in events if each["kind"] == "sends")
+
+    def lost(kept: list[dict[str, Any]]) -> bool:
+        text = "\n".join([live, *map(json.dumps, kept)])
+        found: bool = page.evaluate(LOST, [text, sends["at"], sends["to"]])
+        return found
+
+    show_recording(page, RECORDING.read_bytes())
+    unheard = [each for each in events if each["kind"] != "hears"]
+    assert lost(unheard)
+    assert not lost([each for each in unheard if each["member"] != sends["to"]])
 
 
 def test_a_simulated_violation_is_reached_and_explained(
