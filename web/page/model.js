@@ -70,6 +70,15 @@ class Lane {
   }
 }
 
+/** @param {Lane} lane */
+const isPaused = (lane) => lane.pauses.at(-1)?.to === Infinity;
+
+/** @param {Lane} lane @param {number} at */
+function unpause(lane, at) {
+  const last = lane.pauses.at(-1);
+  if (last?.to === Infinity) last.to = at;
+}
+
 export class Model {
   /** @param {Record<string, any>} head @param {boolean} live @param {EventLog} log */
   constructor(head, live, log = new EventLog()) {
@@ -160,9 +169,11 @@ export class Model {
       case K.positions: case K.durable: append(log, lane.positions, i); return;
       case K.enters: this.#enters(lane, i); break;
       case K.leads: this.#leads(i); break;
-      case K.pauses: lane.pauses.push({ from: at, to: Infinity }); break;
-      case K.resumes: if (lane.pauses.length) lane.pauses[lane.pauses.length - 1].to = at; break;
+      // It may be paused twice.
+      case K.pauses: if (!isPaused(lane)) lane.pauses.push({ from: at, to: Infinity }); break;
+      case K.resumes: unpause(lane, at); break;
       case K.starts: case K.created:
+        unpause(lane, at);
         // Of a member that died unseen: it was silent from its last word on.
         if (!this.omniscient && lane.steps.length && !lane.steps.at(-1)?.dead) lane.gaps.push({ from: before, to: at });
         this.#step(lane, i, { state: "INIT", reason: "starts" }); break;
@@ -171,7 +182,10 @@ export class Model {
       case K.batch: append(log, order.batch, i); return;
       case K.client: return;
     }
-    if (DEATHS[KINDS[kind]]) this.#step(lane, i, { dead: DEATHS[KINDS[kind]] });
+    if (DEATHS[KINDS[kind]]) {
+      unpause(lane, at);
+      this.#step(lane, i, { dead: DEATHS[KINDS[kind]] });
+    }
     append(log, order.mark, i);
   }
 

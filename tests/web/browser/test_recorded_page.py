@@ -47,6 +47,13 @@ FOLD = """async ([head, events, times]) => {
 """What the page's model says at these times."""
 
 
+PAUSED = """async ([recording, times]) => {
+    const {recorded} = await import("./static/sources.js");
+    const model = recorded(new TextEncoder().encode(recording));
+    return times.map((t) => model.picture(t).members.find((each) => each.id === 0).paused);
+}"""
+"""Whether the member 0 is said to stand still at these times."""
+
 LOST = """async ([recording, at, to]) => {
     const [{recorded}, {Messages}] = await Promise.all(
         ["sources", "messages"].map((each) => import(`./static/${each}.js`)));
@@ -115,6 +122,17 @@ def test_what_a_member_heard_is_known_from_its_own_messages(page: Page) -> None:
     unheard = [each for each in events if each["kind"] != "hears"]
     assert lost(unheard)
     assert not lost([each for each in unheard if each["member"] != sends["to"]])
+
+
+@pytest.mark.parametrize("end", ["resumes", "killed", "starts"])
+def test_a_pause_has_an_end(page: Page, end: str) -> None:
+    """A member may be paused twice, and be killed while it stands still."""
+    head = RECORDING.read_text().splitlines()[0]
+    told = [(1.0, "starts"), (2.0, "pauses"), (3.0, "pauses"), (4.0, end), (5.0, "note")]
+    events = [json.dumps({"at": at, "member": 0, "kind": kind}) for at, kind in told]
+    show_recording(page, RECORDING.read_bytes())
+    paused = page.evaluate(PAUSED, ["\n".join([head, *events]), [1.5, 2.5, 3.5, 4.5]])
+    assert paused == [False, True, True, False]
 
 
 def test_a_simulated_violation_is_reached_and_explained(
