@@ -375,6 +375,12 @@ class Cluster:
 
     def lag(self, seen: Seen) -> int | None:
         """Return how many bytes of the log a member is behind; None if unknown."""
+        # One that is silent may lead, or have a longer log. Of one that is dead all is known.
+        if self.leader is None and any(
+            self.is_stale(each) and (each.heard is None or each.trouble not in _ENDS.values())
+            for each in self.members.values()
+        ):
+            return None
         return None if seen.append < 0 or self.head < 0 else self.head - seen.append
 
 

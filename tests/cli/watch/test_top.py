@@ -138,6 +138,15 @@ def test_what_an_old_leader_said_before_the_new_one_began_is_no_second_claim() -
     assert [each.member_id for each in cluster.leaders] == [1]
 
 
+def test_one_that_hears_nobody_has_no_lag_that_is_known() -> None:
+    cluster = three(role="follower")
+    assert cluster.lag(cluster.members[0]) == 0, "all report: the longest log is known"
+    for member in (1, 2):
+        cluster.miss(member, 1.5, "no answer within 2 s")
+    assert cluster.lag(cluster.members[0]) is None
+    assert "unknown" in row(drawn(cluster), 0)
+
+
 def test_without_a_quorum_it_says_how_many_report() -> None:
     cluster = cluster_of(report(1, 1, leader_id=None, state="CANVASS", role="candidate"))
     text = drawn(cluster)
