@@ -244,9 +244,12 @@ class Founders:
         for member, hello in self._with_history.items():
             if member not in self._said_of:
                 self._said_of.add(member)
+                # Where several found a cluster, the first one to be done has a history already. If
+                # ours is no founder, the answer says so, and that is logged as a warning.
+                usual = any(member == each.member_id for each in self._filed)
                 log_event(
                     log,
-                    logging.WARNING,
+                    logging.INFO if usual else logging.WARNING,
                     "founding_history",
                     "member %(member)d: its store is new, but %(where)s has the history "
                     "%(history)s; it is asked with which stores that began",
