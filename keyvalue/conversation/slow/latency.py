@@ -30,7 +30,11 @@ _WORDS: Final = {Kind.WRITE: "write", Kind.READ: "read", Kind.CONNECTION: "admin
 _ADVICE: Final = {
     "receive": "Batches wait for room, or requests for a leader: see quorate_elections_total.",
     "sync": "The disk of this member is slow: see quorate_disk_sync_duration_seconds.",
-    "quorum": "The network, or the disks of followers, are slow: look at the followers.",
+    "quorum": (
+        "Batches wait for followers: for the network, and for the syncs of their disks, which are "
+        "part of this time. Compare quorate_disk_sync_duration_seconds of all members: where it is "
+        "the same, and sync is much of the time, all disks are slow. Else look at the followers."
+    ),
     "apply": "The state machine, or this process, is busy: see quorate_loop_delay_seconds.",
     "reply": "Many or large replies are sent: see quorate_client_output_bytes_total.",
 }

@@ -112,7 +112,7 @@ async def test_the_doctor_names_what_the_time_went_to(tmp_path: Path) -> None:
         words = (await ask(client, "LATENCY", "DOCTOR")).decode()
         assert "disk-sync: 95 us, 15.6 ms (101 observed)" in words
         assert "quorum: 99 %" in words
-        assert "look at the followers" in words
+        assert "the syncs of their disks, which are part of this time" in words
         world.member.measured = Latencies()
         assert b"No batch took 10.0 ms" in await ask(client, "LATENCY", "DOCTOR")
 
