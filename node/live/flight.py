@@ -202,7 +202,9 @@ class FlightRecorder:
         if event.kind == "status":
             self._look(event)
         elif event.kind == "keyframe":
-            self._lines.put(self._draw(event.at, event.fields))
+            own = dict(event.fields["members"][str(event.member)])
+            del own["steps"]  # those that were seen stand in the file
+            self._lines.put(self._draw(event.at, {"members": {str(event.member): own}}))
         else:
             self._changed = True
             self._put(event.at, event.kind, **event.fields)

@@ -21,6 +21,8 @@ of a message, and needs no clock to be right, nor two clocks that run equally fa
 from __future__ import annotations
 
 import logging
+import math
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -37,6 +39,7 @@ from ...transport import (
     LinkLimits,
     StreamPurpose,
 )
+from .reporter import KEPT_STEPS
 from .reports import events_untrusted
 from .subscription import Feed
 
@@ -77,10 +80,16 @@ class _Heard:
     Args:
         status: of the member, as it reported it.
         at: when we heard it (trio's clock).
+        steps: its last steps of elections, at our times.
     """
 
     status: object
     at: float
+    steps: deque[Event] = attrs.field(factory=lambda: deque[Event](maxlen=KEPT_STEPS))
+
+    def steps_as_of(self, now: float) -> list[dict[str, Any]]:
+        """Return the steps, each with how many seconds ago it was; `now` is our time."""
+        return [{**each.fields, "ago": now - each.at} for each in self.steps]
 
 
 class Shift:
@@ -213,8 +222,7 @@ class Relay:
     def _take(self, event: Event) -> None:
         """Pass on an event of a member, as heard from it now."""
         member = event.member
-        if event.kind == "status":
-            self._heard[member] = _Heard(event.fields.get("status"), trio.current_time())
+        self._note(event)
         # A message that has come is not written anew: that would cost as much as reading it.
         body = f'{event.body[:-1]},"by":{member}}}' if len(event.body) > len("{}") else ""
         fields = {**event.fields, "by": member}
@@ -224,16 +232,40 @@ class Relay:
         hurried = own_status or event.kind not in {"status", "batch"}
         self._feed.publish(attrs.evolve(event, fields=fields, body=body), hurried=hurried)
 
+    def _note(self, event: Event) -> None:
+        """Keep what a keyframe needs: the last status of a member, and its last steps."""
+        heard = self._heard.setdefault(event.member, _Heard(None, -math.inf))
+        match event.kind:
+            case "keyframe":
+                picture = event.fields["members"][str(event.member)]
+                heard.status, heard.at = picture["status"], trio.current_time()
+                heard.steps.clear()
+                for step in picture["steps"]:
+                    at = event.at - step["ago"]
+                    heard.steps.append(Event(at, event.member, "enters", step))
+            case "status":
+                heard.status, heard.at = event.fields.get("status"), trio.current_time()
+            case "enters":
+                heard.steps.append(event)
+            case _:
+                pass
+
     def _keyframe(self) -> Event:
-        own = self._reporter.member_id
-        now = trio.current_time()
-        self._heard[own] = _Heard(self._reporter.status_now(), now)
+        own, now = self._reporter.member_id, trio.current_time()
         members = {
             str(member): {
                 "status": heard.status,
                 "by": member,
                 "heard_ms": round(1000 * (now - heard.at)),
+                "steps": heard.steps_as_of(self._reporter.now()),
             }
             for member, heard in sorted(self._heard.items())
+            if heard.status is not None
+        }
+        members[str(own)] = {
+            "status": self._reporter.status_now(),
+            "by": own,
+            "heard_ms": 0,
+            "steps": self._reporter.kept_steps(),
         }
         return Event(self._reporter.now(), own, "keyframe", {"members": members, "by": own})

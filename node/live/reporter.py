@@ -167,14 +167,16 @@ class Reporter:
             ``rates``, ``quantiles`` and ``loop_delay`` as in a status; ``steps``, each with the
             fields of ``enters`` and how many seconds ago it was; and ``step_count``.
         """
-        now, count = trio.current_time(), self._step_count
+        count = self._step_count
         # A number from before a restart is too high.
         new = min(count - since if 0 <= since <= count else count, len(self._steps))
-        steps = [*self._steps][len(self._steps) - new :]
-        return self._figures() | {
-            "steps": [{"ago": now - step.at, **_entered(step)} for step in steps],
-            "step_count": count,
-        }
+        steps = self.kept_steps()[len(self._steps) - new :]
+        return self._figures() | {"steps": steps, "step_count": count}
+
+    def kept_steps(self) -> list[dict[str, Any]]:
+        """Return the last steps of elections, each with how many seconds ago it was."""
+        now = trio.current_time()
+        return [{"ago": now - step.at, **_entered(step)} for step in self._steps]
 
     def run_in(self, nursery: trio.Nursery) -> None:
         """Report statuses from now on, by a task that is started when somebody watches."""
@@ -219,7 +221,12 @@ class Reporter:
         }
 
     def _keyframe(self) -> Event:
-        own = {"status": self.status_now(), "by": self.member_id, "heard_ms": 0}
+        own = {
+            "status": self.status_now(),
+            "by": self.member_id,
+            "heard_ms": 0,
+            "steps": self.kept_steps(),
+        }
         return Event(
             self.now(),
             self.member_id,

@@ -15,6 +15,7 @@ from ...errors import RecordingError, WireError
 from ...recordings import KINDS, Event
 from ...recordings.reading import decode_event_untrusted
 from ...transport import EventsReport
+from .reporter import KEPT_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,12 +96,13 @@ def _event_untrusted(line: bytes, member: int) -> Event | None:
         return None  # of a newer version
     known = {name: fields[name] for name in KINDS[kind] if name in fields}
     if kind == "keyframe":
-        # The picture that a member has of itself is its status.
-        kind, known = "status", {"status": _own_status_untrusted(known.get("members"), member)}
-    if kind == "status" and not isinstance(known.get("status"), dict):
+        known = _own_picture_untrusted(known.get("members"), member)
+    if kind in {"keyframe", "status"} and not isinstance(known.get("status"), dict):
         raise WireError(f"a status of member {member} that is no object: {line!r:.100}")
     if _is_deeper(known, MOST_DEPTH):
         raise WireError(f"an event nested deeper than {MOST_DEPTH}: {line!r:.100}")
+    if kind == "keyframe":
+        known = {"members": {str(member): {**known, "by": member, "heard_ms": 0}}}
     try:
         # A number such as 1e999 is infinite for Python, and no JSON when it is sent on.
         body = json.dumps(known, separators=(",", ":"), allow_nan=False)
@@ -126,7 +128,21 @@ def _is_deeper(value: object, most: int) -> bool:
     )
 
 
-def _own_status_untrusted(members: object, member: int) -> object:
-    """Return the status of a member in its own keyframe; None without one."""
+def _own_picture_untrusted(members: object, member: int) -> dict[str, Any]:
+    """Return what a member's own keyframe says of it: its status, and the steps that it keeps."""
     own = cast("dict[str, Any]", members).get(str(member)) if isinstance(members, dict) else None
-    return cast("dict[str, Any]", own).get("status") if isinstance(own, dict) else None
+    found = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
+    steps = found.get("steps")
+    listed = cast("list[object]", steps) if isinstance(steps, list) else []
+    names = ("ago", *KINDS["enters"])
+    return {
+        "status": found.get("status"),
+        "steps": [
+            {name: step[name] for name in names if name in step}
+            for each in listed[-KEPT_STEPS:]
+            if isinstance(each, dict)
+            and (step := cast("dict[str, Any]", each))
+            # One of which the time is not known has no place among the events.
+            and isinstance(step.get("ago"), int | float)
+        ],
+    }

@@ -174,6 +174,11 @@ async def test_live_events_begin_with_a_head_and_a_picture(
             (first, head), (_, keyframe), *rest = sent_events(stream)
             assert (first, head["quorate_trace"], head["source"]) == ("head", 2, "live")
             assert keyframe["kind"] == "keyframe"
+            # What was before the page was opened: how the last election ended, and why.
+            *_, last = keyframe["members"][str(follower)]["steps"]
+            assert (last["before"], last["after"]) == ("FOLLOWER_READY", "CLOSED")
+            assert last["reason"]
+            assert last["ago"] > 0
             assert {each["member"] for _, each in rest} == set(world.hosts)
             # Whoever comes back gets a new picture.
             again = sent_events(await streamed(browser, "/events", 1))

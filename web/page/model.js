@@ -18,6 +18,10 @@ const SILENT = 0.7;
 /** What a status says holds for so long, if no other comes; keyframes of a simulation are sparse. */
 export const RECENT = 5;
 
+/** Two equal steps that are nearer to each other (seconds) are one, which came in two ways: the times of
+ * another member are moved to our clock anew each time. */
+const SAME = 0.2;
+
 /** A live page keeps this many events, then drops the older half. */
 const KEPT = 24_000;
 
@@ -116,6 +120,11 @@ export class Model {
 
   get begin() {
     return this.log.count ? this.log.at[0] : 0;
+  }
+
+  /** The earliest event of a live page may be of before it was opened. */
+  get earliest() {
+    return Math.min(this.begin, this.order.mark.length ? this.log.at[this.order.mark[0]] : Infinity);
   }
 
   get end() {
@@ -260,9 +269,24 @@ export class Model {
       if (!status || each.heard_ms === null || (this.live && each.heard_ms < 0)) continue;
       if (this.live && seen < lane.seen) continue;
       this.#heard(lane, seen, each.by ?? lane.id);
+      if (this.live) this.#kept(lane, log.at[i], seen, each.steps ?? []);
       const at = Math.max(lane.last, seen);
       const j = this.live ? log.push({ at, member: lane.id, kind: "status", status, by: each.by }, seen, at) : i;
       this.#status(lane, j, status);
+    }
+  }
+
+  /** Steps that a member took before we looked. @param {Lane} lane @param {number} now
+   * @param {number} seen @param {Record<string, any>[]} steps */
+  #kept(lane, now, seen, steps) {
+    for (const { ago, ...each } of steps) {
+      const known = lane.steps.some((one) => one.before === each.before && one.state === each.after
+        && one.term === (each.term ?? null) && Math.abs(one.at - now + ago) < SAME);
+      if (known) continue;
+      const at = Math.max(lane.steps.at(-1)?.at ?? -Infinity, now - ago);
+      // It says now in which state it was then; its figures are known from `begin` on.
+      lane.first = Math.min(lane.first, at);
+      this.index(this.log.push({ ...each, at, member: lane.id, kind: "enters", by: lane.id }, seen, at));
     }
   }
 

@@ -84,7 +84,8 @@ export class Player {
   /** @param {number} t @param {number} index the event that is shown there, or -1 */
   to(t, index = -1) {
     const { begin, length } = this.range;
-    this.t = Math.min(begin + length, Math.max(begin, t));
+    // An event that was before a live page was opened has a moment, too.
+    this.t = Math.min(begin + length, Math.max(index < 0 ? begin : this.model?.earliest ?? begin, t));
     [this.index, this.playing, this.following] = [index, false, false];
     this.timeline.reveal(this.t);
     this.show();

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
+from ...recordings import Event
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from ...recordings import Event
 
 STALE_SECONDS: Final = 2.0
 """Smaller: a busy member is shown as lost. Larger: a lost one is shown as well for longer."""
@@ -25,6 +25,10 @@ HISTORY: Final = 120
 
 KEPT_STEPS: Final = 200
 """Steps of elections that are kept. Smaller: an election of many members does not fit."""
+
+SAME_SECONDS: Final = 0.2
+"""Two equal steps that are nearer to each other are one, which came in two ways. Smaller: a step is
+shown twice if a clock was compared anew. Larger: one that was repeated is shown once."""
 
 MOST_TEXT: Final = 300
 """Characters of a text that are kept. Longer: one reason fills the terminal."""
@@ -171,6 +175,7 @@ class Cluster:
                 for key, found in _object(members).items():
                     if key.isdecimal() and (status := _object(_object(found).get("status"))):
                         age = _number(_object(found).get("heard_ms"), 0) / 1000
+                        self._on_kept(event.at, int(key), _object(found).get("steps"))
                         self._on_status(event.at - age, int(key), status)
             case "status" if isinstance(fields.get("status"), dict):
                 self._on_status(event.at, event.member, fields["status"], live=True)
@@ -223,6 +228,20 @@ class Cluster:
             newest = max(leads, key=lambda each: each.term, default=None)
             seen.leader = newest.member_id if newest else None
         self._hear(seen, event.at)
+
+    def _on_kept(self, now: float, member: int, steps: object) -> None:
+        """Note steps that a member took before we looked."""
+        for each in cast("list[object]", steps) if isinstance(steps, list) else []:
+            fields = _object(each)
+            at = now - _number(fields.get("ago"), 0)
+            known = any(
+                (step.member, step.before, step.after)
+                == (member, fields.get("before"), fields.get("after"))
+                and abs(step.at - at) < SAME_SECONDS
+                for step in self.steps
+            )
+            if not known:
+                self._on_step(Event(at, member, "enters", fields))
 
     def _on_status(
         self, at: float, member: int, status: Mapping[str, Any], *, live: bool = False

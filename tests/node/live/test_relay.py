@@ -82,6 +82,19 @@ async def test_a_member_shows_all_members_each_in_its_own_words(
                     "leader" if member == leader else "follower"
                 }
             assert all(each.fields["by"] == each.member for each in rest)
+            # Each has sent the steps that it took before, once; a page opened now gets all of them.
+            sent = [each for each in rest if each.kind == "keyframe"]
+            assert {each.member for each in sent} == {*world.hosts} - {follower}
+            assert len(sent) == 2
+            picture = events._feed.keyframe()
+            for member, host in world.hosts.items():
+                steps = picture.fields["members"][str(member)]["steps"]
+                kept = host.running.reporter.kept_steps()
+                assert steps[-1]["after"] == "CLOSED"
+                assert [each["ago"] for each in steps] == pytest.approx(
+                    [each["ago"] for each in kept], abs=0.05
+                )
+                assert [each["reason"] for each in steps] == [each["reason"] for each in kept]
         # Nobody watches any more, so nobody is asked.
         await trio.sleep(3)
         assert not any(host.running.reporter.feed.watched for host in world.hosts.values())
@@ -227,7 +240,11 @@ def test_what_another_member_reports_is_checked() -> None:
     assert event.as_json() == '{"at":1.0,"member":2,"kind":"starts"}'
     assert events_untrusted(b'{"at":1,"member":2,"kind":"new"}', 2) == []
     picture = b'{"at":1,"member":2,"kind":"keyframe","members":{"2":{"status":{"term":3}}}}'
-    assert events_untrusted(picture, 2) == [Event(1.0, 2, "status", {"status": {"term": 3}})]
+    own: dict[str, Any] = {"status": {"term": 3}, "steps": [], "by": 2, "heard_ms": 0}
+    assert events_untrusted(picture, 2) == [Event(1.0, 2, "keyframe", {"members": {"2": own}})]
+    steps = b'"steps":[7,{"after":"INIT"},{"ago":2,"after":"INIT","script":"x"}]'
+    (event,) = events_untrusted(picture.replace(b'"status"', steps + b',"status"'), 2)
+    assert event.fields["members"]["2"]["steps"] == [{"ago": 2, "after": "INIT"}]
     for wrong in (
         b"",
         b"\xff",

@@ -94,6 +94,14 @@ def test_a_killed_leader_is_seen_within_a_second(cluster: RealCluster, page: Pag
         dead = page.locator(f'.row[data-member="{leader}"]')
         expect(dead.locator(".state")).to_have_text("not heard")
         expect(dead.locator(".why")).to_contain_text("it led then; member")
+        # A page that is opened now shows the same steps, with their reasons and times.
+        page.goto(f"http://127.0.0.1:{cluster.ports[watcher] + WEB_PORT_OFFSET}/")
+        expect(page.locator('#list li[data-kind="enters"]').first).to_contain_text("→ CLOSED")
+        assert transitions(page, new)[-len(steps) :] == steps
+        expect(page.locator("#last li span").first).not_to_be_empty()
+        page.locator("#last li button").last.click()
+        expect(page.locator(f'.row[data-member="{new}"] .state')).not_to_have_text("not heard")
+        page.keyboard.press("End")
     cluster.restart_dead()
     cluster.wait_until_agreed()
     expect(dead.locator(".state")).to_have_text("follows", timeout=10_000)
