@@ -48,12 +48,18 @@ export class Diagram {
       this.edges.set(`${from}>${to}`, /** @type {SVGPathElement} */ (path));
     }
     /** @type {Map<string, {x: number, y: number, g: SVGGElement}>} */ this.places = new Map();
+    /** Above the markers: one that moves along an edge may pass a name. */
+    this.names = svg("g", { class: "names" });
     for (const g of /** @type {NodeListOf<SVGGElement>} */ (this.root.querySelectorAll("g.state"))) {
       const [x, y] = (g.getAttribute("transform")?.match(/-?[\d.]+/g) ?? []).map(Number);
       const name = g.dataset.state ?? "";
       g.append(svg("title", {}, `${name}: ${MEANING[name]}`));
       this.places.set(name, { x, y, g });
+      const above = svg("g", { transform: g.getAttribute("transform") ?? "" });
+      above.append(...g.querySelectorAll("text"));
+      this.names.append(above);
     }
+    this.drawing?.append(this.names);
     if (this.model && this.picture) this.update(this.model, this.picture);
   }
 
@@ -81,7 +87,7 @@ export class Diagram {
     if (!marker) {
       const g = svg("g", { class: "marker" });
       g.append(shape(member.id, RADIUS), svg("text", { y: 3.6 }, String(member.id)), svg("text", { y: 20, class: "dwell" }), svg("title"));
-      this.drawing?.append(g);
+      this.drawing?.insertBefore(g, this.names ?? null);
       marker = /** @type {Marker} */ ({ g, x: NaN, y: NaN, state: "", shown: -1, hops: [], hop: null });
       this.markers.set(member.id, marker);
     }

@@ -102,6 +102,8 @@ def test_a_killed_leader_is_seen_within_a_second(cluster: RealCluster, page: Pag
         page.locator("#last li button").last.click()
         expect(page.locator(f'.row[data-member="{new}"] .state')).not_to_have_text("not heard")
         page.keyboard.press("End")
+        # A mark that passes a state does not hide its name.
+        expect(page.locator("#states svg > *").last).to_have_class("names")
     cluster.restart_dead()
     cluster.wait_until_agreed()
     expect(dead.locator(".state")).to_have_text("follows", timeout=10_000)
