@@ -13,7 +13,7 @@ import trio
 
 from ..errors import leaves
 from ..node.protocol.states import LEADER_STATES
-from .faults import FAULTS, STRIKES
+from .faults import BETWEEN_MEMBERS, FAULTS, STRIKES
 from .faults.context import FaultContext
 from .faults.disks import expected
 
@@ -159,6 +159,8 @@ class Nemesis:
             STRIKES[name](self.context, marked)
         else:
             name = self.rng.choices(self._names, self._weights)[0]
+            if name in BETWEEN_MEMBERS and len(self.context.ids) == 1:
+                return
             self._count(name)
             await FAULTS[name](self.context)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Fault: TypeAlias = Callable[[FaultContext], Awaitable[None]]
     Strike: TypeAlias = Callable[[FaultContext, int], None]
 
-__all__ = ["FAULTS", "STRIKES", "Fault", "Strike"]
+__all__ = ["BETWEEN_MEMBERS", "FAULTS", "STRIKES", "Fault", "Strike"]
 
 FAULTS: Final[dict[str, Fault]] = {
     "kill": processes.kill,
@@ -48,6 +48,11 @@ FAULTS: Final[dict[str, Fault]] = {
     "members": members.members,
 }
 """What may be done at any time."""
+
+BETWEEN_MEMBERS: Final = frozenset(
+    name for name, fault in FAULTS.items() if fault.__module__ == network.__name__
+)
+"""Those that need two members: a cluster may have shrunk to one."""
 
 
 def _crash_soon(n: FaultContext, victim: int) -> None:

@@ -15,7 +15,7 @@ from quorate.node.follower import replay_receiver
 from quorate.node.follower.replay_receiver import ReplayReceiver
 from quorate.recordings import KINDS
 from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
-from quorate.simulation.faults import FAULTS, STRIKES
+from quorate.simulation.faults import BETWEEN_MEMBERS, FAULTS, STRIKES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +49,14 @@ def test_a_scenario_passes(scenario: str) -> None:
 def test_five_members_pass(seed: int) -> None:
     outcome = simulate(Plan(seed, 5, SHORTER))
     assert outcome.violation is None, outcome.story
+
+
+def test_a_storm_passes_over_a_member_that_is_alone() -> None:
+    # As a cluster may be that has shrunk: there is nothing between members to break.
+    outcome = simulate(Plan(3, 1, 0.005, "storm"))
+    assert outcome.violation is None, outcome.story
+    assert outcome.faults
+    assert BETWEEN_MEMBERS.isdisjoint(outcome.faults)
 
 
 @pytest.mark.parametrize("seed", [4, pytest.param(5, marks=pytest.mark.slow)])
