@@ -27,9 +27,9 @@ LANES: Final = ("tests/programs/", "tests/pipeline/")
 """Real members and Spark. They have real clocks: if two tests of one lane ran at the same time,
 members would miss heartbeats for want of a processor."""
 
-ON_DISK: Final = ("tests/programs/crash/", "tests/programs/power/")
-"""What a disk keeps is part of these tests. The files of all other tests are in memory: members
-wait for a disk, and to remove their files afterwards takes a disk longer than the tests take."""
+ON_DISK: Final = ("tests/programs/crash/", "tests/programs/power/", "tests/storage/writing/")
+"""What a disk keeps, or how it is written, is part of these tests. The files of all other tests are
+in memory: members wait for a disk, and it takes longer to remove their files than to run tests."""
 
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - Linux has it
 ROOM_BYTES: Final = 4 << 30

@@ -157,6 +157,7 @@ def caught(directory: Path, done: Run, counts: Sequence[int], chance: Chance, he
             cwd=ROOT,
             capture_output=True,
             check=False,
+            timeout=60.0,  # as long as all of this test: a hang has a cause
         )
         if ended.returncode:
             return True
