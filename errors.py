@@ -18,6 +18,7 @@
     ├── TransportError              links between members
     │   ├── WireError               bytes from outside are not a valid frame or message
     │   └── HandshakeError          the other end is of another cluster, or another member
+    ├── LeaseLostError              a lock, or what else rests on a lease, was lost
     ├── RemovedError                this member was removed from its cluster
     ├── HistoryError                a recorded history is malformed, or has unknown operations
     ├── RecordingError              a file is no recording of what members did, or is damaged
@@ -25,6 +26,8 @@
     └── RequestError                a command or query of a client
         ├── NoLeaderError           it was not sent: no leader was found in time
         ├── UnknownOutcomeError     it was sent, and its outcome will not be known
+        ├── ConflictError           a key that a transaction has read was changed; nothing was done
+        ├── WatchLostError          a watch can't go on without a gap; it says from where it could
         ├── RefusedError            an operator's request is not possible now; nothing changed
         ├── OversizedRequestError   it is larger than the member accepts
         └── KeyValueError           the key-value store answered with an error
@@ -169,6 +172,14 @@ class SafetyViolationError(QuorateError):
     """The member saw what the protocol rules out. It stops, so that no data is lost."""
 
 
+class LeaseLostError(QuorateError):
+    """A lock, a leadership or a place was lost while its block ran; the block was cancelled.
+
+    Its lease could not be renewed in time, or somebody has deleted it. What the block has done may
+    be concurrent with the work of the next owner; fencing tokens tell them apart.
+    """
+
+
 class RemovedError(QuorateError):
     """The member was removed from the cluster. It stops, and never comes back under this id."""
 
@@ -183,6 +194,28 @@ class NoLeaderError(RequestError):
 
 class UnknownOutcomeError(RequestError):
     """The command was sent, but its reply is lost. It may or may not take effect."""
+
+
+class ConflictError(RequestError):
+    """A key that a transaction has read was changed before its commit. Nothing was done."""
+
+
+class WatchLostError(RequestError):
+    """A watch can't go on without a gap.
+
+    The reader was too slow, or the position is older than what the members have kept.
+
+    Attributes:
+        after: the position up to which all changes were returned.
+        oldest: the oldest position from which a watch can begin now. If `after` is not below it,
+            ``watch(prefix, after=error.after)`` continues without a gap. Otherwise read the keys
+            again, and watch from there.
+    """
+
+    def __init__(self, text: str, *, after: int, oldest: int) -> None:
+        super().__init__(text)
+        self.after = after
+        self.oldest = oldest
 
 
 class RefusedError(RequestError):

@@ -17,12 +17,12 @@ The way of one command, ``SET k v``, from socket to reply:
 
 Who may do what is decided in 4, by the rules of `access/`. Clients with TLS come through `tls/`.
 
-A program that embeds a member replaces 1 to 5 by `embedded/client.py`. `native/` has parts in C.
+A program that embeds a member replaces 1 to 5 by `programs/client.py`. `native/` has parts in C.
 
 Read first: `service.py`, `commands/strings.py`, `conversation/conversation.py`.
 
 Imports run one way: limits < native < protocol < state < commands < access < service < retry <
-clients < conversation < port, and embedded (`pyproject.toml` holds that).
+clients < conversation < port, and programs (`pyproject.toml` holds that).
 
 To add a command on keys (say, ``SWAPCASE key``):
 

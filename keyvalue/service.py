@@ -44,13 +44,12 @@ from ..storage.writing.executor import ExecutorFactory
 from ..storage.writing.group_commit import ThreadExecutor
 from .access import commands as acl_commands
 from .access.users import Users
-from .commands import expiry, keys, numbers, sessions, strings, walk
+from .commands import expiry, keys, numbers, positions, sessions, strings, walk
 from .commands.strings import Handler
 from .commands.table import Kind, fault, lookup
 from .limits import (
     ARGUMENT_WORK,
     COMMAND_WORK,
-    MAX_EXPIRED_PER_BATCH,
     MAX_REPLY_BYTES,
     MAX_WORK,
     PART_REPLY_BYTES,
@@ -61,6 +60,7 @@ from .native.resp_reader import split_untrusted
 from .protocol import resp
 from .protocol.payload import IN_PARTS, RESP3, TRANSACTION, PayloadParser, encode_part, still_holds
 from .protocol.resp import CommandError
+from .state.changes import RecentChanges
 from .state.sessions import Sessions
 from .state.store import TOO_MUCH_WORK, KeyStore
 
@@ -90,7 +90,7 @@ class KeyValueService:
         self._parse = PayloadParser().parse_untrusted
         # Walks have handlers for each service, because they remember cursors.
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
-        handlers |= sessions.HANDLERS | acl_commands.handlers(self.users)
+        handlers |= sessions.HANDLERS | positions.HANDLERS | acl_commands.handlers(self.users)
         self._commands = _by_spelling(handlers | walk.handlers())
         # Queries have a table of their own: a write in a query finds no handler.
         self._queries = {
@@ -142,6 +142,11 @@ class KeyValueService:
         return self.users.version
 
     @property
+    def changes(self) -> RecentChanges:
+        """The latest changes of keys."""
+        return self._store.changes
+
+    @property
     def position(self) -> int:
         """Log position up to which everything is applied and durable."""
         return self._tables.position
@@ -170,6 +175,7 @@ class KeyValueService:
         self._store.now, self._store.revision = timestamp_ms, position
         # Made anew: the sessions in memory are those of the tables that were just replaced.
         self._store.sessions = Sessions(self._tables)
+        self._store.changes.restart(position)
         self.users.reload()
 
     # --- the state machine
@@ -192,10 +198,7 @@ class KeyValueService:
         """Everything up to `position` is applied: remove some expired keys and sessions."""
         store, tables = self._store, self._tables
         store.now = max(store.now, timestamp_ms)
-        # Removal needs no log entry: an expired key is invisible already. The bound keeps a batch
-        # short when very many keys expire in the same moment.
-        for key in tables.deadlines.due(store.now, MAX_EXPIRED_PER_BATCH):
-            tables.delete(key)
+        store.advance(position)
         if store.sessions:
             store.sessions.expire(store.now)
         tables.advance(position, store.now)

@@ -9,7 +9,7 @@ Run a member in your program::
 
 The names, by what they are for:
 
-- Run a member: `open_node`, `Node`, `KeyValue`.
+- Run a member: `open_node`, `Node`, `KeyValue`; `Watch`, `Change` and `ChangeKind`.
 - Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
   `Security`, `LogLines`, `Web`, `load_config`, `local_configs`.
 - Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
@@ -21,9 +21,9 @@ The names, by what they are for:
 - Look at it: `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`.
 - Errors: `QuorateError` is the base of all. `ConfigurationError`, `UsageError`,
   `UnsupportedError`, `RemovedError`, `HistoryError`, `RecordingError`,
-  `SafetyViolationError`.
+  `SafetyViolationError`, `LeaseLostError`.
 - Errors of a request: `RequestError`, and below it `NoLeaderError`, `UnknownOutcomeError`,
-  `RefusedError`, `OversizedRequestError`, `KeyValueError`.
+  `ConflictError`, `WatchLostError`, `RefusedError`, `OversizedRequestError`, `KeyValueError`.
 - Errors of the disk: `StorageError`, and below it `StoreMismatchError`, `StoreBusyError`,
   `StoreAccessError`, `StoreFullError`, `LostStoreError`, `DamagedRecordError`,
   `DamagedTablesError`, `PrunedError`.
@@ -47,12 +47,14 @@ _HOMES: Final = {
     ".embed": ("Node", "open_node"),
     ".errors": (
         "ConfigurationError",
+        "ConflictError",
         "DamagedRecordError",
         "DamagedTablesError",
         "HandshakeError",
         "HistoryError",
         "RemovedError",
         "KeyValueError",
+        "LeaseLostError",
         "LostStoreError",
         "NoLeaderError",
         "OversizedRequestError",
@@ -71,10 +73,13 @@ _HOMES: Final = {
         "UnknownOutcomeError",
         "UnsupportedError",
         "UsageError",
+        "WatchLostError",
         "WireError",
     ),
     ".keyvalue.access.judges": ("ClientAuthenticator", "ClientAuthoriser", "ClientSecurity"),
-    ".keyvalue.embedded.client": ("KeyValue",),
+    ".keyvalue.programs.client": ("KeyValue",),
+    ".keyvalue.programs.watch": ("Watch",),
+    ".keyvalue.state.changes": ("Change", "ChangeKind"),
     ".local.cluster": ("local_configs",),
     ".node": (
         "Command",
@@ -120,11 +125,13 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .embed import Node as Node
     from .embed import open_node as open_node
     from .errors import ConfigurationError as ConfigurationError
+    from .errors import ConflictError as ConflictError
     from .errors import DamagedRecordError as DamagedRecordError
     from .errors import DamagedTablesError as DamagedTablesError
     from .errors import HandshakeError as HandshakeError
     from .errors import HistoryError as HistoryError
     from .errors import KeyValueError as KeyValueError
+    from .errors import LeaseLostError as LeaseLostError
     from .errors import LostStoreError as LostStoreError
     from .errors import NoLeaderError as NoLeaderError
     from .errors import OversizedRequestError as OversizedRequestError
@@ -144,11 +151,15 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .errors import UnknownOutcomeError as UnknownOutcomeError
     from .errors import UnsupportedError as UnsupportedError
     from .errors import UsageError as UsageError
+    from .errors import WatchLostError as WatchLostError
     from .errors import WireError as WireError
     from .keyvalue.access.judges import ClientAuthenticator as ClientAuthenticator
     from .keyvalue.access.judges import ClientAuthoriser as ClientAuthoriser
     from .keyvalue.access.judges import ClientSecurity as ClientSecurity
-    from .keyvalue.embedded.client import KeyValue as KeyValue
+    from .keyvalue.programs.client import KeyValue as KeyValue
+    from .keyvalue.programs.watch import Watch as Watch
+    from .keyvalue.state.changes import Change as Change
+    from .keyvalue.state.changes import ChangeKind as ChangeKind
     from .local.cluster import local_configs as local_configs
     from .node import Command as Command
     from .node import Limits as Limits

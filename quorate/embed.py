@@ -26,10 +26,11 @@ from .keyvalue.access.directory import Directory
 from .keyvalue.access.judges import ClientSecurity
 from .keyvalue.clients.port_access import PortAccess
 from .keyvalue.clients.port_audit import PortAudit
-from .keyvalue.embedded.client import KeyValue
-from .keyvalue.embedded.gathering import Gathering
-from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
+from .keyvalue.programs.client import KeyValue
+from .keyvalue.programs.gathering import Gathering
+from .keyvalue.programs.session import open_session
+from .keyvalue.programs.watch import LocalWatches
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -370,12 +371,15 @@ async def _open_key_value(
         async with opening(store) as member, trio.open_nursery() as nursery:
             port = _client_port(member, config, store, clients, protected=protected)
             address = await nursery.start(port.run)
+            watches = LocalWatches(store.changes) if isinstance(store, KeyValueService) else None
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
             count_clients(member, port)
             # Outermost: whoever watches sees the stop, too.
             async with showing(member, config, guard, port):
-                yield Node(member, member.state.terminated, KeyValue(member, gathering), address)
+                yield Node(
+                    member, member.state.terminated, KeyValue(member, gathering, watches), address
+                )
                 await port.drain()  # first: it needs a member that still answers
                 await member.close()
                 await port.close()

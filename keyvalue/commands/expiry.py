@@ -21,7 +21,7 @@ def _expire(command: str, *, unit_ms: int, relative: bool) -> Handler:
         if record is None or not _allowed(flags, record[1], when):
             return resp.ZERO
         if when <= store.now:
-            store.tables.delete(arguments[1])
+            store.delete(arguments[1])
         else:
             store.set(arguments[1], record[0], when, record[3])
         return resp.ONE

@@ -18,7 +18,7 @@ def delete(store: KeyStore, arguments: list[bytes]) -> bytes:
     """DEL key [key ...], and UNLINK."""
     there = [key for key in dict.fromkeys(arguments[1:]) if store.get(key) is not None]
     for key in there:
-        store.tables.delete(key)
+        store.delete(key)
     return resp.integer(len(there))
 
 
@@ -39,7 +39,7 @@ def rename(store: KeyStore, arguments: list[bytes]) -> bytes:
     if record is None:
         return NO_SUCH_KEY
     if old != new:
-        store.tables.delete(old)
+        store.delete(old)
         store.set(new, record[0], record[1], record[3])
     return resp.OK
 
@@ -105,7 +105,7 @@ def flush(store: KeyStore, arguments: list[bytes]) -> bytes:
         [b"SYNC"],
     ):
         return SYNTAX_ERROR
-    store.tables.clear()
+    store.clear()
     return resp.OK
 
 

@@ -109,6 +109,9 @@ lastsave ; 1 ; C loading stale fast admin_only ; 0 0 0 ; 1.0.0 ; Return the time
 quorate.status ; -1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the status of this member as JSON; and rates, quantiles, and the steps of elections after as many as given
 quorate.session ; -2 ; W noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; OPEN [timeout-ms], KEEPALIVE id [acknowledged-sequence] or CLOSE id: sessions for QUORATE.ONCE
 quorate.sessions ; 1 ; R fast nokeyspace session ; 0 0 0 ; 1.0.0 ; Count the sessions
+quorate.cas ; -4 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Set or delete a key (SET value [PX ms | KEEPTTL], DELETE) if it is ABSENT, or EQUALS a value; return the log position, or 0
+quorate.records ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Return value, revision and expiry of several keys
+quorate.position ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Return the log position up to which everything is applied
 quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire
 quorate.once ; -4 ; C noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; Execute a command of a session (session sequence command ...) exactly once
 quorate.users ; -1 ; R admin noscript loading stale unmarked ; 0 0 0 ; 1.0.0 ; Return the version of the users; and all users with their rules, unless that is the version given

@@ -139,7 +139,7 @@ def getdel(store: KeyStore, arguments: list[bytes]) -> bytes:
     record = store.get(arguments[1])
     if record is None:
         return store.null
-    store.tables.delete(arguments[1])
+    store.delete(arguments[1])
     return resp.bulk(record[0])
 
 

@@ -27,10 +27,16 @@ from typing import Final
 
 from ...storage.tables.memtable import Record
 from ...storage.tables.tables import Tables
-from ..limits import LOOKUP_WORK, MAX_WORK, SMALL_BYTES, work_of_bytes
+from ..limits import LOOKUP_WORK, MAX_EXPIRED_PER_BATCH, MAX_WORK, SMALL_BYTES, work_of_bytes
 from ..protocol import resp
 from ..protocol.resp import CommandError
+from .changes import ChangeKind, RecentChanges
 from .sessions import Sessions
+
+_SET: Final = ChangeKind.SET  # enumeration members are slow to look up
+_DELETED: Final = ChangeKind.DELETED
+_EXPIRED: Final = ChangeKind.EXPIRED
+_FLUSHED: Final = ChangeKind.FLUSHED
 
 STRING: Final = 1
 """A string that was set whole: ``int``, ``embstr`` or ``raw``, depending on its content."""
@@ -50,7 +56,7 @@ class KeyStore:
     Attributes:
         tables: they hold the records.
         sessions: replicated sessions of clients.
-        put: ``tables.put``, looked up once for the hot path.
+        changes: the latest changes, for watchers.
         now: log time in milliseconds.
         revision: given to every change.
         null: the null reply in the protocol (RESP2 or 3) of the present request.
@@ -62,12 +68,14 @@ class KeyStore:
 
     __slots__ = (
         "_get",
+        "_note",
+        "_put",
         "applying",
+        "changes",
         "left",
         "now",
         "null",
         "principal",
-        "put",
         "revision",
         "sessions",
         "tables",
@@ -78,7 +86,9 @@ class KeyStore:
         self.tables = tables
         self.sessions = Sessions(tables)
         # Bound methods, because each command of the hot path looks them up.
-        self.put = tables.put
+        self._put = tables.put
+        self.changes = RecentChanges(tables.position)
+        self._note = self.changes.note
         self._get = tables.get
         self.now = tables.timestamp_ms
         self.revision = tables.position
@@ -115,9 +125,33 @@ class KeyStore:
         """Set a key; if its expiry has passed already, delete it."""
         # As in Redis: an expiry in the past deletes, and nobody ever sees the value.
         if expires_at_ms and expires_at_ms <= self.now:
-            self.tables.delete(key)
+            self.delete(key)
         else:
             self.put(key, (value, expires_at_ms, self.revision, tag))
+
+    def put(self, key: bytes, record: Record) -> None:
+        """Put a record of the present revision."""
+        self._put(key, record)
+        self._note((self.revision, _SET, key, record))
+
+    def delete(self, key: bytes) -> None:
+        """Delete a key, which may not be there."""
+        self.tables.delete(key)
+        self._note((self.revision, _DELETED, key, None))
+
+    def clear(self) -> None:
+        """Delete all keys."""
+        self.tables.clear()
+        self._note((self.revision, _FLUSHED, b"", None))
+
+    def advance(self, position: int) -> None:
+        """Everything up to `position` is applied: remove some expired keys."""
+        # Removal needs no log entry: an expired key is invisible already. The bound keeps a batch
+        # short when very many keys expire in the same moment.
+        for key in self.tables.deadlines.due(self.now, MAX_EXPIRED_PER_BATCH):
+            self.tables.delete(key)
+            self._note((position, _EXPIRED, key, None))
+        self.changes.advance(position)
 
     def revision_of(self, key: bytes) -> int:
         """Return the revision of a key, 0 if there is none."""

@@ -7,8 +7,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from quorate.errors import RequestError
-from quorate.keyvalue.embedded.client import KeyValue
-from quorate.keyvalue.embedded.gathering import Gathering
+from quorate.keyvalue.programs.client import KeyValue
+from quorate.keyvalue.programs.gathering import Gathering
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.payload import RESP3, PayloadParser
 from quorate.node.requests.request import UNSTAMPED, Request, Stamp

@@ -45,6 +45,8 @@ WRITES = [
     "RENAME a n",
     "RENAMENX a b",
     "COPY a n REPLACE",
+    "QUORATE.CAS a EQUALS text SET other",
+    "QUORATE.CAS c ABSENT SET 1 PX 100",
     "FLUSHDB",
     "FLUSHALL",
 ]

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 import trio
 
-from ...errors import KeyValueError
+from ...errors import KeyValueError, UnsupportedError
 from ...node.requests.request import UNSTAMPED, Stamp
 from ..access.rules import RuleError, check
 from ..access.secrets import has_secrets
@@ -19,6 +19,7 @@ from ..protocol import resp
 from ..protocol.payload import RESP3
 from ..protocol.resp import word_of
 from .gathering import Gathering
+from .watch import Watch, WatchSource
 
 Text: TypeAlias = bytes | str
 Argument: TypeAlias = bytes | str | int | float
@@ -59,8 +60,14 @@ class KeyValue:
         endpoint: executes the requests.
     """
 
-    def __init__(self, endpoint: Endpoint, gathering: Gathering | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        gathering: Gathering | None = None,
+        watches: WatchSource | None = None,
+    ) -> None:
         self.endpoint = endpoint
+        self._watches = watches
         self._set = self._set_alone if gathering is None else gathering.send
 
     def __repr__(self) -> str:
@@ -141,6 +148,40 @@ class KeyValue:
         options += ["NX"] * bool(nx) + ["XX"] * bool(xx)
         words = word_of(key, "key"), word_of(value, "value")
         return await self.execute("SET", *words, *options) is not None
+
+    async def compare_and_set(
+        self, key: Text, expected: Text | None, new: Text | None, *, px: int | None = None
+    ) -> int:
+        """Set or delete a key if it has an expected value.
+
+        Args:
+            key: the key.
+            expected: its value now; None if it must not exist.
+            new: its new value; None to delete it.
+            px: milliseconds after which it expires; without, it does not expire.
+
+        Returns:
+            The log position of the change, which rises from change to change; 0 if the key had
+            another value, and nothing was done.
+        """
+        words: list[Argument] = [word_of(key, "key")]
+        words += ["ABSENT"] if expected is None else ["EQUALS", word_of(expected, "expected")]
+        words += ["DELETE"] if new is None else ["SET", word_of(new, "new")]
+        if px is not None and new is not None:
+            words += ["PX", _integer_of(px, "px")]
+        return _integer(await self.execute("QUORATE.CAS", *words))
+
+    def watch(self, prefix: Text = b"", *, after: int | None = None) -> Watch:
+        """Return the committed changes of the keys that begin with a prefix, in order.
+
+        Args:
+            prefix: of the keys.
+            after: a log position: every later change is returned. None for the changes from now on.
+        """
+        if self._watches is None:
+            raise UnsupportedError(f"{self.endpoint!r} has no watch")
+        place = -1 if after is None else _integer_of(after, "after")
+        return self._watches.watch(word_of(prefix, "prefix"), place)
 
     async def delete(self, *keys: Text) -> int:
         """Delete keys; return how many of them existed."""

@@ -2,6 +2,7 @@
 
 - `client.py`: :class:`KeyValue`, the usual commands as methods
 - `session.py`: the same with exactly-once writes
+- `watch.py`: the changes of keys, as an async iterator
 - `gathering.py`: joins the SETs of many tasks into one request
 
 It sends payloads (:mod:`..protocol.payload`) to an endpoint, usually a node, and decodes the

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 import quorate
 from quorate.errors import RequestError, UnknownOutcomeError
-from quorate.keyvalue.embedded.gathering import Gathering
+from quorate.keyvalue.programs.gathering import Gathering
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.payload import RESP3
 from quorate.local.cluster import free_client_port

@@ -17,8 +17,8 @@ from quorate.errors import (
     RequestError,
     UnknownOutcomeError,
 )
-from quorate.keyvalue.embedded.client import KeyValue
-from quorate.keyvalue.embedded.session import SessionKeyValue, open_session
+from quorate.keyvalue.programs.client import KeyValue
+from quorate.keyvalue.programs.session import SessionKeyValue, open_session
 from quorate.local.cluster import free_client_port
 from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.node.state_machine.service import Command

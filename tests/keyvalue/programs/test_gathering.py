@@ -13,9 +13,9 @@ from quorate.errors import (
     RequestError,
     UnknownOutcomeError,
 )
-from quorate.keyvalue.embedded.client import KeyValue
-from quorate.keyvalue.embedded.gathering import Gathering
 from quorate.keyvalue.limits import AT_ONCE_BYTES, RUN_COMMANDS
+from quorate.keyvalue.programs.client import KeyValue
+from quorate.keyvalue.programs.gathering import Gathering
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.payload import RESP3
 from quorate.node.requests.request import COMMAND, still_wanted

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quorate.errors import KeyValueError, RequestError
-from quorate.keyvalue.embedded.client import KeyValue
+from quorate.keyvalue.programs.client import KeyValue
 from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.node.state_machine.service import Command
 from tests.support.service_world import Fed, open_service

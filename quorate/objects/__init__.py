@@ -1,0 +1,1 @@
+"""`@replicated` objects: plain Python classes as replicated state machines."""
