@@ -25,6 +25,7 @@ from .routes import AT_ONCE, ATTACKS, KINDS
 from .steps import Result, Steps, answer_error
 from .transactions import execute_transaction, queue, watch
 from .user_change import change_users
+from .watch_command import unwatch_changes, watch_changes
 
 __all__ = ["execute"]
 
@@ -64,7 +65,7 @@ def _local(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
             execute_transaction(steps)
         case "auth" | "hello":
             _log_in(arguments, steps)
-        case "watch" | "quorate.control" | "quorate.once":
+        case "watch" | "quorate.control" | "quorate.once" | "quorate.watch" | "quorate.unwatch":
             try:
                 _special(spec, arguments, steps)
             except CommandError as trouble:
@@ -95,13 +96,17 @@ def _log_in(arguments: list[bytes], steps: Steps) -> None:
 
 
 def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
-    """Execute WATCH, QUORATE.CONTROL or QUORATE.ONCE.
+    """Execute WATCH, QUORATE.CONTROL, QUORATE.ONCE, QUORATE.WATCH or QUORATE.UNWATCH.
 
     Raises:
         CommandError: before anything was sent.
     """
     if spec.name == "watch":
         watch(spec, arguments, steps)
+    elif spec.name == "quorate.watch":
+        watch_changes(arguments, steps)
+    elif spec.name == "quorate.unwatch":
+        unwatch_changes(arguments, steps)
     elif spec.name == "quorate.control":
         _control(control_words(arguments, steps.client), steps)
     else:
