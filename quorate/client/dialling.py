@@ -11,6 +11,7 @@ reply unread, must close it: the next reply could not be told from a late one.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import ssl
@@ -84,15 +85,21 @@ class Wire:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError) as error:
             raise ConnectionResetError(_lost(error)) from error
 
-    async def receive(self) -> Value | Push:
-        """Return the next value; wait for it.
+    async def receive(self, silence_s: float = math.inf) -> Value:
+        """Return the next value, which may be a `Push`; wait for it.
+
+        Args:
+            silence_s: the longest time without a byte, in seconds.
 
         Raises:
-            OSError: the connection is lost, or what arrives is no RESP.
+            OSError: the connection is lost or silent, or what arrives is no RESP.
         """
         while (value := self.next_untrusted()) is _MISSING:
             try:
-                data = await self._stream.receive(_CHUNK_BYTES)
+                with anyio.fail_after(silence_s):
+                    data = await self._stream.receive(_CHUNK_BYTES)
+            except TimeoutError:
+                raise TimeoutError(f"no answer for {silence_s:g} s") from None
             except anyio.EndOfStream:
                 raise ConnectionResetError("the connection was closed by the other end") from None
             except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError) as error:
