@@ -8,6 +8,7 @@ A member is known by its certificate, whose URI names a member; no host name is 
 
 import os
 import ssl
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
@@ -26,6 +27,7 @@ __all__ = [
     "KEY_VARIABLE",
     "PLAIN_PORT",
     "ClientTls",
+    "check_member_certificate",
     "open_tls",
     "port_of",
     "tls_of_environment",
@@ -53,7 +55,7 @@ class ClientTls:
 
     def __init__(self, ca: str, certificate: str = "", key: str = "") -> None:
         context = self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False  # see `_check`
+        context.check_hostname = False  # see `check_member_certificate`
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         for name, path in ((CA_VARIABLE, ca), (CERTIFICATE_VARIABLE, certificate)):
             _check_readable(name, path)
@@ -110,8 +112,8 @@ async def open_tls(plain: trio.SocketStream, tls: ClientTls) -> "trio.SSLStream[
         await stream.do_handshake()
     except trio.BrokenResourceError as error:
         raise ConnectionAbortedError(_why(error)) from None
-    names = cast("dict[str, Any]", stream.getpeercert() or {}).get("subjectAltName", ())
-    _check([text for kind, text in cast("tuple[tuple[str, str], ...]", names) if kind == "URI"])
+    found = cast("dict[str, Any]", stream.getpeercert() or {})
+    check_member_certificate(found.get("subjectAltName", ()))
     return stream
 
 
@@ -131,12 +133,16 @@ def _why(error: trio.BrokenResourceError) -> str:
     return words
 
 
-def _check(uris: list[str]) -> None:
+def check_member_certificate(names: Sequence[tuple[str, str]]) -> None:
     """Check that a certificate is that of a member.
+
+    Args:
+        names: its alternative names, each with its kind, as Python's `ssl` has them.
 
     Raises:
         ConnectionAbortedError: it is not.
     """
+    uris = [text for kind, text in names if kind == "URI"]
     try:
         found: Identity | None = identity_untrusted(uris)
     except WireError:
