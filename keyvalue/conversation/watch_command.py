@@ -27,10 +27,10 @@ _RESP3_ONLY: Final = resp.error(
     "your client library"
 )
 _IN_TRANSACTION: Final = resp.error(
-    "ERR QUORATE.WATCH and QUORATE.UNWATCH inside MULTI are not allowed"
+    "ERR QUORATE.WATCH or QUORATE.UNWATCH inside MULTI is not allowed"
 )
 _NOT_HERE: Final = resp.error(
-    "ERR this member keeps no keys, so it can't watch any: ask another member"
+    "REFUSED this member keeps no keys, so it can't watch any: ask another member"
 )
 _NOW: Final = -1
 

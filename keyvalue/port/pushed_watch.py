@@ -148,17 +148,19 @@ class PushedWatch:
         size, at = 0, self._told
         for position, push in encode_entries(self._id, changes):
             if size >= AT_ONCE_BYTES:
-                await self._until_ready()
-                self._send(b"".join(gathered))
-                self._told, gathered, size = at, [], 0
+                await self._send_entries(gathered, at)
+                gathered, size = [], 0
                 await trio.lowlevel.checkpoint()
             gathered.append(push)
             size += len(push)
-            self._state.counters.watch_pushes += 1
             at = position
+        await self._send_entries(gathered, at)
+
+    async def _send_entries(self, pushes: list[bytes], position: int) -> None:
         await self._until_ready()
-        self._send(b"".join(gathered))
-        self._told = at
+        self._send(b"".join(pushes))
+        self._told = position
+        self._state.counters.watch_pushes += len(pushes)
 
     async def _until_ready(self) -> None:
         """Wait until the client has read everything, and its user may watch.

@@ -5,7 +5,7 @@ time to time that nothing has changed.
 
 A silent member
     A member without a leader pushes nothing and would look idle. After :data:`SILENT_ROUNDS` it
-    ends its watches, so that its clients continue at another member.
+    ends its watches and begins none, so that clients continue at another member.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,6 +31,7 @@ election makes all clients connect anew; more, and those of a cut-off member sta
 
 _IN_A_ROW: Final = 64  # pushes of progress, before other tasks run
 _FOLLOWS: Final = "CLOSED"  # the election is over: it leads or follows
+_NO_LEADER: Final = "CLUSTERDOWN this member has no leader: ask another member"
 
 
 class WatchPushes:
@@ -56,8 +57,9 @@ class WatchPushes:
         async with trio.open_nursery() as self._nursery:
             while True:
                 await trio.sleep(PROGRESS_SECONDS)
-                if self._running:
-                    await self._tell_progress()
+                follows = self._state.gateway.status().state == _FOLLOWS
+                self._silent = 0 if follows else self._silent + 1
+                await self._tell_progress()
         raise AssertionError("the loop ends by cancellation only")
 
     def begin(
@@ -69,8 +71,10 @@ class WatchPushes:
     ) -> None:
         """See `ChangeWatches`."""
         watches = connection.client.watches
-        if self._nursery is None:
-            done(resp.error("ERR this member is stopping: ask another member"))
+        if self._silent >= SILENT_ROUNDS:
+            done(resp.error(_NO_LEADER))
+        elif self._nursery is None:
+            done(resp.error("REFUSED this member is starting or stopping: ask another member"))
         elif len(watches) >= MAX_CLIENT_WATCHES:
             done(_too_many(len(watches), "this connection has", "end some with QUORATE.UNWATCH"))
         elif len(self) >= MAX_WATCHES:
@@ -88,13 +92,11 @@ class WatchPushes:
         self._running.discard(watch)
 
     async def _tell_progress(self) -> None:
-        follows = self._state.gateway.status().state == _FOLLOWS
-        self._silent = 0 if follows else self._silent + 1
         # By connection and id: nothing depends on the order of a set.
         running = sorted(self._running, key=lambda each: each.place)
         for count, watch in enumerate(running, 1):
             if self._silent >= SILENT_ROUNDS:
-                watch.end_because("CLUSTERDOWN this member has no leader: ask another member")
+                watch.end_because(_NO_LEADER)
             else:
                 watch.check_again()
                 watch.tell_progress()
@@ -103,4 +105,4 @@ class WatchPushes:
 
 
 def _too_many(count: int, holders: str, way_out: str) -> bytes:
-    return resp.error(f"ERR {holders} {count} watches, which is as many as allowed: {way_out}")
+    return resp.error(f"REFUSED {holders} {count} watches, which is as many as allowed: {way_out}")
