@@ -126,6 +126,7 @@ class RemoteWatch(Watch):
                 self.position = max(self.position, position)
             case Lost(after=after, oldest=oldest, text=text):
                 await self._drop()
+                self.position = max(self.position, after)
                 raise WatchLostError(text, after=after, oldest=oldest)
             case Ended(text=text):
                 await self._give_up_member(KeyValueError(text))

@@ -1,5 +1,7 @@
 """QUORATE.WATCH: the changes of keys are pushed to the clients that watch them."""
 
+# pyright: reportPrivateUsage=false
+
 import socket
 
 import pytest
