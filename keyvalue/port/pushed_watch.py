@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import trio
 
-from ...errors import KeyValueError, QuorateError, RequestError, WatchLostError
+from ...errors import KeyValueError, QuorateError, RefusedError, RequestError, WatchLostError
 from ...log_events import log_event
 from ...node.protocol.signal import Signal
 from ..clients.port_state import ClientConnection, PortState
@@ -210,4 +210,7 @@ def _text(error: QuorateError) -> str:
     """Return the text of an error for clients; it begins with a code."""
     if isinstance(error, KeyValueError):
         return str(error)
-    return error_text(error) if isinstance(error, RequestError) else f"ERR {error}"
+    # Refused by the watch itself, because of its arguments: no other member would take them.
+    if isinstance(error, RefusedError) or not isinstance(error, RequestError):
+        return f"ERR {error}"
+    return error_text(error)
