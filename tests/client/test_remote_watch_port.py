@@ -54,7 +54,6 @@ def some_commands(rng: random.Random, count: int) -> Iterator[tuple[str, ...]]:
 
 async def test_lost_connections_make_no_gap_and_no_repetition(world: World) -> None:
     rng = random.Random(7)
-    found: list[Change] = []
 
     async def cut() -> None:
         while True:
@@ -71,14 +70,22 @@ async def test_lost_connections_make_no_gap_and_no_repetition(world: World) -> N
         write(world.member, "SET", "a/end", "")
 
     async with trio.open_nursery() as nursery:
-        async with watches_of(world.port).watch(b"a/", 0) as watch:
-            nursery.start_soon(cut)
-            nursery.start_soon(write_all)
-            while not found or found[-1].key != b"a/end":
-                found.append(await anext(watch))
+        watch = watches_of(world.port).watch(b"a/", 0)
+        nursery.start_soon(cut)
+        nursery.start_soon(write_all)
+        found = await changes_to_the_end(watch)
         nursery.cancel_scope.cancel()
     assert world.port.state.counters.connections > 5
-    assert found == world.member.service.changes.after(0, b"a/")
+    local = LocalWatches(world.member.service.changes).watch(b"a/", 0)
+    assert found == await changes_to_the_end(local)
+
+
+async def changes_to_the_end(watch: Watch) -> list[Change]:
+    found: list[Change] = []
+    async with watch:
+        while not found or found[-1].key != b"a/end":
+            found.append(await anext(watch))
+    return found
 
 
 async def test_it_goes_on_at_another_port_when_one_is_gone(world: World) -> None:
