@@ -45,6 +45,7 @@ async def watch_all(cluster: RealCluster, leader: int) -> list[list[Change]]:
     """Return what three watches have seen that began at one member each, and a later one."""
     members = [Address("127.0.0.1", port) for port in cluster.ports]
     found: list[list[Change]] = [[], [], []]
+    began = 0
 
     async def follow(place: int, watch: RemoteWatch) -> None:
         found[place] = await changes_of(watch)
