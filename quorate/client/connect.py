@@ -24,13 +24,14 @@ from .routing import Routes
 from .settings import check_login, check_times, members_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Iterable, Sequence
 
     from ..keyvalue.programs.client import KeyValue
+    from ..transport import Address
     from .secure import ClientTls
     from .settings import Member
 
-__all__ = ["connect"]
+__all__ = ["connect", "open_through"]
 
 _CLOSE_SECONDS: Final = 1.0
 """For the end of the session. Smaller, and a busy cluster keeps it until it times out. Larger, and
@@ -72,7 +73,23 @@ async def connect(
     given = members_of(members)
     check_login(tls, user, password)
     check_times(session_timeout_s=session_timeout_s, patience_s=patience_s)
-    routes = Routes(Dialler(tls=tls, user=user, password=password), given)
+    dialler = Dialler(tls=tls, user=user, password=password)
+    times = {"session_timeout_s": session_timeout_s, "patience_s": patience_s}
+    async with open_through(dialler, given, exactly_once=exactly_once, **times) as kv:
+        yield kv
+
+
+@asynccontextmanager
+async def open_through(
+    dialler: Dialler,
+    members: Sequence[Address],
+    *,
+    exactly_once: bool,
+    session_timeout_s: float,
+    patience_s: float,
+) -> AsyncGenerator[KeyValue]:
+    """Connect through a dialler; see `connect`."""
+    routes = Routes(dialler, members)
     lanes = Lanes(routes)
     endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s)
     kv = (
