@@ -30,7 +30,7 @@ from .keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
 from .keyvalue.programs.client import KeyValue
 from .keyvalue.programs.gathering import Gathering
 from .keyvalue.programs.session import open_session
-from .keyvalue.programs.watch import LocalWatches
+from .keyvalue.programs.watch import LocalWatches, WatchSource
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -372,9 +372,9 @@ async def _open_key_value(
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
-            port = _client_port(member, config, store, clients, protected=protected)
-            address = await nursery.start(port.run)
             watches = LocalWatches(store.changes) if isinstance(store, KeyValueService) else None
+            port = _client_port(member, config, store, clients, watches, protected=protected)
+            address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
             count_clients(member, port)
@@ -405,6 +405,7 @@ def _client_port(
     config: NodeConfig,
     store: KeyValueService | WitnessService,
     clients: ClientSecurity,
+    watches: WatchSource | None,
     *,
     protected: bool,
 ) -> ClientPort:
@@ -432,6 +433,7 @@ def _client_port(
         access=access,
         tls=_tls_of(member, config),
         protected=protected,
+        watches=watches,
     )
 
 
