@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import inspect
 import typing
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
+import attrs
 import msgspec
 
 from ..errors import ConfigurationError, StorageError
-from .methods import Decorated, Method, Query, Signature, substituted
+from .methods import Decorated, Signature, substituted
 from .shapes import Shape, check_type
 from .tracked import TrackedList, UndoLog
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     import trio
 
     from ..node import Command
 
 __all__ = ["Home", "Replicated"]
+
+R = TypeVar("R")
 
 MAX_NAME: Final = 200
 """Names are in each entry of the log. If larger, they would cost more than the calls."""
@@ -44,6 +47,31 @@ class Home(Protocol):
         ...
 
 
+@attrs.define(eq=False)
+class _Inner:
+    """What an object has next to its state.
+
+    Args:
+        name: by which the log knows it.
+        undo: of the call that is being applied.
+        signatures: of its methods, by name and version.
+        shapes: of the parts of its state.
+        home: where its calls go; None before it is opened.
+        position: of the call that is being applied, or of the last one.
+        now_ms: the log's time there.
+        first: the first state.
+    """
+
+    name: str
+    undo: UndoLog
+    signatures: dict[tuple[str, int], Signature]
+    shapes: dict[str, Shape]
+    home: Home | None = None
+    position: int = 0
+    now_ms: int = 0
+    first: bytes = b""
+
+
 class Replicated:
     """An object whose state is the same on all members; see the package's docstring.
 
@@ -53,18 +81,11 @@ class Replicated:
 
     Args:
         name: by which the log knows it; no other object of the cluster may have it.
-        types: what the type variables of a generic class stand for.
+        types: what the type variables of a generic class stand for, by their names.
 
     Raises:
         ConfigurationError: the name is empty or too long, or a type can't be in a state.
-
-    Attributes:
-        object_name: see `name`.
     """
-
-    _generic_types: ClassVar[Mapping[Any, Any]] = {}
-    _signatures: dict[tuple[str, int], Signature]
-    _shapes: dict[str, Shape]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Check the types of the class: what can't work fails here, not at the first snapshot."""
@@ -73,45 +94,48 @@ class Replicated:
         for name, declared in state_of(cls, {}).items():
             check_type(declared, f"{cls.__name__}.{name}", state=True)
 
-    def __init__(self, name: str, types: Mapping[Any, Any] | None = None) -> None:
-        if not (isinstance(name, str) and 1 <= len(name.encode()) <= MAX_NAME):
-            raise ConfigurationError(
-                f"name = {name!r:.60}: expected a text of 1 to {MAX_NAME} bytes"
-            )
-        cls = type(self)
-        own = self.__dict__
-        own["object_name"] = self.object_name = name
-        own["_undo"] = undo = UndoLog()
-        own["_home"] = None
-        own["_now"] = (0, 0)
-        own["_signatures"] = signatures_of(cls, types or {})
-        own["_shapes"] = shapes = dict[str, Shape]()
+    def __init__(self, name: str, types: Mapping[str, Any] | None = None) -> None:
+        if not (isinstance(cast("object", name), str) and 1 <= len(name.encode()) <= MAX_NAME):
+            what = f"expected a text of 1 to {MAX_NAME} bytes"
+            raise ConfigurationError(f"name = {name!r:.60}: {what}")
+        cls, undo = type(self), UndoLog()
+        shapes: dict[str, Shape] = {}
         for field, declared in state_of(cls, types or {}).items():
             check_type(declared, f"{cls.__name__}.{field}", state=True)
             shapes[field] = Shape(declared, f"{cls.__name__}.{field}", undo)
+        # Past __setattr__, which is for the state.
+        self.__dict__["_inner"] = _Inner(name, undo, signatures_of(cls, types or {}), shapes)
+
+    @property
+    def _own(self) -> _Inner:
+        try:
+            return cast("_Inner", self.__dict__["_inner"])
+        except KeyError:
+            raise TypeError(f"{type(self).__name__}: call super().__init__(name) first") from None
+
+    @property
+    def object_name(self) -> str:
+        """By which the log knows it."""
+        return self._own.name
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.object_name!r})"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        own = self.__dict__
-        if name == "object_name":
-            own[name] = value
-            return
-        shape = own.get("_shapes", {}).get(name)
+        inner, state = self._own, self.__dict__
+        shape = inner.shapes.get(name)
         if shape is None:
             raise TypeError(
                 f"{type(self).__name__}.{name} is no part of the state: declare it in the body of "
-                "the class, with its type, and call super().__init__(name) first"
+                "the class, with its type"
             )
-        if own["_home"] is None:
-            own[name] = value  # the first value: taken when the object is opened
+        if inner.home is None:
+            state[name] = value  # the first value: taken when the object is opened
             return
-        undo: UndoLog = own["_undo"]
-        undo.check()
-        taken, old = shape.take(value), own[name]
-        undo.note(lambda: own.__setitem__(name, old))
-        own[name] = taken
+        inner.undo.check()
+        taken, old = shape.take(value), state[name]
+        inner.undo.note(lambda: state.__setitem__(name, old))
+        state[name] = taken
 
     def __delattr__(self, name: str) -> None:
         raise TypeError(f"{type(self).__name__}.{name}: a part of the state can't be deleted")
@@ -121,12 +145,12 @@ class Replicated:
     @property
     def now_ms(self) -> int:
         """The log's time, in milliseconds since the epoch; of the call that is being applied."""
-        return int(self.__dict__["_now"][1])
+        return self._own.now_ms
 
     @property
     def position(self) -> int:
         """A number that rises from call to call of the cluster; of the one being applied."""
-        return int(self.__dict__["_now"][0])
+        return self._own.position
 
     def next_deadline_ms(self) -> int | None:
         """Return the log time at which `expire` is due; None (the default) for never."""
@@ -147,25 +171,24 @@ class Replicated:
         Raises:
             ConfigurationError: it was opened before, or a part of the state is missing or wrong.
         """
-        own = self.__dict__
-        if own["_home"] is not None:
-            raise ConfigurationError(
-                f"{self!r} was opened before: make a new object for each opening"
-            )
-        for name, shape in self._shapes.items():
-            if name not in own and not hasattr(type(self), name):
+        inner, state = self._own, self.__dict__
+        if inner.home is not None:
+            what = "make a new object for each opening"
+            raise ConfigurationError(f"{self!r} was opened before: {what}")
+        for name, shape in inner.shapes.items():
+            if name not in state and not hasattr(type(self), name):
                 what = f"expected a first value in {type(self).__name__}.__init__"
                 raise ConfigurationError(f"{self!r}: {name} is not set: {what}")
             try:
-                own[name] = shape.take(getattr(self, name))
+                state[name] = shape.take(getattr(self, name))
             except TypeError as error:
                 raise ConfigurationError(f"{self!r}: {error}") from None
-        own["_home"] = home
-        own["_first"] = self.dump()
+        inner.home = home
+        inner.first = self.dump()
 
     def knows(self, method: str, version: int) -> bool:
         """Return whether there is such a method."""
-        return (method, version) in self._signatures
+        return (method, version) in self._own.signatures
 
     def apply(self, command: Command, method: str, version: int, arguments: bytes) -> bytes:
         """Run a replicated method; return the bytes of its result.
@@ -173,35 +196,34 @@ class Replicated:
         Raises:
             Exception: of the method, or of its arguments or its result; nothing has changed.
         """
-        undo: UndoLog = self.__dict__["_undo"]
+        inner = self._own
         self.note_time(command.position + command.index, command.timestamp_ms)
-        undo.begin()
+        inner.undo.begin()
         try:
-            result = self._signatures[method, version].run_untrusted(self, arguments)
+            result = inner.signatures[method, version].run_untrusted(self, arguments)
             self._verify()
         except Exception:
-            undo.roll_back()
+            inner.undo.roll_back()
             raise
         finally:
-            undo.end()
+            inner.undo.end()
         return result
 
     def note_time(self, position: int, timestamp_ms: int) -> None:
         """Note the position and the time of the log."""
-        self.__dict__["_now"] = (position, timestamp_ms)
+        self._own.position, self._own.now_ms = position, timestamp_ms
 
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Run `expire` if it is due."""
-        deadline = self.next_deadline_ms()
+        deadline, inner = self.next_deadline_ms(), self._own
         self.note_time(position, timestamp_ms)
         if deadline is None or deadline > timestamp_ms:
             return
-        undo: UndoLog = self.__dict__["_undo"]
-        undo.begin()
+        inner.undo.begin()
         try:
             self.expire()
         finally:
-            undo.end()
+            inner.undo.end()
 
     def answer(self, method: str, version: int, arguments: bytes) -> bytes:
         """Run a query; return the bytes of its result.
@@ -209,28 +231,29 @@ class Replicated:
         Raises:
             Exception: of the query, or of its arguments or its result.
         """
-        return self._signatures[method, version].run_untrusted(self, arguments)
+        return self._own.signatures[method, version].run_untrusted(self, arguments)
 
     def dump(self) -> bytes:
         """Return the state."""
         self._verify()
-        own = self.__dict__
         state = {
-            name: msgspec.Raw(shape.codec.encode(own[name])) for name, shape in self._shapes.items()
+            name: msgspec.Raw(shape.codec.encode(self.__dict__[name]))
+            for name, shape in self._own.shapes.items()
         }
         return msgspec.msgpack.encode(state)
 
     def restore_untrusted(self, data: bytes) -> None:
-        """Replace the state. What the bytes lack gets its first value again.
+        """Replace the state. What the bytes do not have gets its first value again.
 
         Raises:
             StorageError: they are none of this class.
         """
-        own = self.__dict__
+        inner = self._own
         try:
-            found = _RAW.decode(own["_first"]) | _RAW.decode(data)
-            for name, shape in self._shapes.items():
-                own[name] = shape.take(shape.codec.decode_untrusted(bytes(found[name])))
+            found = _RAW.decode(inner.first) | _RAW.decode(data)
+            for name, shape in inner.shapes.items():
+                value = shape.codec.decode_untrusted(bytes(found[name]))
+                self.__dict__[name] = shape.take(value)
         except (ValueError, TypeError) as error:
             raise StorageError(f"{self!r}: saved state: {error}") from None
 
@@ -238,48 +261,50 @@ class Replicated:
 
     @property
     def _opened(self) -> Home:
-        home: Home | None = self.__dict__["_home"]
+        home = self._own.home
         if home is None:
             raise ConfigurationError(f"{self!r} is not open: call it inside of open_objects(...)")
         return home
 
-    def send(
-        self, method: Method[Any, ..., Any], args: Any, kwargs: Any
-    ) -> Coroutine[Any, Any, Any]:
+    def send(self, method: Decorated[Any, ..., R], args: Any, kwargs: Any) -> Awaitable[R]:
         """Send a call of a replicated method; see :class:`.methods.BoundCall`."""
-        if self.__dict__["_undo"].is_open:
+        if self._own.undo.is_open:
             raise TypeError(
                 f"{type(self).__name__}.{method.name} was called inside of a replicated method: "
                 "move what both do into a method without @replicated"
             )
-        signature = self._signatures[method.name, method.version]
-        arguments = signature.encode_arguments(self, args, kwargs)
-        return self._call(signature, arguments, self._opened.send)
+        return self._call(method, args, kwargs, self._opened.send)
 
-    def ask(self, method: Query[Any, ..., Any], args: Any, kwargs: Any) -> Coroutine[Any, Any, Any]:
+    def ask(self, method: Decorated[Any, ..., R], args: Any, kwargs: Any) -> Awaitable[R]:
         """Ask a query; see :class:`.methods.BoundQuery`."""
-        if self.__dict__["_undo"].is_open:
+        if self._own.undo.is_open:
             raise TypeError(
                 f"{type(self).__name__}.{method.name} was asked inside of a replicated method: "
                 f"write {method.name}.local(...) there"
             )
-        signature = self._signatures[method.name, method.version]
-        arguments = signature.encode_arguments(self, args, kwargs)
-        return self._call(signature, arguments, self._opened.ask)
+        return self._call(method, args, kwargs, self._opened.ask)
 
-    async def _call(self, signature: Signature, arguments: bytes, send: Any) -> Any:
-        method = signature.method
-        data: bytes = await send(self.object_name, method.name, method.version, arguments)
-        return signature.decode_result_untrusted(data)
+    async def _call(
+        self,
+        method: Decorated[Any, ..., R],
+        args: Any,
+        kwargs: Any,
+        send: Callable[[str, str, int, bytes], Awaitable[bytes]],
+    ) -> R:
+        signature = self._own.signatures[method.name, method.version]
+        arguments = signature.encode_arguments(self, args, kwargs)
+        data = await send(self.object_name, method.name, method.version, arguments)
+        return cast("R", signature.decode_result_untrusted(data))
 
     def _verify(self) -> None:
-        for name in self._shapes:
+        """Check that no list was changed past its methods."""
+        for name in self._own.shapes:
             part = self.__dict__[name]
             if isinstance(part, TrackedList):
                 part.verify()
 
 
-def signatures_of(cls: type, types: Mapping[Any, Any]) -> dict[tuple[str, int], Signature]:
+def signatures_of(cls: type, types: Mapping[str, Any]) -> dict[tuple[str, int], Signature]:
     """Return the methods of a class, by name and version; queries have version 0.
 
     Raises:
@@ -287,9 +312,10 @@ def signatures_of(cls: type, types: Mapping[Any, Any]) -> dict[tuple[str, int], 
     """
     found: dict[tuple[str, int], Signature] = {}
     for attribute in dir(cls):
-        method = inspect.getattr_static(cls, attribute)
-        if not isinstance(method, Decorated):
+        found_here: object = inspect.getattr_static(cls, attribute)
+        if not isinstance(found_here, Decorated):
             continue
+        method: Decorated[Any, Any, Any] = found_here  # pyright: ignore[reportUnknownVariableType]
         signature = Signature(cls.__name__, method, types)
         key = method.name, method.version
         if key in found:
@@ -299,7 +325,7 @@ def signatures_of(cls: type, types: Mapping[Any, Any]) -> dict[tuple[str, int], 
     return found
 
 
-def state_of(cls: type, types: Mapping[Any, Any]) -> dict[str, Any]:
+def state_of(cls: type, types: Mapping[str, Any]) -> dict[str, Any]:
     """Return the declared parts of the state, by name, with their types.
 
     Raises:
@@ -315,8 +341,8 @@ def state_of(cls: type, types: Mapping[Any, Any]) -> dict[str, Any]:
         hints = typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
         raise ConfigurationError(
-            f"{cls.__name__}: {error}: import it outside of `if TYPE_CHECKING`, so that its type is "
-            "known when the program runs"
+            f"{cls.__name__}: {error}: import it outside of `if TYPE_CHECKING`, so that its type "
+            "is known when the program runs"
         ) from None
     return {
         name: substituted(hints[name], types)

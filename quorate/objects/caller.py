@@ -35,6 +35,7 @@ BATCH_CALLS: Final = 1000
 """If smaller, as above. If larger, a batch of slow methods holds up a member's heartbeats."""
 
 _CALL_BYTES: Final = 32
+_OPEN: Final = wire.Batch(0, 0, ())
 _LOST: Final = "the session ended before this call was answered; it may or may not take effect"
 
 
@@ -94,16 +95,9 @@ class Caller:
         if self._endpoint is None:
             raise ConfigurationError(f"{target} is not open any more: its block has ended")
         call = wire.Call(target, method, version, arguments)
+        payload = wire.encode(call)
         retry = Retry(trio.current_time, trio.current_time() + self._patience_s)
-        while True:
-            try:
-                data = await self._endpoint.query(wire.encode(call))
-                break
-            except NoLeaderError:
-                pause = retry.pause_s()
-                if pause is None:
-                    raise
-            await trio.sleep(pause)
+        data, _ = await _until_answered(self._endpoint.query, payload, retry)
         match wire.reply_untrusted(data):
             case wire.Done((outcome,)):
                 return _result(call, outcome)
@@ -173,7 +167,7 @@ class Caller:
             number = self._sequence + 1
             payload = wire.encode(wire.Batch(self._session, number, calls))
             try:
-                data, again = await _until_answered(endpoint, payload, retry)
+                data, again = await _until_answered(endpoint.command, payload, retry)
             except UnknownOutcomeError:
                 # The next batch must not take this number, nor leave it out.
                 self._session = 0
@@ -193,19 +187,25 @@ class Caller:
                     raise RequestError(f"a reply to something else: {reply!r:.200}")
 
     async def _open(self, endpoint: Endpoint, retry: Retry) -> None:
-        data, _ = await _until_answered(endpoint, wire.encode(wire.Batch(0, 0, ())), retry)
+        data, _ = await _until_answered(endpoint.command, wire.encode(_OPEN), retry)
         reply = wire.reply_untrusted(data)
         if not isinstance(reply, wire.Opened):
             raise RequestError(f"a reply to something else: {reply!r:.200}")
         self._session, self._sequence = reply.session, 0
 
 
-async def _until_answered(endpoint: Endpoint, payload: bytes, retry: Retry) -> tuple[bytes, bool]:
-    """Send a command until it is answered; return the reply, and whether it was sent before."""
+async def _until_answered(
+    send: Callable[[bytes], Awaitable[bytes]], payload: bytes, retry: Retry
+) -> tuple[bytes, bool]:
+    """Send a request until it is answered; return the reply, and whether it was sent before.
+
+    Raises:
+        RequestError: it was not answered in time, or refused.
+    """
     sent = False
     while True:
         try:
-            return await endpoint.command(payload), sent
+            return await send(payload), sent
         except (NoLeaderError, UnknownOutcomeError, RefusedError) as error:
             sent |= isinstance(error, UnknownOutcomeError)
             if isinstance(error, RefusedError) and not sent:

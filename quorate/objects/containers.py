@@ -5,13 +5,15 @@ Each has methods to call with `await`, and `local`: what this member has applied
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from ..errors import ConfigurationError
 from .base import Replicated
 from .methods import query, replicated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["Counter", "ReplicatedDict", "ReplicatedQueue", "ReplicatedSet", "Scalar"]
 
@@ -86,7 +88,7 @@ class ReplicatedDict(Replicated, Generic[K, V]):
     @overload
     def __init__(self, name: str, key: type[K], value: type[V]) -> None: ...
     def __init__(self, name: str, key: Any = str, value: Any = Scalar) -> None:
-        super().__init__(name, {K: key, V: value})
+        super().__init__(name, {"K": key, "V": value})
         self.items = {}
 
     @property
@@ -102,11 +104,11 @@ class ReplicatedDict(Replicated, Generic[K, V]):
     @replicated
     def set_default(self, key: K, value: V) -> V:
         """Set the value of a key that is missing; return the value that it has now."""
-        return cast("V", self.items.setdefault(key, value))
+        return self.items.setdefault(key, value)
 
     @replicated
     def compare_and_set(self, key: K, expected: V | None, new: V | None) -> bool:
-        """Set (None: delete) a key that has the expected value (None: is missing), or do nothing."""
+        """Set a key that has the expected value; None stands for a missing key, both times."""
         if self.items.get(key) != expected:
             return False
         if new is None:
@@ -123,7 +125,7 @@ class ReplicatedDict(Replicated, Generic[K, V]):
     @replicated
     def pop(self, key: K) -> V | None:
         """Delete a key; return its value, or None if it was missing."""
-        return cast("V | None", self.items.pop(key, None))
+        return self.items.pop(key, None)
 
     @replicated
     def clear(self) -> int:
@@ -166,7 +168,7 @@ class ReplicatedSet(Replicated, Generic[T]):
     @overload
     def __init__(self, name: str, item: type[T]) -> None: ...
     def __init__(self, name: str, item: Any = Scalar) -> None:
-        super().__init__(name, {T: item})
+        super().__init__(name, {"T": item})
         self.items = {}
 
     @property
@@ -232,6 +234,7 @@ class ReplicatedQueue(Replicated, Generic[T]):
 
     items: dict[int, T]
     next_number: int
+    most: int
 
     @overload
     def __init__(self: ReplicatedQueue[Scalar], name: str, *, most: int = 0) -> None: ...
@@ -240,10 +243,10 @@ class ReplicatedQueue(Replicated, Generic[T]):
     def __init__(self, name: str, item: Any = Scalar, *, most: int = 0) -> None:
         if isinstance(most, bool) or most < 0:
             raise ConfigurationError(f"most = {most!r}: expected a number of items, 0 for any")
-        super().__init__(name, {T: item})
+        super().__init__(name, {"T": item})
         self.items = {}
         self.next_number = 0
-        self.__dict__["_most"] = most
+        self.most = most
 
     @property
     def local(self) -> Sequence[T]:
@@ -253,7 +256,7 @@ class ReplicatedQueue(Replicated, Generic[T]):
     @replicated
     def put(self, item: T) -> bool:
         """Put an item at the end; return False, and do nothing, if the queue is full."""
-        if self.__dict__["_most"] and len(self.items) >= self.__dict__["_most"]:
+        if self.most and len(self.items) >= self.most:
             return False
         self.items[self.next_number] = item
         self.next_number += 1
@@ -263,7 +266,7 @@ class ReplicatedQueue(Replicated, Generic[T]):
     def take(self) -> tuple[T] | None:
         """Take the first item: a tuple of it alone, or None if the queue is empty."""
         for number in self.items:
-            return (cast("T", self.items.pop(number)),)
+            return (self.items.pop(number),)
         return None
 
     async def get(self) -> T:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import msgspec
@@ -13,6 +12,9 @@ import trio
 from ..errors import ConfigurationError, LeaseLostError, RequestError
 from .base import Replicated
 from .methods import query, replicated
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 __all__ = ["Held", "Lease", "LockManager"]
 
@@ -109,7 +111,8 @@ class LockManager(Replicated):
     ) -> AsyncGenerator[Held]:
         """Hold a lock for the length of a block; the lease is renewed all the time.
 
-        The block is cancelled when the lock is lost.
+        The block is cancelled when the lock is lost. If the call is cancelled while it asks for the
+        lock, it may leave a lock behind, whose lease ends by itself.
 
         Args:
             lock: its name.
@@ -141,24 +144,23 @@ class LockManager(Replicated):
                 await self._give_back(lock, token)
         if lost and block.cancelled_caught:
             raise LeaseLostError(
-                f"the lock {lock!r} (token {token}) was lost: its lease of {ttl_s:g} s could not be "
-                "renewed in time"
+                f"the lock {lock!r} (token {token}) was lost: its lease of {ttl_s:g} s could not "
+                "be renewed in time"
             )
 
     async def _acquired(
         self, lock: str, owner: str, ttl_ms: int, wait_s: float | None
     ) -> tuple[int, float]:
         """Take a lock; return its token, and when the call was sent."""
-        with trio.move_on_after(float("inf") if wait_s is None else wait_s):
+        limit = float("inf") if wait_s is None else wait_s
+        with trio.move_on_after(limit):
             while True:
                 while self.leases.get(lock) is not None:
                     await self.changed()
                 sent = trio.current_time()
-                with trio.CancelScope(shield=True):  # a lock that nobody knows of would block all
-                    token = await self.acquire(lock, owner, ttl_ms)
-                if token:
+                if token := await self.acquire(lock, owner, ttl_ms):
                     return token, sent
-        raise TimeoutError(f"the lock {lock!r} was held by others for {wait_s:g} s")
+        raise TimeoutError(f"the lock {lock!r} was held by others for {limit:g} s")
 
     async def _renewing(self, lock: str, token: int, ttl_ms: int, block: trio.CancelScope) -> None:
         """Renew the lease; cancel the block if it is lost."""
@@ -174,10 +176,8 @@ class LockManager(Replicated):
             block.deadline = sent + ttl_ms / 1000
 
     async def _give_back(self, lock: str, token: int) -> None:
-        try:
+        with suppress(RequestError, ConfigurationError):  # the lease ends by itself
             await self.release(lock, token)
-        except (RequestError, ConfigurationError):
-            pass  # the lease ends by itself
 
     # --- in the log's time
 

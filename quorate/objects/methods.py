@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Mapping
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,6 +28,8 @@ from ..errors import ConfigurationError
 from .shapes import Codec, check_type
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
     from .base import Replicated
 
 __all__ = ["BoundCall", "BoundQuery", "Method", "Query", "Signature", "query", "replicated"]
@@ -162,14 +163,14 @@ class Signature:
     Args:
         owner: name of the class.
         method: the method.
-        types: what the type variables of the class stand for.
+        types: what the type variables of the class stand for, by their names.
 
     Raises:
         ConfigurationError: an annotation is missing, or can't be carried.
     """
 
     def __init__(
-        self, owner: str, method: Decorated[Any, Any, Any], types: Mapping[Any, Any]
+        self, owner: str, method: Decorated[Any, Any, Any], types: Mapping[str, Any]
     ) -> None:
         self.method = method
         self.where = where = f"{owner}.{method.body.__name__}"
@@ -230,7 +231,7 @@ def _hints(body: Callable[..., Any], where: str) -> dict[str, Any]:
         ) from None
 
 
-def _type_of(hints: Mapping[str, Any], name: str, where: str, types: Mapping[Any, Any]) -> Any:
+def _type_of(hints: Mapping[str, Any], name: str, where: str, types: Mapping[str, Any]) -> Any:
     if name not in hints:
         what = "the result" if name == "return" else name
         raise ConfigurationError(f"{where}: {what} has no type: expected an annotation")
@@ -239,11 +240,11 @@ def _type_of(hints: Mapping[str, Any], name: str, where: str, types: Mapping[Any
     return found
 
 
-def substituted(hint: Any, types: Mapping[Any, Any]) -> Any:
+def substituted(hint: Any, types: Mapping[str, Any]) -> Any:
     """Return a type with its type variables replaced."""
     if isinstance(hint, TypeVar):
-        return types.get(hint, int)
+        return types.get(hint.__name__, int)
     parameters = cast("tuple[Any, ...]", getattr(hint, "__parameters__", ()))
     if parameters and not isinstance(hint, type):
-        return hint[tuple(types.get(each, int) for each in parameters)]
+        return hint[tuple(types.get(each.__name__, int) for each in parameters)]
     return hint

@@ -47,6 +47,8 @@ _OPAQUE: Final = (inspect.AnyType, inspect.CustomType, inspect.RawType, inspect.
 _SETS: Final = (inspect.SetType, inspect.FrozenSetType)
 _BUFFERS: Final = (inspect.ByteArrayType, inspect.MemoryViewType)
 _CONTAINERS: Final = (inspect.ListType, inspect.DictType)
+_OPTIONAL: Final = 2
+"""Types in a union of one type and None."""
 _ENCODE: Final = msgpack.Encoder().encode
 
 
@@ -112,7 +114,8 @@ def _nodes(node: inspect.Type, depth: int, seen: set[object]) -> Iterator[tuple[
     """Yield the parts of a type, each with whether something untracked holds it."""
     yield node, depth
     tracked = isinstance(node, _CONTAINERS)
-    optional = isinstance(node, inspect.UnionType) and len(node.types) == 2 and node.includes_none
+    optional = isinstance(node, inspect.UnionType) and len(node.types) == _OPTIONAL
+    optional = optional and cast("inspect.UnionType", node).includes_none
     below = depth if tracked or optional else depth + 1
     cls = getattr(node, "cls", None)
     if cls is not None:

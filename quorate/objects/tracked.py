@@ -12,8 +12,8 @@ What we do
     to undo the change. Nothing may be changed outside of a call that is being applied.
 
 What we do not do
-    C code that changes a list without its methods (`heapq`) is not seen. `Tracked.check` finds it
-    for a list whose length has changed. The order of a dict may differ after an undone deletion,
+    C code that changes a list without its methods (`heapq`) is not seen. `TrackedList.verify` finds
+    it for a list whose length has changed. The order of a dict may differ after an undone deletion,
     in the same way on all members.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, SupportsIndex, TypeVar, cast
+from typing import Any, Final, SupportsIndex, TypeVar, cast
 
 __all__ = ["Take", "TrackedDict", "TrackedList", "UndoLog"]
 
@@ -34,14 +34,9 @@ Take = Callable[[Any], Any]
 """Returns a checked copy of a value, as the state may hold it."""
 
 _MISSING: Final = object()
-
-
-class Writable(Protocol):
-    """Says whether the state may be changed now."""
-
-    def check(self) -> None:
-        """Raise TypeError if not."""
-        ...
+_DICT: Final[Any] = dict
+_LIST: Final[Any] = list
+"""Their own methods, without ours."""
 
 
 class UndoLog:
@@ -105,15 +100,15 @@ class TrackedDict(dict[K, V]):
         key, value = self._key(key), self._value(value)
         old: Any = self.get(key, cast("Any", _MISSING))
         if old is _MISSING:
-            self._undo.note(lambda: dict.__delitem__(self, key))
+            self._undo.note(lambda: _DICT.__delitem__(self, key))
         else:
-            self._undo.note(lambda: dict.__setitem__(self, key, old))
+            self._undo.note(lambda: _DICT.__setitem__(self, key, old))
         super().__setitem__(key, value)
 
     def __delitem__(self, key: K) -> None:
         self._undo.check()
         old = self[key]
-        self._undo.note(lambda: dict.__setitem__(self, key, old))
+        self._undo.note(lambda: _DICT.__setitem__(self, key, old))
         super().__delitem__(key)
 
     def pop(self, key: K, *default: Any) -> Any:
@@ -129,14 +124,14 @@ class TrackedDict(dict[K, V]):
         """Remove and return the newest item."""
         self._undo.check()
         key, value = super().popitem()
-        self._undo.note(lambda: dict.__setitem__(self, key, value))
+        self._undo.note(lambda: _DICT.__setitem__(self, key, value))
         return key, value
 
     def clear(self) -> None:
         """Remove all items."""
         self._undo.check()
         before = dict(self)
-        self._undo.note(lambda: dict.update(self, before))
+        self._undo.note(lambda: _DICT.update(self, before))
         super().clear()
 
     def setdefault(self, key: K, default: Any = None) -> Any:
@@ -186,7 +181,7 @@ class TrackedList(list[T]):
         before = list(self)
 
         def put_back() -> None:
-            list.__setitem__(self, slice(None), before)
+            _LIST.__setitem__(self, slice(None), before)
             self._length = len(before)
 
         self._undo.note(put_back)
@@ -231,9 +226,10 @@ class TrackedList(list[T]):
             self._length = len(self)
             return
         self._undo.check()
-        at = range(len(self))[place]
+        self.verify()
+        at = range(len(self))[cast("SupportsIndex", place)]
         old, taken_one = self[at], self._item(value)
-        self._undo.note(lambda: list.__setitem__(self, at, old))
+        self._undo.note(lambda: _LIST.__setitem__(self, at, old))
         super().__setitem__(at, taken_one)
 
     def __delitem__(self, place: Any) -> None:

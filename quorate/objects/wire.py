@@ -104,7 +104,7 @@ Reply = Done | Opened | SessionLost | TooLong | Malformed
 
 _BATCH: Final = msgpack.Decoder(Batch)
 _CALL: Final = msgpack.Decoder(Call)
-_REPLY: Final = msgpack.Decoder(Reply)
+_REPLY: Final[msgpack.Decoder[Reply]] = msgpack.Decoder(Reply)
 _ENCODER: Final = msgpack.Encoder()
 
 encode = _ENCODER.encode
