@@ -4,8 +4,7 @@ It is checked in this order: known and well-formed, users known, allowed, queued
 it is answered here, or sent as a request of its own.
 """
 
-from collections.abc import Callable
-from functools import partial
+from typing import Final
 
 import trio
 
@@ -32,6 +31,14 @@ from .user_change import change_users
 from .watch_command import unwatch_changes, watch_changes
 
 __all__ = ["execute"]
+
+_SPECIAL: Final = frozenset(
+    {
+        *("watch", "quorate.watch", "quorate.unwatch"),
+        *("quorate.control", "quorate.once", "quorate.request"),
+    }
+)
+"""Commands of the connection that send a request, or may be refused."""
 
 
 def execute(arguments: list[bytes], steps: Steps) -> None:
@@ -69,25 +76,16 @@ def _local(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
             execute_transaction(steps)
         case "auth" | "hello":
             _log_in(arguments, steps)
-        case "watch" | "quorate.control" | "quorate.once" | "quorate.request":
-            _try(partial(_special, spec, arguments), steps)
-        case "quorate.watch":
-            _try(partial(watch_changes, arguments), steps)
-        case "quorate.unwatch":
-            _try(partial(unwatch_changes, arguments), steps)
+        case name if name in _SPECIAL:
+            try:
+                _special(spec, arguments, steps)
+            except CommandError as trouble:
+                answer_error(steps, trouble.reply)
         # WAIT waits at the leader, which alone knows what each follower has.
         case "wait" if (words := must_wait(arguments, client, port)) is not None:
             steps.submit(RequestKind.CONTROL, words, convert=lambda reply: resp.integer(int(reply)))
         case _:
             steps.reply(answer(spec, arguments, client, port))
-
-
-def _try(command: Callable[[Steps], None], steps: Steps) -> None:
-    """Execute a command that raises `CommandError` before it has done anything."""
-    try:
-        command(steps)
-    except CommandError as trouble:
-        answer_error(steps, trouble.reply)
 
 
 def _log_in(arguments: list[bytes], steps: Steps) -> None:
@@ -109,13 +107,17 @@ def _log_in(arguments: list[bytes], steps: Steps) -> None:
 
 
 def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
-    """Execute WATCH, QUORATE.CONTROL, QUORATE.ONCE or QUORATE.REQUEST.
+    """Execute one of `_SPECIAL`.
 
     Raises:
         CommandError: before anything was sent.
     """
     if spec.name == "watch":
         watch(spec, arguments, steps)
+    elif spec.name == "quorate.watch":
+        watch_changes(arguments, steps)
+    elif spec.name == "quorate.unwatch":
+        unwatch_changes(arguments, steps)
     elif spec.name == "quorate.control":
         _control(control_words(arguments, steps.client), steps)
     elif spec.name == "quorate.request":

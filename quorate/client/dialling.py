@@ -66,10 +66,14 @@ class Wire:
     Args:
         stream: the connection; the wire owns it.
         address: of the member.
+
+    Attributes:
+        closed: whether `aclose` was called.
     """
 
     def __init__(self, stream: ByteStream, address: Address) -> None:
         self.address = address
+        self.closed = False
         self._stream = stream
         self._reader = hiredis.Reader(replyError=KeyValueError, notEnoughData=_MISSING)
         self._unfinished = 0
@@ -130,6 +134,7 @@ class Wire:
 
     async def aclose(self) -> None:
         """Close the connection at once; also in a cancelled task."""
+        self.closed = True
         await anyio.aclose_forcefully(self._stream)
 
 

@@ -168,9 +168,9 @@ def _leader_untrusted(reply: Value) -> Address | None:
 
 
 def moved_to_untrusted(error: KeyValueError) -> Address | None:
-    """Read ``MOVED slot host:port``; None if it has another form."""
+    """Read ``MOVED slot host:port``; None if the error is another one."""
     words = str(error).split()
-    if len(words) != _MOVED_WORDS:
+    if error.code != "MOVED" or len(words) != _MOVED_WORDS:
         return None
     host, _, port = words[2].rpartition(":")
     return _address_untrusted(host.encode(), port.encode())

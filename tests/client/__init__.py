@@ -1,1 +1,4 @@
-"""The client of a cluster: connections, requests and watches over sockets."""
+"""Tests of `quorate.connect`: against a fake cluster in virtual time, and against real members.
+
+Read first: test_connect.py, with support/fake_cluster.py.
+"""

@@ -45,11 +45,11 @@ async def watch_all(cluster: RealCluster, leader: int) -> list[list[Change]]:
     """Return what three watches have seen that began at one member each, and a later one."""
     members = [Address("127.0.0.1", port) for port in cluster.ports]
     found: list[list[Change]] = [[], [], []]
-    began = 0
 
     async def follow(place: int, watch: RemoteWatch) -> None:
         found[place] = await changes_of(watch)
 
+    began = -1
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             for place in range(3):
