@@ -49,6 +49,7 @@ async def watch_all(cluster: RealCluster, leader: int) -> list[list[Change]]:
     async def follow(place: int, watch: RemoteWatch) -> None:
         found[place] = await changes_of(watch)
 
+    began = -1
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             for place in range(3):
