@@ -62,6 +62,19 @@ async def test_a_transaction_and_a_scan_at_real_members(whole: RealCluster) -> N
         assert len([key async for key in kv.scan("k*")]) == 49
 
 
+async def test_a_watch_of_the_same_client(whole: RealCluster) -> None:
+    async with quorate.connect(members(whole)) as kv, kv.watch("w:") as changes:
+        await kv.set("w:1", "a")
+        await kv.set("other", "b")
+        await kv.delete("w:1")
+        found = [await anext(changes) for _ in range(2)]
+        assert [(change.kind.value, change.key) for change in found] == [
+            ("set", b"w:1"),
+            ("deleted", b"w:1"),
+        ]
+        assert found[0].position < found[1].position
+
+
 def test_it_is_the_same_on_asyncio_and_without_an_event_loop(whole: RealCluster) -> None:
     async def use() -> bytes | None:
         async with quorate.connect(members(whole)) as kv:
@@ -71,6 +84,9 @@ def test_it_is_the_same_on_asyncio_and_without_an_event_loop(whole: RealCluster)
     assert asyncio.run(use()) == b"100"
     with quorate.connect_blocking(members(whole)) as kv:
         assert kv.increment("n") == 101
+        with kv.watch("n") as changes:
+            kv.increment("n")
+            assert next(changes).value == b"102"
 
 
 async def test_users_log_in_with_their_passwords(whole: RealCluster) -> None:
