@@ -370,9 +370,9 @@ async def _open_key_value(
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
+            watches = await nursery.start(_watches, member, store)
             port = _client_port(member, config, store, clients, protected=protected)
             address = await nursery.start(port.run)
-            watches = await nursery.start(_watches, member, store)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
             count_clients(member, port)
