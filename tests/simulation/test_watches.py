@@ -158,13 +158,13 @@ async def write(world: World[Store], rng: Random) -> None:
         key, other = rng.sample(keys, 2)
         lines = [
             (b"SET", key, b"%d" % rng.getrandbits(20)),
-            (b"SET", key, b"1", b"PX", b"%d" % rng.choice((10, 100, 2000))),
+            (b"SET", key, b"1", b"PX", b"%d" % rng.choice((20, 100, 500))),
             (b"INCR", b"n"),
             (b"APPEND", b"long", b"0"),
             (b"MSET", key, b"1", other, b"2"),
             (b"DEL", key, other),
         ]
-        commands = encode(*rng.choices(lines, (4, 4, 4, 1, 1, 1), k=rng.randrange(1, 4)))
+        commands = encode(*rng.choices(lines, (3, 9, 3, 1, 1, 1), k=rng.randrange(1, 7)))
         await world.attempt(rng.choice(world.present), commands, within=0.1)
         await trio.sleep(rng.random() * 0.03)
 
