@@ -30,7 +30,7 @@ from .keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
 from .keyvalue.programs.client import KeyValue
 from .keyvalue.programs.gathering import Gathering
 from .keyvalue.programs.session import open_session
-from .keyvalue.programs.watch import LocalWatches
+from .keyvalue.programs.watch import LocalWatches, WatchSource
 from .keyvalue.service import KeyValueService
 from .keyvalue.watches.replays import REPLAYS, Replays
 from .node import Member, NodeStatus, State, Topology, open_member
@@ -129,7 +129,10 @@ class Node:
             ConfigurationError: the node was opened with another state machine. Or, as the block
                 begins: one of the two numbers is out of range.
         """
-        return open_session(self.kv.endpoint, timeout_s=timeout_s, patience_s=patience_s)
+        kv = self.kv
+        return open_session(
+            kv.endpoint, timeout_s=timeout_s, patience_s=patience_s, watches=kv.watches
+        )
 
     async def command(self, payload: bytes, flags: int = 0, *, principal: int = 0) -> bytes:
         """Record a command, replicate it, apply it, and return the reply of the state machine.
@@ -371,7 +374,7 @@ async def _open_key_value(
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
             watches = await nursery.start(_watches, member, store)
-            port = _client_port(member, config, store, clients, protected=protected)
+            port = _client_port(member, config, store, clients, watches, protected=protected)
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
@@ -421,6 +424,7 @@ def _client_port(
     config: NodeConfig,
     store: KeyValueService | WitnessService,
     clients: ClientSecurity,
+    watches: WatchSource | None,
     *,
     protected: bool,
 ) -> ClientPort:
@@ -448,6 +452,7 @@ def _client_port(
         access=access,
         tls=_tls_of(member, config),
         protected=protected,
+        watches=watches,
     )
 
 

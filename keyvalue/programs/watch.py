@@ -92,6 +92,20 @@ class Watch(ABC):
             self.position = change.position
         return change
 
+    async def entries(self) -> list[Change]:
+        """Return all changes of the next log entries, as many as there are; wait for the first.
+
+        Raises:
+            WatchLostError: it can't go on without a gap.
+        """
+        await self._ensure_begun()
+        while not self._next:
+            self._next.extend(await self._fetch())
+        changes = [*self._next]
+        self._next.clear()
+        self.position = changes[-1].position
+        return changes
+
     async def _ensure_begun(self) -> None:
         if not self._begun:
             await self._begin()
