@@ -148,7 +148,9 @@ class Caller:
         except trio.Cancelled:
             self._waiting.extendleft(reversed(batch))
             raise
-        for waiting, outcome in zip(batch, outcomes, strict=True):
+        # A reply with long results has outcomes for the first calls alone.
+        self._waiting.extendleft(reversed(batch[len(outcomes) :]))
+        for waiting, outcome in zip(batch, outcomes, strict=False):
             waiting.outcome = outcome
             waiting.done.set()
 
@@ -173,7 +175,7 @@ class Caller:
                 self._session = 0
                 raise
             match wire.reply_untrusted(data):
-                case wire.Done(outcomes) if len(outcomes) == len(calls):
+                case wire.Done(outcomes) if 0 < len(outcomes) <= len(calls):
                     self._sequence = number
                     return outcomes
                 case wire.SessionLost():

@@ -105,10 +105,22 @@ class ObjectsMachine(SnapshotStateMachine):
             return self._sessions.open(command.position + command.index)
         reply = self._sessions.reply_to(batch.session, batch.sequence)
         if reply is None:
-            outcomes = tuple(self._apply_one(command, call) for call in batch.calls)
-            reply = wire.encode(wire.Done(outcomes))
+            reply = wire.encode(wire.Done(self._apply_all(command, batch.calls)))
             self._sessions.keep(batch.session, batch.sequence, reply)
         return reply
+
+    def _apply_all(
+        self, command: Command, calls: tuple[wire.Call, ...]
+    ) -> tuple[wire.Outcome, ...]:
+        outcomes: list[wire.Outcome] = []
+        size = 0
+        for call in calls:
+            if size > wire.ENOUGH_BYTES:
+                break
+            outcome = self._apply_one(command, call)
+            outcomes.append(outcome)
+            size += len(outcome.data) if isinstance(outcome, wire.Result) else 0
+        return tuple(outcomes)
 
     def _apply_one(self, command: Command, call: wire.Call) -> wire.Outcome:
         part = self._find(call)
@@ -149,7 +161,9 @@ class ObjectsMachine(SnapshotStateMachine):
             part = self._parts.get(call.target)
             if part is None or call.version or not part.knows(call.method, 0):
                 return wire.encode(wire.Malformed(f"no query {call.target}.{call.method} here"))
-            outcome: wire.Outcome = wire.Result(part.answer(call.method, 0, call.arguments))
+            outcome: wire.Outcome = wire.Result(
+                wire.check_result(part.answer(call.method, 0, call.arguments))
+            )
         except Exception as error:  # noqa: BLE001 - any error of a method is its reply
             outcome = _failure(error)
         return wire.encode(wire.Done((outcome,)))
