@@ -102,6 +102,5 @@ class Machine(ObjectsMachine):
                 Call("bank", "pay", 2, b"nonsense"),
             ]
         )
-        return Sample(
-            encode(Batch(rng.randrange(10) > 0, rng.choice([0, 1, 1, 1, 2]), (calls, calls)))
-        )
+        session, step = rng.choice([0, 1, 1, 1]), rng.choice([0, 1, 1, 1, 2])
+        return Sample(encode(Batch(session, step, (calls, calls))))
