@@ -73,6 +73,9 @@ class ObjectsMachine(SnapshotStateMachine):
 
     Raises:
         ConfigurationError: two have the same name, or one is not ready to be opened.
+
+    Attributes:
+        applied: everything below this position of the log is applied.
     """
 
     kind = "replicated objects"
@@ -89,6 +92,7 @@ class ObjectsMachine(SnapshotStateMachine):
         for part in parts:
             part.open(home)
         self._sessions = Sessions()
+        self.applied = 0
         self._moved = trio.Event()
 
     def moved(self) -> trio.Event:
@@ -105,7 +109,8 @@ class ObjectsMachine(SnapshotStateMachine):
             return self._sessions.open(command.position + command.index)
         reply = self._sessions.reply_to(batch.session, batch.sequence)
         if reply is None:
-            reply = wire.encode(wire.Done(self._apply_all(command, batch.calls)))
+            outcomes = self._apply_all(command, batch.calls)
+            reply = wire.encode(wire.Done(command.position, outcomes))
             self._sessions.keep(batch.session, batch.sequence, reply)
         return reply
 
@@ -143,6 +148,7 @@ class ObjectsMachine(SnapshotStateMachine):
 
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Note the end of a batch of the log, and wake those that wait for a change."""
+        self.applied = position
         for part in self._parts.values():
             part.advance(position, timestamp_ms)
         self._moved.set()
@@ -166,7 +172,7 @@ class ObjectsMachine(SnapshotStateMachine):
             )
         except Exception as error:  # noqa: BLE001 - any error of a method is its reply
             outcome = _failure(error)
-        return wire.encode(wire.Done((outcome,)))
+        return wire.encode(wire.Done(0, (outcome,)))
 
     def dump(self) -> bytes:
         """Return the state of all objects."""
@@ -196,6 +202,7 @@ class ObjectsMachine(SnapshotStateMachine):
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
         """Take the state from the pieces of a snapshot."""
         await super().load(pieces, position, timestamp_ms)
+        self.applied = position
         for part in self._parts.values():
             part.note_time(position, timestamp_ms)
 

@@ -87,7 +87,13 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """What a batch has done: the outcomes of its calls, or of the first ones.
 
     The calls after those were not applied: their results might not have fitted into the reply.
+
+    Args:
+        position: of the entry in the log.
+        outcomes: in the order of the calls.
     """
+
+    position: int
 
     outcomes: tuple[Outcome, ...]
 

@@ -47,7 +47,7 @@ class World:
     def __init__(self, *parts: Part, patience_s: float) -> None:
         self.caller = Caller(patience_s)
         self.machine = ObjectsMachine(parts, self.caller)
-        self.caller.moved = self.machine.moved
+        self.caller.local = self.machine
         self.log: list[Command] = []
         self.position = 0
         self.now_ms = 1_000_000
@@ -290,7 +290,7 @@ def test_a_version_in_the_log_is_applied_by_the_body_of_that_version() -> None:
         Call("bank", "pay", 1, encode(["ann", -5])),
         Call("bank", "pay", 2, encode(["ann", 9, 1])),
     )
-    assert reply(machine, Batch(32, 1, calls), 64) == Done((Result(b"\xfb"), Result(b"\x03")))
+    assert reply(machine, Batch(32, 1, calls), 64) == Done(64, (Result(b"\xfb"), Result(b"\x03")))
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_a_batch_that_comes_twice_is_applied_once() -> None:
     reply(machine, Batch(0, 0, ()), 32)
     batch = Batch(32, 1, (Call("hits", "add", 1, encode([5])),))
     first = reply(machine, batch, 64)
-    assert reply(machine, batch, 96) == first == Done((Result(b"\x05"),))
+    assert reply(machine, batch, 96) == first == Done(64, (Result(b"\x05"),))
     assert machine.hits.local == 5
     assert reply(machine, Batch(32, 3, ()), 128) == SessionLost(), "one was left out"
     assert reply(machine, Batch(32, 0, ()), 128) == SessionLost()

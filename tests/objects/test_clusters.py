@@ -56,7 +56,7 @@ async def test_a_program_without_an_object_of_the_log_says_so(tmp_path: Path) ->
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_objects_pass_the_simulation(seed: int) -> None:
     """Members are compared by replies and states, with restarts and snapshots."""
-    plan = Plan(seed, 3, 0.01, scenario="snapshots", service="tests.objects.bank:Machine")
+    plan = Plan(seed, 3, 0.003, scenario="snapshots", service="tests.objects.bank:Machine")
     outcome = simulate(plan)
     assert outcome.violation is None, outcome.story
     assert outcome.acknowledged > 10

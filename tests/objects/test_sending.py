@@ -196,7 +196,7 @@ def test_a_patience_that_is_none_is_refused(wrong: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", [b"", b"\x92\x09\x01", wire.encode(wire.Done(())), wire.encode(wire.Malformed("x"))]
+    "reply", [b"", b"\x92\x09\x01", wire.encode(wire.Done(0, ())), wire.encode(wire.Malformed("x"))]
 )
 async def test_a_reply_to_something_else_is_an_error(
     reply: bytes, monkeypatch: pytest.MonkeyPatch
