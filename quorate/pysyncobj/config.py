@@ -1,4 +1,4 @@
-"""What PySyncObj's settings mean here: a member's configuration, from addresses and `SyncObjConf`."""
+"""What PySyncObj's settings mean here: the configuration of a member."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class TrackedSet(MutableSet[T]):
             self._items[taken] = order(taken)
 
     @classmethod
-    def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:  # type: ignore[override]
+    def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:
         return set(it)  # what `a | b` and so on return
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ _BODIES: Final = "_quorate_bodies"
 class _Called(Protocol):
     """An object with replicated methods: a `SyncObj` or a consumer."""
 
-    def _quorate_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def call_replicated(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
 @overload
@@ -71,7 +71,7 @@ def _decorator(body: Callable[..., Any] | None, ver: int, defaults: dict[str, An
 
         @functools.wraps(function)
         def method(self: _Called, *args: Any, **kwargs: Any) -> Any:
-            return self._quorate_call(name, args, defaults | kwargs)
+            return self.call_replicated(name, args, defaults | kwargs)
 
         # A body of an older version is about to be replaced in the class by this one.
         older = bodies_of(namespace.get(name))

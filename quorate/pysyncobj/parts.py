@@ -6,7 +6,7 @@ set before are the node's own. Only replicated methods change the state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..errors import ConfigurationError, StorageError
 from ..objects.tracked import UndoLog
@@ -16,7 +16,6 @@ from .methods import bodies_of, replicated
 from .plain import decode_untrusted, encode, taker
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
 
     from ..node import Command
@@ -50,7 +49,7 @@ class Replicating:
     def _quorate_syncobj(self) -> SyncObj:
         raise NotImplementedError
 
-    def _quorate_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_replicated(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a replicated method."""
         part = self._quorate_own
         if part.undo.is_open:  # in the body of another one: they are one change
@@ -119,15 +118,10 @@ class AttributesPart:
         self._take = taker(self.undo)
         self._names: set[str] = set()
         self._first: dict[str, bytes] | None = None
-        self._lock: threading.RLock | None = None
         cls = type(owner)
         self._bodies = {
             name: found for name in dir(cls) if (found := bodies_of(getattr(cls, name)))
         }
-
-    def begin(self, name: str, lock: threading.RLock) -> None:
-        """Get a name, and the lock that is held while a call is applied."""
-        self.object_name, self._lock = name, lock
 
     def set_attribute(self, name: str, value: Any) -> bool:
         """Set an attribute of the state; return False if it is none."""
@@ -143,7 +137,8 @@ class AttributesPart:
             self.undo.note(lambda: state.__setitem__(name, old))
         else:
             self._names.add(name)
-            self.undo.note(lambda: (state.pop(name), self._names.remove(name)))
+            self.undo.note(lambda: state.pop(name))
+            self.undo.note(lambda: self._names.discard(name))
         state[name] = taken
         return True
 
@@ -194,18 +189,16 @@ class AttributesPart:
     def apply(self, command: Command, method: str, version: int, arguments: bytes) -> bytes:
         """Run a method; see :meth:`Replicated.apply`."""
         del command
-        assert self._lock is not None
         args, kwargs = _arguments_untrusted(arguments)
-        with self._lock:
-            self.undo.begin()
-            try:
-                result = self._bodies[method][version](self._owner, *args, **kwargs)
-                return check_result(encode(result))
-            except Exception:
-                self.undo.roll_back()
-                raise
-            finally:
-                self.undo.end()
+        self.undo.begin()
+        try:
+            result = self._bodies[method][version](self._owner, *args, **kwargs)
+            return check_result(encode(result))
+        except Exception:
+            self.undo.roll_back()
+            raise
+        finally:
+            self.undo.end()
 
     def note_time(self, position: int, timestamp_ms: int) -> None:
         """Do nothing: PySyncObj's methods have no log time."""
@@ -255,8 +248,10 @@ def _arguments_untrusted(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     Raises:
         ValueError: the bytes are none.
     """
-    match decode_untrusted(data):
-        case (tuple() as args, dict() as kwargs) if all(isinstance(name, str) for name in kwargs):
-            return args, kwargs
-        case found:
-            raise ValueError(f"no arguments: {found!r:.80}")
+    found = decode_untrusted(data)
+    if not (isinstance(found, tuple) and len(cast("Any", found)) == 2):  # noqa: PLR2004
+        raise ValueError(f"no arguments: {found!r:.80}")
+    args, kwargs = cast("tuple[Any, dict[str, Any]]", found)
+    if not (isinstance(args, tuple) and isinstance(cast("Any", kwargs), dict)):
+        raise ValueError(f"no arguments: {found!r:.80}")  # noqa: TRY004 - see above
+    return args, kwargs  # pyright: ignore[reportUnknownVariableType]

@@ -18,7 +18,7 @@ from ..objects.tracked import TrackedDict, TrackedList
 from .containers import TrackedDeque, TrackedSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ..objects.tracked import UndoLog
 
@@ -49,7 +49,7 @@ def encode(value: object) -> bytes:
 
 def _wire(value: Any, depth: int) -> Any:
     """Return what msgpack has for a value."""
-    kind = type(value)
+    kind = cast("type[Any]", type(value))
     if kind in _SCALARS:
         return value
     if kind is int:
@@ -112,7 +112,7 @@ def _from_extension(code: int, content: memoryview) -> Any:
         return int(items)
     if not isinstance(items, list):
         raise ValueError(f"extension {code} has no list")  # noqa: TRY004 - see decode_untrusted
-    several: list[Any] = items
+    several: list[Any] = items  # pyright: ignore[reportUnknownVariableType]
     if code == _TUPLE:
         return tuple(several)
     if code == _DICT:
@@ -135,18 +135,16 @@ def taker(undo: UndoLog) -> Callable[[Any], Any]:
     def take(value: Any) -> Any:
         return wrapped(decode_untrusted(encode(value)))
 
-    def items_of(values: Iterable[Any]) -> list[Any]:
-        return [wrapped(value) for value in values]
-
     def wrapped(value: Any) -> Any:
-        if isinstance(value, dict):
+        kind = cast("type[Any]", type(value))
+        if kind is dict:
             return TrackedDict[Any, Any](undo, take, take, value)
-        if isinstance(value, list):
+        if kind is list:
             return TrackedList[Any](undo, take, value)
-        if isinstance(value, set):
+        if kind is set:
             return TrackedSet[Any](undo, take, encode, value)
-        if isinstance(value, deque):
+        if kind is deque:
             return TrackedDeque[Any](undo, take, value, value.maxlen)
-        return tuple(items_of(value)) if isinstance(value, tuple) else value
+        return tuple(wrapped(item) for item in value) if kind is tuple else value
 
     return take

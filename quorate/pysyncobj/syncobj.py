@@ -227,20 +227,18 @@ class SyncObj(Replicating, metaclass=_Starting):
     ) -> None:
         if ignored:
             raise ConfigurationError(f"{', '.join(ignored)}: can't be had: leave it out")
-        own = self.__dict__
-        own["_quorate_conf"] = conf or SyncObjConf()
-        own["_quorate_config"] = node_config(selfNode, list(otherNodes), own["_quorate_conf"])
-        own["_quorate_consumers"] = _consumers(consumers or ())
-        own["_quorate_version"] = CodeVersion()
-        own["_quorate_lock"] = threading.RLock()
-        own["_quorate_thread"] = None
+        settings = conf or SyncObjConf()
+        self._quorate_conf = settings
+        self._quorate_config = node_config(selfNode, list(otherNodes), settings)
+        self._quorate_consumers = _consumers(consumers or ())
+        self._quorate_version = CodeVersion()
+        self._quorate_thread: _MemberThread | None = None
         for consumer in self._quorate_all_consumers():
             consumer.__dict__["_syncObj"] = self
         self._quorate_begin()
 
     def _quorate_all_consumers(self) -> list[SyncObjConsumer]:
-        consumers: list[SyncObjConsumer] = self.__dict__["_quorate_consumers"]
-        return [self.__dict__["_quorate_version"], *consumers]
+        return [self._quorate_version, *self._quorate_consumers]
 
     def _quorate_syncobj(self) -> SyncObj:
         return self
@@ -250,20 +248,18 @@ class SyncObj(Replicating, metaclass=_Starting):
         return parts + [each.__dict__["_quorate_part"] for each in self._quorate_all_consumers()]
 
     def _quorate_start(self) -> None:
-        own = self.__dict__
         parts = self._quorate_parts()
         names = ["self", "version", *(f"consumer {number}" for number in range(len(parts) - 2))]
         for part, name in zip(parts, names, strict=True):
-            part.begin(name, own["_quorate_lock"])
-        own["_quorate_thread"] = _MemberThread(own["_quorate_config"], parts, own["_quorate_conf"])
-        own["_quorate_thread"].start()
+            part.object_name = name
+        self._quorate_thread = _MemberThread(self._quorate_config, parts, self._quorate_conf)
+        self._quorate_thread.start()
 
     @property
     def _quorate_running(self) -> _MemberThread:
-        thread: _MemberThread | None = self.__dict__["_quorate_thread"]
-        if thread is None:
+        if self._quorate_thread is None:
             raise SyncObjException("NotReady", "the constructor has not returned yet")
-        return thread
+        return self._quorate_thread
 
     # --- calls
 
@@ -279,7 +275,11 @@ class SyncObj(Replicating, metaclass=_Starting):
             self._quorate_send(call, callback or _ignore)
             return None
         future: Future[tuple[Any, int]] = Future()
-        self._quorate_send(call, lambda *answer: future.set_result(answer))
+
+        def note(result: Any, error: int) -> None:
+            future.set_result((result, error))
+
+        self._quorate_send(call, note)
         try:
             result, error = future.result(timeout)
         except FutureTimeoutError:
@@ -302,7 +302,7 @@ class SyncObj(Replicating, metaclass=_Starting):
 
     def getCodeVersion(self) -> int:
         """Return the code version in force; 0 at first."""
-        return int(self.__dict__["_quorate_version"].version)
+        return int(self._quorate_version.version)
 
     def setCodeVersion(
         self, newVersion: int, callback: Callable[[Any, int], object] | None = None
@@ -316,7 +316,7 @@ class SyncObj(Replicating, metaclass=_Starting):
         if not self.getCodeVersion() <= newVersion <= newest:
             text = f"version {newVersion}: expected {self.getCodeVersion()} to {newest}"
             raise SyncObjException("wrongVer", text)
-        self.__dict__["_quorate_version"].enable(newVersion, callback=callback)
+        self._quorate_version.enable(newVersion, callback=callback)
 
     # --- its state
 
@@ -335,20 +335,20 @@ class SyncObj(Replicating, metaclass=_Starting):
 
     def _getLeader(self) -> Node | None:
         status = self._quorate_running.status
-        leader = status and _leader_of(status)
+        leader = None if status is None else _leader_of(status)
         return None if leader is None else self._quorate_nodes()[leader]
 
     def _isLeader(self) -> bool:
         return self._getLeader() == self.selfNode
 
     def _quorate_nodes(self) -> dict[int, Node]:
-        config: NodeConfig = self.__dict__["_quorate_config"]
-        return {each.member_id: Node(f"{each.host}:{each.member_port}") for each in config.members}
+        members = self._quorate_config.members
+        return {each.member_id: Node(f"{each.host}:{each.member_port}") for each in members}
 
     @property
     def selfNode(self) -> Node:
         """This node."""
-        return self._quorate_nodes()[self.__dict__["_quorate_config"].member_id]
+        return self._quorate_nodes()[self._quorate_config.member_id]
 
     @property
     def otherNodes(self) -> set[Node]:
@@ -358,8 +358,7 @@ class SyncObj(Replicating, metaclass=_Starting):
     @property
     def conf(self) -> SyncObjConf:
         """The settings."""
-        found: SyncObjConf = self.__dict__["_quorate_conf"]
-        return found
+        return self._quorate_conf
 
     def isNodeConnected(self, node: Node) -> bool:
         """Return whether there is a link to a node."""
@@ -436,6 +435,7 @@ class SyncObj(Replicating, metaclass=_Starting):
         Raises:
             SyncObjException: always; it says what to use.
         """
+        del callback
         raise SyncObjException("Unsupported", f"{node}: use quorate member: docs/membership.md")
 
     removeNodeFromCluster = addNodeToCluster
