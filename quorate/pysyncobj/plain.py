@@ -8,7 +8,7 @@ comes back as its own type. They are msgpack with extensions.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec import msgpack
