@@ -33,7 +33,7 @@ from ..keyvalue.protocol.resp import word_of
 from ..keyvalue.retry import Retry
 from ..keyvalue.state.changes import ChangeKind
 from .beside import beside
-from .reading import Kept, read_records
+from .reading import Kept, read_all
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, ItemsView, Iterator, Sequence
@@ -114,7 +114,7 @@ class Cache:
         try:
             await watch.__aenter__()
             if after is None:
-                self._replace(await read_records(self._kv, self._prefix), watch.position)
+                self._replace(await read_all(self._kv, self._prefix), watch.position)
         except BaseException:
             await _close(watch)
             raise

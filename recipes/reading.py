@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ..keyvalue.programs.client import KeyValue
 
-__all__ = ["Kept", "keys_with", "read_records", "records_of"]
+__all__ = ["Kept", "keys_with", "read_all", "records_of"]
 
 _SPECIAL: Final = re.compile(rb"[*?\[\]\\^]")
 
@@ -40,7 +40,7 @@ def keys_with(prefix: bytes) -> bytes:
     return _SPECIAL.sub(rb"\\\g<0>", prefix) + b"*"
 
 
-async def read_records(kv: KeyValue, prefix: bytes) -> dict[bytes, Kept]:
+async def read_all(kv: KeyValue, prefix: bytes) -> dict[bytes, Kept]:
     """Return all keys with a prefix, in the order of the keys.
 
     The pieces are read one after the other: what changes during that may be in it or not.

@@ -1,9 +1,12 @@
 """A key-value store of one process in virtual time: its log time follows trio's clock."""
 
-from collections.abc import AsyncGenerator
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Concatenate, ParamSpec
 
 import trio
 
@@ -16,6 +19,8 @@ from tests.support.service_world import START_MS, Fed, open_service
 
 TICK_S = 0.5
 LATENCY_S = 0.002
+P = ParamSpec("P")
+LONGEST_TEST_TICKS = 2000
 
 
 class LoneStore:
@@ -66,10 +71,11 @@ class LoneStore:
 
     async def run(self) -> None:
         """Move log time, as a leader does while keys have an expiry."""
-        while True:
+        for _ in range(LONGEST_TEST_TICKS):
             await trio.sleep(TICK_S)
             self._tick()
             self.fed.pass_time(0)
+        raise AssertionError("the test waits for ever")
 
 
 @asynccontextmanager
@@ -84,3 +90,22 @@ async def lone_store(directory: Path) -> AsyncGenerator[LoneStore]:
             nursery.cancel_scope.cancel()
     finally:
         service.close()
+
+
+def on_lone_store(
+    body: Callable[Concatenate[LoneStore, P], Awaitable[None]],
+) -> Callable[..., Awaitable[None]]:
+    """Make a test of a function that takes a new store; it runs in virtual time."""
+
+    @functools.wraps(body)
+    async def test(
+        tmp_path: Path, autojump_clock: object, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        async with lone_store(tmp_path) as store:
+            await body(store, *args, **kwargs)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    fixtures = [inspect.Parameter(name, kind) for name in ("tmp_path", "autojump_clock")]
+    of_its_own = list(inspect.signature(body).parameters.values())[1:]
+    vars(test)["__signature__"] = inspect.Signature([*fixtures, *of_its_own])
+    return test
