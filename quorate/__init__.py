@@ -9,7 +9,8 @@ Run a member in your program::
 
 The names, by what they are for:
 
-- Run a member: `open_node`, `Node`, `KeyValue`; `Watch`, `Change` and `ChangeKind`.
+- Run a member: `open_node`, `Node`, `KeyValue`; `Transaction`, `Record`; `Watch`, `Change` and
+  `ChangeKind`.
 - Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
   `Security`, `LogLines`, `Web`, `load_config`, `local_configs`.
 - Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
@@ -78,6 +79,8 @@ _HOMES: Final = {
     ),
     ".keyvalue.access.judges": ("ClientAuthenticator", "ClientAuthoriser", "ClientSecurity"),
     ".keyvalue.programs.client": ("KeyValue",),
+    ".keyvalue.programs.records": ("Record",),
+    ".keyvalue.programs.transaction": ("Transaction",),
     ".keyvalue.programs.watch": ("Watch",),
     ".keyvalue.state.changes": ("Change", "ChangeKind"),
     ".local.cluster": ("local_configs",),
@@ -157,6 +160,8 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .keyvalue.access.judges import ClientAuthoriser as ClientAuthoriser
     from .keyvalue.access.judges import ClientSecurity as ClientSecurity
     from .keyvalue.programs.client import KeyValue as KeyValue
+    from .keyvalue.programs.records import Record as Record
+    from .keyvalue.programs.transaction import Transaction as Transaction
     from .keyvalue.programs.watch import Watch as Watch
     from .keyvalue.state.changes import Change as Change
     from .keyvalue.state.changes import ChangeKind as ChangeKind
