@@ -53,11 +53,19 @@ from ..keyvalue.retry import Retry
 from .background import alongside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from ..keyvalue.programs.client import KeyValue
 
-__all__ = ["Holder", "Lease", "check_seconds", "holder_of_untrusted", "own_name"]
+__all__ = [
+    "Holder",
+    "Lease",
+    "check_seconds",
+    "holder_of_untrusted",
+    "own_name",
+    "read_record",
+    "read_records",
+]
 
 MIN_TTL_S: Final = 0.1
 MAX_TTL_S: Final = 86_400.0
@@ -140,8 +148,8 @@ class Lease:
         self.ttl_s = ttl_s
         self.name = own_name() if name is None else name
         self.token = 0
-        self._kv = kv
-        self._rng = rng or SystemRandom()
+        self.kv = kv
+        self.rng = rng or SystemRandom()
         self._encoded_name = self.name.encode()
         if len(self._encoded_name) > _NAME_BYTES:
             raise ConfigurationError(f"name = {name!r:.60}: expected {_NAME_BYTES} bytes at most")
@@ -172,12 +180,12 @@ class Lease:
         """
         if (self._doubtful or self._values) and await self._recognise():
             return True
-        value = b"0 %016x %b" % (self._rng.getrandbits(64), self._encoded_name)
+        value = b"0 %016x %b" % (self.rng.getrandbits(64), self._encoded_name)
         # Noted before it is sent: if this task is cancelled, it may be done all the same.
         self._doubtful = [*self._doubtful, value][-_DOUBTFUL:]
         sent_at = anyio.current_time()
         try:
-            token = await self._kv.compare_and_set(self.key, None, value, px=self._ttl_ms)
+            token = await self.kv.compare_and_set(self.key, None, value, px=self._ttl_ms)
         except UnknownOutcomeError:
             raise
         except RequestError:  # it says that nothing was done
@@ -193,7 +201,7 @@ class Lease:
 
     async def _recognise(self) -> bool:
         """Look whether an earlier attempt has taken the key; then renew it."""
-        record = await read_record(self._kv, self.key)
+        record = await read_record(self.kv, self.key)
         if record is not None and record[0] in self._doubtful:
             self._doubtful.remove(record[0])
             self._values, self.token = [record[0]], record[1]
@@ -215,7 +223,7 @@ class Lease:
             self._values.append(renewed)
         for value in list(self._values):
             sent_at = anyio.current_time()
-            if await self._kv.compare_and_set(self.key, value, renewed, px=self._ttl_ms):
+            if await self.kv.compare_and_set(self.key, value, renewed, px=self._ttl_ms):
                 self._values = [renewed]
                 self._extended(sent_at)
                 return True
@@ -237,7 +245,13 @@ class Lease:
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[Self]:
-        """Renew the lease as long as the block runs, and release it then.
+        """Renew the lease as long as the block runs, and release it then; see `kept`."""
+        async with self.releasing(), self.kept():
+            yield self
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncGenerator[Self]:
+        """Renew the lease as long as the block runs, and leave it to the caller then.
 
         The block is cancelled when the lease is lost. It must not outlive that: what it does in a
         shielded scope, or without waiting, is not stopped.
@@ -248,19 +262,18 @@ class Lease:
         """
         assert self._values, f"{self!r} is not ours"
         self._block = block = anyio.CancelScope(deadline=self._ends_at)
-        async with self.releasing():
-            try:
-                async with alongside(self._keep):
-                    with block:
-                        yield self
-            except anyio.get_cancelled_exc_class():
-                raise
-            except BaseException as error:
-                if self.lost:
-                    error.add_note(self._loss())
-                raise
-            if self.lost:
-                raise LeaseLostError(self._loss()) from self._trouble
+        try:
+            async with alongside(self._keep):
+                with block:
+                    yield self
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            if self.lost and not isinstance(error, LeaseLostError):
+                error.add_note(self._loss())
+            raise
+        if self.lost:
+            raise LeaseLostError(self._loss()) from self._trouble
 
     async def _keep(self) -> None:
         """Renew the lease in time; end the block when that is not possible any more."""
@@ -318,7 +331,7 @@ class Lease:
     async def _deleted(self, value: bytes, retry: Retry) -> bool:
         while True:
             try:
-                return await self._kv.compare_and_set(self.key, value, None) > 0
+                return await self.kv.compare_and_set(self.key, value, None) > 0
             except KeyValueError:
                 return False  # it would be the same again
             except RequestError:
@@ -333,8 +346,11 @@ def own_name() -> str:
     return f"{os.uname().nodename}:{os.getpid()}"
 
 
-def holder_of_untrusted(value: bytes, revision: int) -> Holder | None:
-    """Decode the value of a leased key; None if it is not one of ours.
+def holder_of_untrusted(value: bytes, revision: int) -> Holder:
+    """Decode the value of a leased key.
+
+    A value that no lease has written is an owner, too: other clients may take the key in their own
+    way. The value is its name then, and the revision its token.
 
     Args:
         value: of the key.
@@ -342,7 +358,7 @@ def holder_of_untrusted(value: bytes, revision: int) -> Holder | None:
     """
     found = _VALUE.fullmatch(value)
     if found is None:
-        return None
+        return Holder(value[:_NAME_BYTES].decode("utf-8", "replace"), revision, value)
     token = int(found[1]) or revision
     return Holder(found[3].decode("utf-8", "replace"), token, found[2])
 
@@ -352,7 +368,7 @@ async def read_record(kv: KeyValue, key: bytes) -> tuple[bytes, int] | None:
     return (await read_records(kv, [key]))[0]
 
 
-async def read_records(kv: KeyValue, keys: list[bytes]) -> list[tuple[bytes, int] | None]:
+async def read_records(kv: KeyValue, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
     """Return the value and the revision of each key; None for one that does not exist."""
     reply = cast("list[list[bytes | int] | None]", await kv.execute("QUORATE.RECORDS", *keys))
     return [

@@ -1,4 +1,4 @@
-"""Locks, queues and the like, in virtual time on a store of one process.
+"""Locks, elections, queues and the like: on a log in virtual time, under trio and asyncio.
 
-Read first: `test_cache.py`, and `support/lone_store.py` for what the tests start with.
+Read first: `test_cache.py`, then `test_lease.py`.
 """
