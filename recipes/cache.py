@@ -33,12 +33,14 @@ from ..keyvalue.protocol.resp import word_of
 from ..keyvalue.retry import Retry
 from ..keyvalue.state.changes import ChangeKind
 from .beside import beside
-from .reading import Kept, read_all
+from .reading import read_all
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, ItemsView, Iterator, Sequence
 
-    from ..keyvalue.programs.client import KeyValue, Text
+    from ..keyvalue.programs.client import KeyValue
+    from ..keyvalue.programs.encoding import Text
+    from ..keyvalue.programs.records import Record
     from ..keyvalue.programs.watch import Watch
     from ..keyvalue.state.changes import Change
 
@@ -172,11 +174,11 @@ class Cache:
         if any_new:
             self._move_to(entry[-1].position)
 
-    def _replace(self, records: dict[bytes, Kept], position: int) -> None:
+    def _replace(self, records: dict[bytes, Record], position: int) -> None:
         """Replace the whole copy by what was read after a position."""
         before = self._values
-        self._values = {key[len(self._prefix) :]: kept.value for key, kept in records.items()}
-        self._revisions = {key: kept.revision for key, kept in records.items()}
+        self._values = {key[len(self._prefix) :]: record.value for key, record in records.items()}
+        self._revisions = {key: record.revision for key, record in records.items()}
         if self._values != before or self.position < 0:
             self._move_to(max(position, *self._revisions.values(), 0))
 
