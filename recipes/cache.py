@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 import anyio
 
@@ -32,7 +32,7 @@ from ..errors import NoLeaderError, UnknownOutcomeError, WatchLostError
 from ..keyvalue.protocol.resp import word_of
 from ..keyvalue.retry import Retry
 from ..keyvalue.state.changes import ChangeKind
-from .beside import beside
+from .background import alongside
 from .reading import read_all
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ class Cache:
     def get(self, key: Text, default: bytes | None = None) -> bytes | None:
         """Return the value of a key; `default` if the key does not exist."""
         return self._values.get(word_of(key, "key"), default)
+
+    def revision_of(self, key: Text) -> int:
+        """Return the log position that has set the value of a key; -1 if it does not exist."""
+        return self._revisions.get(self._prefix + word_of(key, "key"), -1)
 
     def __contains__(self, key: Text) -> bool:
         return word_of(key, "key") in self._values
@@ -125,17 +129,21 @@ class Cache:
     async def follow(self, watch: Watch) -> None:
         """Keep the copy current until cancelled, with this watch and those that replace it."""
         while True:
-            try:
-                await self._take(watch)
-            except WatchLostError as error:
-                after = error.after if error.oldest <= error.after else None
-            except (NoLeaderError, UnknownOutcomeError):
-                after = watch.position
-            finally:
-                await _close(watch)
+            after = await self._take_all(watch)
             watch = await self._begin_again(after)
 
-    async def _take(self, watch: Watch) -> None:
+    async def _take_all(self, watch: Watch) -> int | None:
+        """Take changes until the watch ends; return where the next one begins, None for now."""
+        try:
+            await self._take(watch)
+        except WatchLostError as error:
+            return error.after if error.oldest <= error.after else None
+        except (NoLeaderError, UnknownOutcomeError):
+            return watch.position
+        finally:
+            await _close(watch)
+
+    async def _take(self, watch: Watch) -> Never:
         """Take the changes of a watch into the copy, one log entry after the other."""
         entry: list[Change] = []
         while True:
@@ -206,8 +214,20 @@ async def cached(kv: KeyValue, prefix: Text = b"") -> AsyncGenerator[Cache]:
     """
     cache = Cache(kv, word_of(prefix, "prefix"))
     watch = await cache.begin(None)
-    async with beside(cache.follow, watch):
-        yield cache
+    failures: list[Exception] = []
+
+    async def follow() -> None:
+        try:
+            await cache.follow(watch)
+        except Exception as error:  # noqa: BLE001 - it is raised below
+            failures.append(error)
+            block.cancel()
+
+    with anyio.CancelScope() as block:
+        async with alongside(follow):
+            yield cache
+    for error in failures:
+        raise error
 
 
 async def _close(watch: Watch) -> None:
