@@ -4,6 +4,8 @@ It is checked in this order: known and well-formed, users known, allowed, queued
 it is answered here, or sent as a request of its own.
 """
 
+from typing import Final
+
 import trio
 
 from ...errors import RefusedError
@@ -26,8 +28,17 @@ from .routes import AT_ONCE, ATTACKS, KINDS
 from .steps import Result, Steps, answer_error
 from .transactions import execute_transaction, queue, watch
 from .user_change import change_users
+from .watch_command import unwatch_changes, watch_changes
 
 __all__ = ["execute"]
+
+_SPECIAL: Final = frozenset(
+    {
+        *("watch", "quorate.watch", "quorate.unwatch"),
+        *("quorate.control", "quorate.once", "quorate.request"),
+    }
+)
+"""Commands of the connection that send a request, or may be refused."""
 
 
 def execute(arguments: list[bytes], steps: Steps) -> None:
@@ -65,7 +76,7 @@ def _local(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
             execute_transaction(steps)
         case "auth" | "hello":
             _log_in(arguments, steps)
-        case "watch" | "quorate.control" | "quorate.once" | "quorate.request":
+        case name if name in _SPECIAL:
             try:
                 _special(spec, arguments, steps)
             except CommandError as trouble:
@@ -96,13 +107,17 @@ def _log_in(arguments: list[bytes], steps: Steps) -> None:
 
 
 def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
-    """Execute WATCH, QUORATE.CONTROL, QUORATE.ONCE or QUORATE.REQUEST.
+    """Execute one of `_SPECIAL`.
 
     Raises:
         CommandError: before anything was sent.
     """
     if spec.name == "watch":
         watch(spec, arguments, steps)
+    elif spec.name == "quorate.watch":
+        watch_changes(arguments, steps)
+    elif spec.name == "quorate.unwatch":
+        unwatch_changes(arguments, steps)
     elif spec.name == "quorate.control":
         _control(control_words(arguments, steps.client), steps)
     elif spec.name == "quorate.request":

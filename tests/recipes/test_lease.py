@@ -383,7 +383,7 @@ def test_a_reply_that_comes_after_the_lease_is_no_lease(run: Any) -> None:
                 await anyio.sleep(TTL_S + 1)
             return reply
 
-        link.command = slow  # type: ignore[method-assign]
+        link.command = slow  # type: ignore[method-assign, assignment]
         lease = lease_on(link)
         async with anyio.create_task_group() as group:
 
