@@ -1,0 +1,67 @@
+"""What all programs of a round share: the names they use, and the record of what they did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from .blocks import Blocks
+from .judge import judge
+
+if TYPE_CHECKING:
+    from .blocks import Block
+    from .programs import Program
+    from .tenures import Tenures
+
+TTL_TIMEOUTS: Final = (2.0, 4.0)
+"""Lifetimes of leases, in heartbeat timeouts. Shorter: no lease survives an election. Longer: none
+expires in a storm."""
+
+PREFIX: Final = b"quorate:"
+"""All keys of recipes begin with it."""
+
+
+class Stage:
+    """The shared names and records of a round.
+
+    Args:
+        tenures: by the committed log.
+
+    Attributes:
+        blocks: of all programs.
+        judged: number of blocks that were judged so far.
+    """
+
+    def __init__(self, tenures: Tenures) -> None:
+        self.tenures = tenures
+        self.blocks = Blocks()
+        self.judged = 0
+        self._fences: dict[bytes, None] = {}
+
+    def ttl_s(self, program: Program) -> float:
+        """Draw the lifetime of a lease, in seconds."""
+        return program.unit * program.rng.choice(TTL_TIMEOUTS)
+
+    def fence(self, resource: str) -> bytes:
+        """Return the key that only holders of a resource write."""
+        key = b"fenced:" + resource.encode()
+        self._fences[key] = None
+        return key
+
+    def judge(self) -> None:
+        """Judge all blocks, and forget them.
+
+        Raises:
+            ViolationError: a promise was broken.
+        """
+        judge(self.blocks, self.tenures, self._fences)
+        self.judged += len(self.blocks)
+        self.blocks = Blocks()
+
+
+async def linger(block: Block, seconds: float, pieces: int = 10) -> None:
+    """Stay in a block, and note that again and again."""
+    for _ in range(pieces):
+        await trio.sleep(seconds / pieces)
+        block.mark()

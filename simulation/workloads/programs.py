@@ -1,0 +1,102 @@
+"""Programs that use recipes, one life after another, while they are paused, cut off and killed.
+
+Each client of the storm lives the lives of one program after another. A program has a few tasks,
+which use a few names, so that they are nearly always in each other's way. All leases are short.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...errors import LeaseLostError, RequestError
+from ..invariants import ViolationError
+from ..recipes.programs import Program
+from ..recipes.stage import PREFIX, TTL_TIMEOUTS, Stage
+from ..recipes.uses import USES
+from .base import Workload
+
+if TYPE_CHECKING:
+    from ...keyvalue.programs.client import KeyValue
+    from ..door import Door
+    from ..recipes.replay import Replay
+
+TASKS: Final = 3
+LIFE_TIMEOUTS: Final = 20.0
+"""Longest life of a program, in heartbeat timeouts."""
+TROUBLE_TIMEOUTS: Final = 6.0
+"""Longest time between two troubles of a program."""
+TROUBLE: Final = {"pause": 3, "cut": 2, "die": 1}
+SETTLE_TIMEOUTS: Final = 4.0
+
+
+class Programs(Workload):
+    """Programs with recipes, and their judgement.
+
+    Args:
+        replay: of the committed log.
+    """
+
+    def __init__(self, replay: Replay) -> None:
+        super().__init__()
+        self._numbers = itertools.count(1)
+        self.stage = Stage(replay.tenures)
+
+    async def act(self, door: Door) -> None:
+        """Live one life of a program."""
+        program = Program(next(self._numbers), door, door.world.pauses)
+        async with trio.open_nursery() as nursery:
+
+            async def live() -> None:
+                await program.run(self._main)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(live)
+            await self._trouble(program)
+
+    async def _trouble(self, program: Program) -> None:
+        rng, unit = program.rng, program.unit
+        longest = 3 * max(TTL_TIMEOUTS) * unit
+        try:
+            while True:
+                await trio.sleep(TROUBLE_TIMEOUTS * unit * rng.random())
+                (trouble,) = rng.choices(list(TROUBLE), list(TROUBLE.values()))
+                if trouble == "die":
+                    program.die()
+                    await trio.sleep_forever()
+                elif trouble == "cut":
+                    program.cut()
+                    await trio.sleep(longest * rng.random())
+                    program.mend()
+                else:
+                    program.pause()
+                    await trio.sleep(longest * rng.random())
+                    program.resume()
+        finally:
+            program.mend()
+            program.resume()
+
+    async def _main(self, program: Program) -> None:
+        kv = program.store(once=program.rng.random() < 0.7)
+        with trio.move_on_after(LIFE_TIMEOUTS * program.unit * program.rng.random()):
+            async with trio.open_nursery() as nursery:
+                for _ in range(program.rng.randint(1, TASKS)):
+                    nursery.start_soon(self._task, program, kv)
+
+    async def _task(self, program: Program, kv: KeyValue) -> None:
+        while True:
+            (use,) = program.rng.choices(list(USES), list(USES.values()))
+            try:
+                await use(self.stage, program, kv)
+            except (LeaseLostError, RequestError, TimeoutError):
+                await trio.sleep(program.unit * program.rng.random())
+
+    async def finish(self, door: Door) -> None:
+        """Judge all blocks, and see that nothing of them is left."""
+        unit = door.world.setting.timeouts.leader_heartbeat_timeout
+        await trio.sleep((max(TTL_TIMEOUTS) + SETTLE_TIMEOUTS) * unit)
+        self.stage.judge()
+        if left := self.stage.tenures.held(PREFIX):
+            raise ViolationError(f"Recipes.Left: nobody uses them any more: {left}")
