@@ -234,7 +234,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         users=True,
     ),
     "recipes": Scenario(
-        "programs hold locks and the like; they stand still, are cut off and die, and so do members",
+        "programs use recipes; they stand still, are cut off and die, and so do members",
         PASSING,
         snapshots=0.3,
         programs=True,

@@ -6,15 +6,31 @@ on was begun before. So its marks of that moment do not count. Nothing else is e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
-import trio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from random import Random
 
-    from .programs import Program
+
+class Life(Protocol):
+    """A client process, as its blocks see it.
+
+    Attributes:
+        number: names it.
+        rng: decides what it does.
+        unit: by which it measures its patience, in seconds.
+    """
+
+    number: int
+    rng: Random
+    unit: float
+
+    def awake(self) -> float | None:
+        """Return the time in seconds; None if it does not count: it is dead, or just woken up."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -29,12 +45,12 @@ class Block:
         token: the fencing token.
 
     Attributes:
-        marks: when the program was inside and not just woken up, in seconds of the world.
+        marks: when the program was inside and not just woken up, in seconds.
         fenced: the values of this block's writes under the condition that it still holds.
         done: it was left in order.
     """
 
-    program: Program
+    program: Life
     resource: str
     most: int
     key: bytes
@@ -47,9 +63,9 @@ class Block:
         return f"block {self.token} of {self.resource} in program {self.program.number}"
 
     def mark(self) -> None:
-        """The program is inside now."""
-        now = trio.current_time()
-        if not self.program.dead and now > self.program.resumed:
+        """Note that the program is inside now."""
+        now = self.program.awake()
+        if now is not None:
             self.marks.append(now)
 
     def next_write(self) -> bytes:
@@ -72,7 +88,7 @@ class Blocks:
         return len(self._all)
 
     def enter(
-        self, program: Program, resource: str, key: bytes, token: int, *, most: int = 1
+        self, program: Life, resource: str, key: bytes, token: int, *, most: int = 1
     ) -> Block:
         """Note that a program has entered a block."""
         block = Block(program, resource, most, key, token)

@@ -7,15 +7,16 @@ For each block there is a *tenure*: the time for which its key holds its value, 
   stands still for longer than its lease is outside as soon as it goes on.
 - **Fence**: what a block wrote under the condition that it still holds lies within its tenure.
 - **Untouched**: a tenure ends by expiry, or because it is given back; nobody overwrites it.
-- **Most**: at no position do more tenures of one resource last than it admits.
-- **Rising**: the tokens with which a resource was written under that condition never fall.
+- **Most**: no more programs have a resource at once than it admits. A program has it from the moment
+  in which it is inside until its tenure ends.
 
-The second needs clocks that run alike, as the scenario has them. A real machine whose clock is slow
-has only the fence; that is why there are tokens.
+*Inside* and *Most* need clocks that run alike, as the scenario has them. Where a program's clock is
+slow there is only the fence; that is why there are tokens.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -83,31 +84,29 @@ def _tokens(held: dict[Block, Tenure]) -> None:
 
 
 def _most(blocks: list[Block], held: dict[Block, Tenure]) -> None:
-    """Count the tenures that last when one begins; more can't last at any other position."""
-    for block in blocks:
-        start = held[block].start
-        beside = [each for each in blocks if held[each].covers(start)]
-        if (most := min((each.most for each in beside if each.most), default=0)) < len(beside):
-            if not most:  # each of them may be there with any number of its kind
-                continue
+    """Count the blocks that last when one begins; more can't last at any other moment."""
+    entered = [block for block in blocks if block.marks]
+    for block in entered:
+        at = block.marks[0]
+        beside = [
+            each
+            for each in entered
+            if each.marks[0] <= at < (math.inf if (end := held[each].ended) is None else end)
+        ]
+        # 0 admits any number of blocks of its kind, and none of another kind.
+        most = min((each.most for each in beside if each.most), default=len(beside))
+        if len(beside) > most:
             tokens = ", ".join(str(each.token) for each in beside)
             raise _violated(
                 "Most",
-                f"{len(beside)} blocks of {block.resource} last at {start}, {most} may: {tokens}",
+                f"{len(beside)} have {block.resource} at {at:.6f} s, {most} may: tokens {tokens}",
             )
 
 
 def _fence(key: bytes, held: dict[Block, Tenure], tenures: Tenures) -> None:
     """Look at each value that the log had under a key: it names the block that wrote it."""
     writers = {value: block for block in held for value in block.fenced}
-    last = 0
     for written in tenures.of.get(key, ()):
         block = writers.get(written.value)
-        if block is None:
-            continue
-        if not held[block].covers(written.start):
+        if block is not None and not held[block].covers(written.start):
             raise _violated("Fence", f"{block} wrote {key!r} at {written.start}; it had ended")
-        if block.most == 1:
-            if block.token < last:
-                raise _violated("Rising", f"{block} wrote {key!r} after token {last} had")
-            last = block.token

@@ -140,6 +140,11 @@ class Program:
         """Wait until it is not cut off."""
         await self._mended.wait()
 
+    def awake(self) -> float | None:
+        """See `Life`."""
+        now = trio.current_time()
+        return None if self.dead or now <= self.resumed else now
+
     # --- what happens to it
 
     @property

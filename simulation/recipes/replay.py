@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """A replay of the committed log while it grows.
+    """A replay of a log.
 
     Args:
         directory: for the tables of the replay; it must not exist.
 
     Attributes:
-        tenures: of all keys; their times are those of the world.
+        tenures: of all keys.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -55,21 +55,29 @@ class Replay:
 
         return made
 
+    def apply(self, command: Command) -> None:
+        """Apply a command, unless that was done before."""
+        if (point := (command.position, command.index)) > self._applied:
+            self._applied = point
+            self._service.apply(attrs.evolve(command))
+
+    def advance(self, position: int, timestamp_ms: int, at: float) -> None:
+        """Everything up to a position is applied, at a time in seconds."""
+        if position > self._position:
+            self._service.advance(position, timestamp_ms)
+            changes = self._service.changes.after(self._position, b"")
+            self.tenures.note(changes, timestamp_ms, at)
+            self._position = position
+
     def _attend(self, store: Store) -> None:
         apply, advance = store.apply, store.advance
 
         def applied(command: Command) -> bytes:
-            if (point := (command.position, command.index)) > self._applied:
-                self._applied = point
-                self._service.apply(attrs.evolve(command))
+            self.apply(command)
             return apply(command)
 
         def advanced(position: int, timestamp_ms: int) -> None:
-            if position > self._position:
-                self._service.advance(position, timestamp_ms)
-                changes = self._service.changes.after(self._position, b"")
-                self.tenures.note(changes, timestamp_ms, trio.current_time())
-                self._position = position
+            self.advance(position, timestamp_ms, trio.current_time())
             advance(position, timestamp_ms)
 
         setattr(store, "apply", applied)  # noqa: B010 - of this one store

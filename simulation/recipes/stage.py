@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import trio
 
@@ -10,16 +11,27 @@ from .blocks import Blocks
 from .judge import judge
 
 if TYPE_CHECKING:
-    from .blocks import Block
-    from .programs import Program
+    from .blocks import Block, Life
     from .tenures import Tenures
 
 TTL_TIMEOUTS: Final = (2.0, 4.0)
 """Lifetimes of leases, in heartbeat timeouts. Shorter: no lease survives an election. Longer: none
 expires in a storm."""
 
+WAIT_TIMEOUTS: Final = (None, 0.0, 6.0)
+"""How long programs wait for a block."""
+
 PREFIX: Final = b"quorate:"
 """All keys of recipes begin with it."""
+
+
+class Terms(TypedDict):
+    """The terms of a lease; see the recipes."""
+
+    ttl_s: float
+    wait_s: float | None
+    name: str
+    rng: Random
 
 
 class Stage:
@@ -39,9 +51,20 @@ class Stage:
         self.judged = 0
         self._fences: dict[bytes, None] = {}
 
-    def ttl_s(self, program: Program) -> float:
-        """Draw the lifetime of a lease, in seconds."""
-        return program.unit * program.rng.choice(TTL_TIMEOUTS)
+    def terms(self, program: Life) -> Terms:
+        """Draw on which terms a program takes a lease."""
+        rng, unit = program.rng, program.unit
+        waits = rng.choice(WAIT_TIMEOUTS)
+        return {
+            "ttl_s": unit * rng.choice(TTL_TIMEOUTS),
+            "wait_s": None if waits is None else unit * waits,
+            "name": f"program-{program.number}",
+            "rng": rng,
+        }
+
+    def longest_s(self, program: Life) -> float:
+        """Return how long a program stays in a block, at most, in seconds."""
+        return 2 * max(TTL_TIMEOUTS) * program.unit
 
     def fence(self, resource: str) -> bytes:
         """Return the key that only holders of a resource write."""

@@ -61,10 +61,6 @@ class Tenure:
         """Whether it lasts at a position of the log."""
         return self.start <= position and (self.end is None or position < self.end)
 
-    def meets(self, other: Tenure) -> bool:
-        """Whether both last at some position."""
-        return self.covers(other.start) or other.covers(self.start)
-
 
 class Tenures:
     """The tenures of all keys.
