@@ -1,1 +1,36 @@
-"""Locks, elections, queues and the like, over the key-value store and its leases."""
+"""Locks, elections, queues and the like, over the key-value store and its leases.
+
+::
+
+    from quorate import recipes
+
+    async with recipes.lock(kv, "jobs", ttl_s=10) as held:
+        ...  # cancelled when the lock is lost; held.token is the fencing token
+
+`kv` is a node's store, or that of a client's connection. All of it runs on trio and on asyncio.
+
+- `lock.py`: one owner; `rw_lock.py`: many readers or one writer; `semaphore.py`: so many owners
+- `election.py`: a lock whose owner everybody can see; `leaders.py`: those who look
+- `lease.py`: a key that has an owner; read it first
+- `line.py`: the waiters, in order; `waiting.py`: for the store, and for changes of owners
+- `names.py`: which keys belong to what; `background.py`: a task next to a block
+"""
+
+from .election import Election, election
+from .leaders import Leaders
+from .lease import Holder, Lease
+from .lock import lock
+from .rw_lock import RWLock, rw_lock
+from .semaphore import semaphore
+
+__all__ = [
+    "Election",
+    "Holder",
+    "Leaders",
+    "Lease",
+    "RWLock",
+    "election",
+    "lock",
+    "rw_lock",
+    "semaphore",
+]

@@ -1,0 +1,96 @@
+"""The election of a leader among programs: a lock whose owner everybody can see.
+
+::
+
+    async with election(kv, "mailer").lead() as held:
+        ...                       # we lead; cancelled when that is lost
+
+    async for leader in election(kv, "mailer").observe():
+        print(leader)             # Holder(name, token, ...), or None while there is none
+
+These are programs that use the store. The members of the cluster elect their own leader otherwise.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from .leaders import Leaders
+from .lease import Lease
+from .lock import owner_key, owning
+from .names import prefix_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from random import Random
+
+    from ..keyvalue.programs.client import KeyValue
+
+__all__ = ["Election", "election"]
+
+
+class Election:
+    """An election; made by `election`. Its candidates lead in the order in which they came."""
+
+    def __init__(
+        self,
+        kv: KeyValue,
+        subject: str,
+        *,
+        ttl_s: float,
+        name: str | None,
+        rng: Random | None,
+    ) -> None:
+        self._kv = kv
+        self._title = f"leadership {subject!r}"
+        self._key = owner_key(prefix_of("election", subject))
+        self._ttl_s = ttl_s
+        self._name = name
+        self._rng = rng
+
+    @asynccontextmanager
+    async def lead(self, *, wait_s: float | None = None) -> AsyncGenerator[Lease]:
+        """Wait to be the leader, and lead for the length of the block; see `lock`.
+
+        Args:
+            wait_s: how long to wait, in seconds; None for any time, 0 to try once.
+
+        Yields:
+            The lease. Its `token` rises from leader to leader.
+
+        Raises:
+            TimeoutError: others led for the whole time.
+            LeaseLostError: the leadership was lost before the block ended.
+        """
+        lease = Lease(self._kv, self._key, ttl_s=self._ttl_s, name=self._name, rng=self._rng)
+        async with owning(lease, self._title, wait_s=wait_s):
+            yield lease
+
+    def observe(self) -> Leaders:
+        """Return the present leader and each later one, as an async iterator."""
+        return Leaders(self._kv, self._key)
+
+
+def election(
+    kv: KeyValue,
+    subject: str,
+    /,
+    *,
+    ttl_s: float = 10.0,
+    name: str | None = None,
+    rng: Random | None = None,
+) -> Election:
+    """Return an election, in which we may take part or not.
+
+    Args:
+        kv: the store.
+        subject: what is led: 1 to 200 characters, see :mod:`.names`.
+        ttl_s: seconds after which a dead leader is replaced: 0.1 to 86,400.
+        name: our name, for those who observe; None for the host and process.
+        rng: makes random numbers; None for the system's.
+
+    Raises:
+        ConfigurationError: an argument is out of range.
+    """
+    return Election(kv, subject, ttl_s=ttl_s, name=name, rng=rng)

@@ -1,0 +1,195 @@
+"""A line of waiters, in the order in which they came.
+
+A waiter has a *ticket*: a leased key below the line's prefix. Its token, the log position at which
+it was taken, is its place. All that it needs to know is which older tickets there are. These can
+only become fewer: a ticket that is taken later has a higher token, even if it has the same key. So
+the list need not be read at one point of the log. Once a waiter has seen that nothing stands in its
+way, that stays true for as long as it has its ticket.
+
+A waiter that dies renews nothing; its ticket expires, and the line moves on. One that loses its
+ticket while it waits takes another one, and waits behind all others.
+
+Waiters watch only the tickets that stand in their way. A watch can be lost, so they also read the
+line again from time to time.
+
+The keys of tickets are few and used again: a deleted key costs a walk over its neighbours nearly as
+much as one that exists, until the members flush their tables.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+
+from ..errors import LeaseLostError
+from .lease import Holder, Lease
+from .waiting import NotNowError, Owned, in_time, owned, patiently, until_changed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from ..keyvalue.programs.client import KeyValue
+
+__all__ = ["Line", "Obstacle", "Rule", "first", "head"]
+
+_KEYS: Final = 64
+"""Keys of tickets that a short line uses. Fewer, and waiters draw taken ones more often. More, and
+each look at the line takes longer."""
+
+_SCAN_COUNT: Final = 256
+"""Keys that one request for the tickets looks at. Fewer, and long lines take more requests. More,
+and short ones load the leader with the keys behind them."""
+
+
+class Obstacle(NamedTuple):
+    """What a waiter waits for.
+
+    Args:
+        tickets: that stand in its way.
+        needed: how many of these must be gone.
+    """
+
+    tickets: Sequence[Owned]
+    needed: int = 1
+
+
+Rule: TypeAlias = "Callable[[Sequence[Owned]], Obstacle | None]"
+"""Takes the older tickets, oldest first; returns what stands in the way, or None for nothing."""
+
+
+def head(older: Sequence[Owned]) -> Obstacle | None:
+    """Let the oldest ticket go. Each other one waits for the one before it."""
+    return Obstacle(older[-1:]) if older else None
+
+
+def first(count: int) -> Rule:
+    """Let the oldest `count` tickets go."""
+
+    def rule(older: Sequence[Owned]) -> Obstacle | None:
+        return Obstacle(older, len(older) - count + 1) if len(older) >= count else None
+
+    return rule
+
+
+class Line:
+    """The tickets below a prefix, and a way to take one.
+
+    Args:
+        kv: the store.
+        prefix: of the keys.
+        ttl_s: of a ticket, in seconds.
+        name: of those who take tickets here; see `Lease`.
+        rng: makes random numbers; None for the system's.
+
+    Attributes:
+        blocker: whom a waiter was last found to wait for.
+    """
+
+    def __init__(
+        self,
+        kv: KeyValue,
+        prefix: bytes,
+        *,
+        ttl_s: float,
+        name: str | None,
+        rng: Random | None,
+    ) -> None:
+        self.blocker: Holder | None = None
+        self._kv = kv
+        self._prefix = prefix
+        self._ttl_s = ttl_s
+        self._name = name
+        self._rng = rng or SystemRandom()
+
+    def whom(self) -> str:
+        """Return who stands in the way, for an error message; empty if nobody was seen."""
+        holder = self.blocker
+        return f": {holder.name!r} is before us, token {holder.token}" if holder else ""
+
+    async def tickets(self) -> list[Owned]:
+        """Return the tickets, oldest first."""
+        keys: set[bytes] = set()
+        cursor = b"0"
+        while True:
+            words = "SCAN", cursor, "MATCH", self._prefix + b"*", "COUNT", _SCAN_COUNT
+            cursor, some = cast("tuple[bytes, list[bytes]]", await self._kv.execute(*words))
+            keys.update(some)
+            if cursor == b"0":
+                return await owned(self._kv, sorted(keys)) if keys else []
+
+    @asynccontextmanager
+    async def place(
+        self, rule: Rule, title: str, kind: bytes = b"", *, wait_s: float | None
+    ) -> AsyncGenerator[Lease]:
+        """Hold a ticket with nothing in its way, for the length of the block.
+
+        Args:
+            rule: decides that.
+            title: of the thing, for error messages.
+            kind: part of the ticket's key, for the rule.
+            wait_s: how long to wait, in seconds; None for any time, 0 to look once.
+
+        Raises:
+            TimeoutError: something was in its way for the whole time.
+            LeaseLostError: the ticket was lost before the block ended.
+        """
+
+        async def enter(*, once: bool) -> Lease:
+            return await self.enter(rule, kind, once=once)
+
+        ticket = await in_time(wait_s, enter, title, self.whom)
+        async with ticket.held():
+            yield ticket
+
+    async def enter(self, rule: Rule, kind: bytes = b"", *, once: bool = False) -> Lease:
+        """Take a ticket, and wait until nothing stands in its way.
+
+        Returns:
+            The ticket. The caller keeps and releases it.
+
+        Raises:
+            NotNowError: `once`, and something stands in its way.
+        """
+        while True:
+            ticket = await self._take(kind, once=once)
+            try:
+                async with ticket.kept():
+                    await self._turn(ticket, rule, once=once)
+            except LeaseLostError:
+                await ticket.release()
+            except BaseException:
+                await ticket.release()
+                raise
+            else:
+                return ticket
+
+    async def _take(self, kind: bytes, *, once: bool) -> Lease:
+        """Take a ticket with a key that nobody has."""
+        count = _KEYS
+        while True:
+            key = b"%b%b%x" % (self._prefix, kind, self._rng.randrange(count))
+            ticket = Lease(self._kv, key, ttl_s=self._ttl_s, name=self._name, rng=self._rng)
+            try:
+                if await patiently(ticket.acquire, once=once):
+                    return ticket
+            except BaseException:
+                await ticket.release()
+                raise
+            # It is taken: the line is long, or this was bad luck.
+            await ticket.release()
+            count *= 2
+
+    async def _turn(self, ticket: Lease, rule: Rule, *, once: bool) -> None:
+        """Wait until nothing stands in the way of a ticket."""
+        while True:
+            tickets = await patiently(self.tickets, once=once)
+            obstacle = rule([each for each in tickets if each.holder.token < ticket.token])
+            if obstacle is None:
+                return
+            self.blocker = obstacle.tickets[-1].holder
+            if once:
+                raise NotNowError
+            seen = {each.key: each.holder for each in obstacle.tickets}
+            prefix = obstacle.tickets[0].key if len(seen) == 1 else self._prefix
+            await until_changed(self._kv, seen, prefix, obstacle.needed, poll_s=self._ttl_s)

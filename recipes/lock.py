@@ -1,0 +1,163 @@
+"""A fair lock: one owner in the whole cluster, in the order in which they came.
+
+Safety rests on one key, ``quorate:lock:{<name>}:owner``, which is a lease (:mod:`.lease`). The line
+of waiters next to it (:mod:`.line`) is for fairness alone: only its head tries to take the key. So
+other clients may take the lock without a place in the line, with QUORATE.CAS on that key.
+
+Who comes while nobody waits takes the key at once: one read and one write.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ..errors import LeaseLostError
+from .lease import Lease
+from .line import Line, head
+from .names import prefix_of
+from .waiting import NotNowError, in_time, owned, patiently, until_changed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+    from random import Random
+
+    from ..keyvalue.programs.client import KeyValue
+
+__all__ = ["lock", "not_reentrant", "owner_key", "owning"]
+
+_OWNER: Final = b"owner"
+
+_HELD: ContextVar[frozenset[tuple[int, bytes, int]]] = ContextVar("held", default=frozenset())
+
+
+@asynccontextmanager
+async def lock(
+    kv: KeyValue,
+    resource: str,
+    /,
+    *,
+    ttl_s: float = 10.0,
+    wait_s: float | None = None,
+    name: str | None = None,
+    rng: Random | None = None,
+) -> AsyncGenerator[Lease]:
+    """Hold a lock for the length of the block, which is cancelled when the lock is lost.
+
+    ::
+
+        async with lock(kv, "jobs") as held:
+            await work(token=held.token)
+
+    The lock is not reentrant.
+
+    Args:
+        kv: the store.
+        resource: what is locked: 1 to 200 characters, see :mod:`.names`.
+        ttl_s: seconds after which the lock of a dead owner is free: 0.1 to 86,400.
+        wait_s: how long to wait for the lock, in seconds; None for any time, 0 to try once.
+        name: our name, for those who look at the lock; None for the host and process.
+        rng: makes random numbers; None for the system's.
+
+    Yields:
+        The lease. Its `token` rises from owner to owner.
+
+    Raises:
+        TimeoutError: the lock was not free in time. Nothing is held.
+        LeaseLostError: the lock was lost before the block ended. If the block has raised an error
+            of its own, that one is raised, with a note.
+        ConfigurationError: an argument is out of range.
+        RuntimeError: this task holds the lock already.
+        RequestError: the store refuses such keys; or `wait_s` is 0, and there was no answer.
+    """
+    key = owner_key(prefix_of("lock", resource))
+    lease = Lease(kv, key, ttl_s=ttl_s, name=name, rng=rng)
+    async with owning(lease, f"lock {resource!r}", wait_s=wait_s):
+        yield lease
+
+
+def owner_key(prefix: bytes) -> bytes:
+    """Return the key that belongs to the owner."""
+    return prefix + _OWNER
+
+
+@asynccontextmanager
+async def owning(lease: Lease, title: str, *, wait_s: float | None) -> AsyncGenerator[None]:
+    """Wait in line for a lease, and hold it for the length of the block; see `lock`.
+
+    Args:
+        lease: of the owner's key.
+        title: of the thing, for error messages.
+        wait_s: how long to wait for it.
+    """
+    entrance = _Entrance(lease)
+
+    with not_reentrant(lease.kv, lease.key, title):
+        async with lease.releasing():
+            await in_time(wait_s, entrance.enter, title, entrance.line.whom)
+            async with lease.kept():
+                yield
+
+
+class _Entrance:
+    """The way to the owner's key: through the line, if somebody is there."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.line = Line(
+            lease.kv,
+            lease.key.removesuffix(_OWNER) + b"line:",
+            ttl_s=lease.ttl_s,
+            name=lease.name,
+            rng=lease.rng,
+        )
+        self._lease = lease
+
+    async def enter(self, *, once: bool) -> None:
+        """Acquire the lease."""
+        lease, line = self._lease, self.line
+        waiting = await patiently(line.tickets, once=once)
+        if not waiting and await patiently(lease.acquire, once=once):
+            return
+        if once:
+            await self._look()
+            raise NotNowError
+        while lease.lost:
+            ticket = await line.enter(head)
+            with suppress(LeaseLostError):
+                async with ticket.held():
+                    while not await patiently(lease.acquire):
+                        await self._until_free()
+
+    async def _until_free(self) -> None:
+        """Wait until the owner has given up its key; perhaps return early."""
+        await patiently(self._look)
+        if holder := self.line.blocker:
+            key = self._lease.key
+            await until_changed(self._lease.kv, {key: holder}, key, poll_s=self._lease.ttl_s)
+
+    async def _look(self) -> None:
+        """See who the owner is."""
+        found = await owned(self._lease.kv, [self._lease.key])
+        self.line.blocker = found[0].holder if found else None
+
+
+@contextmanager
+def not_reentrant(kv: KeyValue, key: bytes, title: str) -> Generator[None]:
+    """Refuse a task that would wait for itself.
+
+    Raises:
+        RuntimeError: this task is in such a block already.
+    """
+    # Tasks that this one has started get a copy of its context, but may well wait for it.
+    mine = (id(kv), key, anyio.get_current_task().id)
+    held = _HELD.get()
+    if mine in held:
+        raise RuntimeError(f"this task holds the {title} already, and it is not reentrant")
+    before = _HELD.set(held | {mine})
+    try:
+        yield
+    finally:
+        _HELD.reset(before)

@@ -1,0 +1,33 @@
+"""The keys of recipes: ``quorate:<recipe>:{<name>}:<rest>``.
+
+The braces end the name, so that no recipe's keys are among those of another one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..errors import ConfigurationError
+
+__all__ = ["prefix_of"]
+
+_NAME: Final = re.compile(r"[^{}*?\[\]\\\x00-\x20\x7f]{1,200}")
+
+
+def prefix_of(recipe: str, name: str) -> bytes:
+    """Return the prefix of a recipe's keys.
+
+    Args:
+        recipe: ``lock``, for instance.
+        name: of the user's lock.
+
+    Raises:
+        ConfigurationError: the name is empty or too long, or has a character with a meaning here.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"name of the {recipe} = {name!r:.60}: expected 1 to 200 characters, without blanks "
+            "and { } [ ] * ? \\"
+        )
+    return f"quorate:{recipe}:{{{name}}}:".encode()

@@ -1,0 +1,151 @@
+"""Waiting for the store: until it answers, and until others have given up a key."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+import anyio
+
+from ..errors import NoLeaderError, RequestError, UnknownOutcomeError, UnsupportedError
+from ..keyvalue.retry import LONGEST_PAUSE_S, Retry
+from ..keyvalue.state.changes import Change, ChangeKind
+from .lease import Holder, check_seconds, holder_of_untrusted, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+
+    from ..keyvalue.programs.client import KeyValue
+
+__all__ = ["NotNowError", "Owned", "in_time", "owned", "patiently", "until_changed"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+MAX_WAIT_S: Final = 1e9
+
+
+class NotNowError(Exception):
+    """What was wanted is taken, and the caller does not wait."""
+
+
+class Owned(NamedTuple):
+    """A leased key that belongs to somebody.
+
+    Args:
+        key: the key.
+        holder: its owner.
+    """
+
+    key: bytes
+    holder: Holder
+
+
+class Waiting(Protocol[T_co]):
+    """Something that waits."""
+
+    def __call__(self, *, once: bool) -> Coroutine[object, object, T_co]:
+        """Wait; with `once`, raise `NotNowError` instead."""
+        ...
+
+
+async def patiently(call: Callable[[], Awaitable[T]], *, once: bool = False) -> T:
+    """Call until there is an answer. The call must be one that may be done twice.
+
+    Args:
+        call: asks the store.
+        once: call it once; its errors are raised.
+    """
+    retry = Retry(anyio.current_time, math.inf)
+    while True:
+        try:
+            return await call()
+        except (NoLeaderError, UnknownOutcomeError):
+            if once:
+                raise
+            pause = retry.pause_s()
+        await anyio.sleep(pause or LONGEST_PAUSE_S)
+
+
+async def in_time(wait_s: float | None, wait: Waiting[T], title: str, whom: Callable[[], str]) -> T:
+    """Wait, within a time.
+
+    Args:
+        wait_s: seconds; None for any time, 0 to look once.
+        wait: is cancelled when the time is over.
+        title: of what is wanted, for the error message.
+        whom: returns who has it, for the same.
+
+    Raises:
+        TimeoutError: the time is over.
+        ConfigurationError: `wait_s` is no number of seconds.
+    """
+    if wait_s is not None:
+        check_seconds("wait_s", wait_s, 0, MAX_WAIT_S)
+    # One look takes as long as the store takes to answer.
+    with suppress(NotNowError), anyio.move_on_after(wait_s or math.inf):
+        return await wait(once=wait_s == 0)
+    raise TimeoutError(f"{title} was not free within {wait_s} s{whom()}")
+
+
+async def owned(kv: KeyValue, keys: Sequence[bytes]) -> list[Owned]:
+    """Return which of the keys belong to somebody, and to whom; the oldest owner first."""
+    found = [
+        Owned(key, holder_of_untrusted(*record))
+        for key, record in zip(keys, await read_records(kv, keys), strict=True)
+        if record is not None
+    ]
+    return sorted(found, key=lambda one: one.holder.token)
+
+
+async def until_changed(
+    kv: KeyValue,
+    seen: Mapping[bytes, Holder | None],
+    prefix: bytes,
+    needed: int = 1,
+    *,
+    poll_s: float,
+) -> None:
+    """Wait until some keys have other owners than those that were seen, or none.
+
+    It may return early: look again. So whatever happens to a watch, nobody waits for ever.
+
+    Args:
+        kv: the store.
+        seen: the keys and their owners; None for a key without one.
+        prefix: of all these keys.
+        needed: how many of them must have changed.
+        poll_s: it waits at most that long.
+    """
+    left = dict(seen)
+    enough = len(left) - needed
+    with anyio.move_on_after(poll_s):
+        try:
+            async with kv.watch(prefix) as changes:
+                # The watch has begun. What has changed before is found by reading.
+                now = {each.key: each.holder for each in await owned(kv, list(left))}
+                left = {key: old for key, old in left.items() if _same(now.get(key), old)}
+                while len(left) > enough:
+                    change = await anext(changes)
+                    for key in [change.key] if change.key else list(left):
+                        if key in left and _ends(change, left[key]):
+                            del left[key]
+        except (RequestError, UnsupportedError):
+            # The watch is lost, or this store has none.
+            await anyio.sleep(LONGEST_PAUSE_S)
+
+
+def _same(one: Holder | None, other: Holder | None) -> bool:
+    return (one and one.number) == (other and other.number)
+
+
+def _ends(change: Change, old: Holder | None) -> bool:
+    """Whether a change of a key means that it does not belong to its old owner any more."""
+    if old is not None and change.position <= old.token:
+        return False  # the watch began so early that it sees the key's earlier owners
+    new = None
+    if change.kind is ChangeKind.SET:
+        assert change.value is not None
+        new = holder_of_untrusted(change.value, change.position)
+    return not _same(new, old)
