@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 import trio
 
+from ..invariants import ViolationError
 from .blocks import Blocks
 from .judge import judge
 
@@ -23,6 +24,9 @@ WAIT_TIMEOUTS: Final = (None, 0.0, 6.0)
 
 PREFIX: Final = b"quorate:"
 """All keys of recipes begin with it."""
+
+FENCED: Final = b"fenced:"
+"""All keys that programs write while they hold something begin with it."""
 
 
 class Terms(TypedDict):
@@ -42,6 +46,7 @@ class Stage:
 
     Attributes:
         blocks: of all programs.
+        patient: programs wait for a block for as long as it takes.
         judged: number of blocks that were judged so far.
     """
 
@@ -49,12 +54,13 @@ class Stage:
         self.tenures = tenures
         self.blocks = Blocks()
         self.judged = 0
+        self.patient = False
         self._fences: dict[bytes, None] = {}
 
     def terms(self, program: Life) -> Terms:
         """Draw on which terms a program takes a lease."""
         rng, unit = program.rng, program.unit
-        waits = rng.choice(WAIT_TIMEOUTS)
+        waits = None if self.patient else rng.choice(WAIT_TIMEOUTS)
         return {
             "ttl_s": unit * rng.choice(TTL_TIMEOUTS),
             "wait_s": None if waits is None else unit * waits,
@@ -68,17 +74,19 @@ class Stage:
 
     def fence(self, resource: str) -> bytes:
         """Return the key that only holders of a resource write."""
-        key = b"fenced:" + resource.encode()
+        key = FENCED + resource.encode()
         self._fences[key] = None
         return key
 
     def judge(self) -> None:
-        """Judge all blocks, and forget them.
+        """Judge all blocks, and forget them; nobody uses anything any more.
 
         Raises:
-            ViolationError: a promise was broken.
+            ViolationError: a promise was broken, or something is left.
         """
         judge(self.blocks, self.tenures, self._fences)
+        if left := self.tenures.held(PREFIX):
+            raise ViolationError(f"Recipes.Left: nobody uses them any more: {left}")
         self.judged += len(self.blocks)
         self.blocks = Blocks()
 

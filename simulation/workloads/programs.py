@@ -7,6 +7,7 @@ which use a few names, so that they are nearly always in each other's way. All l
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -14,7 +15,7 @@ import trio
 from ...errors import LeaseLostError, RequestError
 from ..invariants import ViolationError
 from ..recipes.programs import Program
-from ..recipes.stage import PREFIX, TTL_TIMEOUTS, Stage
+from ..recipes.stage import TTL_TIMEOUTS, Stage
 from ..recipes.uses import USES
 from .base import Workload
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ...keyvalue.programs.client import KeyValue
     from ..door import Door
     from ..recipes.replay import Replay
+    from ..recipes.uses import Use
 
 TASKS: Final = 3
 LIFE_TIMEOUTS: Final = 20.0
@@ -30,6 +32,9 @@ TROUBLE_TIMEOUTS: Final = 6.0
 """Longest time between two troubles of a program."""
 TROUBLE: Final = {"pause": 3, "cut": 2, "die": 1}
 SETTLE_TIMEOUTS: Final = 4.0
+PROGRAMS_IN_CALM: Final = 3
+CALM_TIMEOUTS: Final = 80.0
+"""So long may they take, one after the other, in heartbeat timeouts."""
 
 
 class Programs(Workload):
@@ -94,9 +99,33 @@ class Programs(Workload):
                 await trio.sleep(program.unit * program.rng.random())
 
     async def finish(self, door: Door) -> None:
-        """Judge all blocks, and see that nothing of them is left."""
-        unit = door.world.setting.timeouts.leader_heartbeat_timeout
-        await trio.sleep((max(TTL_TIMEOUTS) + SETTLE_TIMEOUTS) * unit)
+        """See that programs go on when there is no trouble; then judge all blocks."""
+        self._unit = door.world.setting.timeouts.leader_heartbeat_timeout
+        await self._go_on(door)
+        await trio.sleep((max(TTL_TIMEOUTS) + SETTLE_TIMEOUTS) * self._unit)
         self.stage.judge()
-        if left := self.stage.tenures.held(PREFIX):
-            raise ViolationError(f"Recipes.Left: nobody uses them any more: {left}")
+
+    async def _go_on(self, door: Door) -> None:
+        """Have each recipe be used by some programs; leases of dead ones may have to expire."""
+        self.stage.patient = True
+        left = [use.__name__ for use in USES for _ in range(PROGRAMS_IN_CALM)]
+        with trio.move_on_after(CALM_TIMEOUTS * self._unit):
+            async with trio.open_nursery() as nursery:
+                for use in USES:
+                    for _ in range(PROGRAMS_IN_CALM):
+                        nursery.start_soon(self._use_once, door, use, left)
+        self.stage.patient = False
+        if left:
+            raise ViolationError(f"Recipes.Live: nobody gets a turn although nothing fails: {left}")
+
+    async def _use_once(self, door: Door, use: Use, left: list[str]) -> None:
+        async def main(program: Program) -> None:
+            kv = program.store(once=True)
+            while True:
+                # Clients are impatient at times, and a lease is short: some are lost even so.
+                with suppress(LeaseLostError, RequestError):
+                    await use(self.stage, program, kv)
+                    left.remove(use.__name__)
+                    return
+
+        await Program(next(self._numbers), door, door.world.pauses).run(main)
