@@ -35,6 +35,7 @@ BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("runs.storage",),
     ("runs.transport",),
     ("runs.tls",),
+    ("runs.client",),
     ("runs.metrics",),
     ("runs.growth", "--by", "keys"),
 )

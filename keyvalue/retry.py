@@ -5,18 +5,32 @@ pause that doubles, until a deadline. Only requests that may be done twice are r
 write becomes one by the number that it carries in a session (`QUORATE.ONCE`): members keep the
 replies to the last numbers of each session, and answer a repeat with the first reply.
 
-This module does no I/O, and waits for nothing. Its users run on threads or on trio, and sleep in
-their own ways.
+What may be repeated follows from what became of an attempt, its :class:`Fate`. An error reply names
+it by its code: :func:`fate_of_code` is the one place that knows these codes.
+
+This module does no I/O, and waits for nothing. Its users run on threads or on event loops, and
+sleep in their own ways.
 """
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["FIRST_PAUSE_S", "LONGEST_PAUSE_S", "SESSION_WINDOW", "Retry", "SessionWindow", "Turns"]
+__all__ = [
+    "FIRST_PAUSE_S",
+    "LONGEST_PAUSE_S",
+    "REFUSALS",
+    "SESSION_WINDOW",
+    "Fate",
+    "Retry",
+    "SessionWindow",
+    "Turns",
+    "fate_of_code",
+]
 
 T = TypeVar("T")
 
@@ -31,6 +45,34 @@ notices the new leader late."""
 SESSION_WINDOW: Final = 100
 """How far apart the unanswered numbers of a session may be. Smaller, and threads wait more often.
 It must stay below `KEPT_REPLIES` of the store (128), or the repeat of a slow command is refused."""
+
+
+class Fate(enum.Enum):
+    """What became of one attempt."""
+
+    ANSWERED = "answered"
+    """The error is the reply of the command. Another attempt would get the same."""
+    NOT_DONE = "not done"
+    """This attempt did nothing, and never will. Earlier attempts may have."""
+    UNKNOWN = "unknown"
+    """The command may be done, now or later."""
+
+
+REFUSALS: Final = frozenset({"WRONGPASS", "NOAUTH"})
+"""Codes of refused logins. Nothing was done, and every member will say the same."""
+
+_FATES: Final = {
+    "UNKNOWN": Fate.UNKNOWN,
+    "CLUSTERDOWN": Fate.NOT_DONE,
+    "MOVED": Fate.NOT_DONE,
+    "REFUSED": Fate.NOT_DONE,
+    **dict.fromkeys(REFUSALS, Fate.NOT_DONE),
+}
+
+
+def fate_of_code(code: str) -> Fate:
+    """Return what became of an attempt whose error reply begins with this word."""
+    return _FATES.get(code, Fate.ANSWERED)
 
 
 class Retry:

@@ -10,6 +10,7 @@ Run a member in your program::
 The names, by what they are for:
 
 - Run a member: `open_node`, `Node`, `KeyValue`; `Watch`, `Change` and `ChangeKind`.
+- Connect to a running cluster: `connect`, and `ClientTls` for a port with TLS.
 - Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
   `Security`, `LogLines`, `Web`, `load_config`, `local_configs`.
 - Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
@@ -29,7 +30,7 @@ The names, by what they are for:
   `DamagedTablesError`, `PrunedError`.
 - Errors of links: `TransportError`, and below it `WireError`, `HandshakeError`.
 
-Programs outside of a member take a Redis client, or `quorate.client.session_redis.SessionRedis`.
+Other programs may take a Redis client, too, or `quorate.client.session_redis.SessionRedis`.
 `quorate.simulation` runs clusters in virtual time, and `quorate.pytest_plugin` has test fixtures.
 
 This module imports nothing heavy. Each name is imported at its first use, so that a tool that only
@@ -44,6 +45,8 @@ from typing import TYPE_CHECKING, Final
 from ._version import __version__ as __version__
 
 _HOMES: Final = {
+    ".client.connect": ("connect",),
+    ".client.secure": ("ClientTls",),
     ".embed": ("Node", "open_node"),
     ".errors": (
         "ConfigurationError",
@@ -122,6 +125,8 @@ _HOMES: Final = {
 _HOME: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a test compares them
+    from .client.connect import connect as connect
+    from .client.secure import ClientTls as ClientTls
     from .embed import Node as Node
     from .embed import open_node as open_node
     from .errors import ConfigurationError as ConfigurationError

@@ -128,7 +128,10 @@ class Node:
             ConfigurationError: the node was opened with another state machine. Or, as the block
                 begins: one of the two numbers is out of range.
         """
-        return open_session(self.kv.endpoint, timeout_s=timeout_s, patience_s=patience_s)
+        kv = self.kv
+        return open_session(
+            kv.endpoint, timeout_s=timeout_s, patience_s=patience_s, watches=kv.watches
+        )
 
     async def command(self, payload: bytes, flags: int = 0, *, principal: int = 0) -> bytes:
         """Record a command, replicate it, apply it, and return the reply of the state machine.

@@ -205,6 +205,20 @@ def tls(results: Results) -> str:
     return f"{table(_upper(loads), rates)}\n\n{table(storms, storm)}"
 
 
+def client(results: Results) -> str:
+    """Our own client and two others."""
+    columns = (
+        ("client", "client", "s"),
+        ("command", "command", "s"),
+        ("tasks", "tasks", ","),
+        *RUN[:4],
+        ("of the faster other", "of_faster", ".2f"),
+        ("lowest", "lowest", ",.0f"),
+        ("highest", "highest", ",.0f"),
+    )
+    return table(_upper(results.rows), columns)
+
+
 def metrics(results: Results) -> str:
     """What it costs to be watched."""
     rate, *rest = RUN
@@ -441,6 +455,7 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "storage": storage,
     "transport": transport,
     "tls": tls,
+    "client": client,
     "metrics": metrics,
     "spark": spark,
     "anatomy": anatomy,

@@ -19,7 +19,10 @@ from .hashing import shown
 from .rules import User, words
 from .users import Users
 
-__all__ = ["handlers", "queries"]
+__all__ = ["CHANGES", "handlers", "queries"]
+
+CHANGES: Final = frozenset(("acl|setuser", "acl|deluser"))
+"""The commands that change users."""
 
 _Reader = Callable[[Users, list[bytes], KeyStore], bytes]
 

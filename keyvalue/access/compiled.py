@@ -34,7 +34,10 @@ _NOTHING: Final = frozenset(
     ("strlen", "exists", "type", "touch", "object|encoding", "object|refcount", "watch")
 )
 _BOTH: Final = frozenset(
-    ("getset", "getdel", "getex", "incr", "decr", "incrby", "decrby", "incrbyfloat")
+    (
+        *("getset", "getdel", "getex", "incr", "decr", "incrby", "decrby", "incrbyfloat"),
+        "quorate.cas",  # a user who guesses a value could find it out
+    )
 )
 _BY_PLACE: Final = {
     "rename": (READ_WRITE, WRITE),

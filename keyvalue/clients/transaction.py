@@ -20,13 +20,13 @@ from ..limits import MAX_TRANSACTION_COMMANDS
 from ..protocol import resp
 from ..protocol.replies import split_array
 
-__all__ = ["Queued", "Transaction", "weave"]
+__all__ = ["TOO_MANY", "Queued", "Transaction", "weave"]
 
 # All are answered without a break, so more of them hold up other clients for longer. With fewer,
 # transactions that Redis takes are refused.
 _MAX_LOCAL: Final = 100
 _TOO_MANY_LOCAL: Final = resp.error("ERR too many connection commands in one transaction")
-_TOO_MANY: Final = resp.error(f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands")
+TOO_MANY: Final = resp.error(f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands")
 _TOO_LARGE: Final = resp.error("ERR the transaction is larger than this member takes")
 
 
@@ -86,7 +86,7 @@ class Transaction:
             self.local[len(self)] = Queued(spec, arguments)
         else:
             if len(self.encoded) == MAX_TRANSACTION_COMMANDS:
-                return _TOO_MANY
+                return TOO_MANY
             self.encoded.append(encoded)
             self.writes |= spec.kind is Kind.WRITE
         self.size_bytes += len(encoded)

@@ -114,6 +114,7 @@ quorate.records ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Return value, revision and expi
 quorate.position ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Return the log position up to which everything is applied
 quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire
 quorate.once ; -4 ; C noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; Execute a command of a session (session sequence command ...) exactly once
+quorate.request ; 5 ; C noscript nokeyspace connection ; 0 0 0 ; 1.0.0 ; Execute the commands of a payload as one request (session sequence flags payload), exactly once within a session
 quorate.users ; -1 ; R admin noscript loading stale unmarked ; 0 0 0 ; 1.0.0 ; Return the version of the users; and all users with their rules, unless that is the version given
 quorate.control ; -2 ; C admin noscript stale cluster-admin ; 0 0 0 ; 1.0.0 ; Send an operator request to the leader (SNAPSHOT, TRANSFER member)
 acl ; -2 ; C container ; 0 0 0 ; 6.0.0 ; Manage users and their rules

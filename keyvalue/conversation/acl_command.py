@@ -18,11 +18,9 @@ from ..commands.introspection import help_reply
 from ..commands.table import fault, resolve
 from ..protocol import resp
 from ..protocol.resp import CommandError
+from .request_command import parse_request_untrusted
 
-__all__ = ["CHANGES", "acl_reply", "hashing"]
-
-CHANGES: Final = frozenset(("acl|setuser", "acl|deluser"))
-"""The commands that change users."""
+__all__ = ["acl_reply", "hashing"]
 
 _MAX_BITS: Final = 4096
 _USUAL_BITS: Final = 256
@@ -128,6 +126,10 @@ def _dryrun(name: bytes, command: Sequence[bytes], port: PortState) -> bytes:
     if access is None:
         return resp.bulk(b"This user is disabled")
     denial = access.denial(spec, command)
+    if denial is None and spec.name == "quorate.request":
+        inner = parse_request_untrusted(command).specs()
+        denials = (access.denial(each, words) for each, words in inner)
+        denial = next(filter(None, denials), None)
     return resp.OK if denial is None else resp.bulk(denial.dryrun)
 
 

@@ -10,12 +10,12 @@ from typing import Final
 import attrs
 
 from ...node.requests.request import Stamp
+from ..access.commands import CHANGES
 from ..clients.transaction import Transaction
 from ..commands.arguments import parse_integer
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp
 from ..protocol.resp import CommandError
-from .acl_command import CHANGES
 
 __all__ = ["OnceCommand", "parse_once_untrusted"]
 

@@ -9,18 +9,19 @@ import trio
 from ...errors import RefusedError
 from ...node.requests.gateway import OWN_ORDERS
 from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
+from ..access.commands import CHANGES
 from ..access.verifier import BUSY
 from ..clients.request_errors import error_text
 from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp
 from ..protocol.resp import CommandError
-from .acl_command import CHANGES
 from .cluster_view import redirection
 from .connection_commands import answer, control_words, must_wait
 from .login import WRONG_PASSWORD, begin_login
 from .once_command import parse_once_untrusted
 from .permission import denied, must_know_users, refuse_denied
+from .request_command import parse_request_untrusted
 from .routes import AT_ONCE, ATTACKS, KINDS
 from .steps import Result, Steps, answer_error
 from .transactions import execute_transaction, queue, watch
@@ -64,7 +65,7 @@ def _local(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
             execute_transaction(steps)
         case "auth" | "hello":
             _log_in(arguments, steps)
-        case "watch" | "quorate.control" | "quorate.once":
+        case "watch" | "quorate.control" | "quorate.once" | "quorate.request":
             try:
                 _special(spec, arguments, steps)
             except CommandError as trouble:
@@ -95,7 +96,7 @@ def _log_in(arguments: list[bytes], steps: Steps) -> None:
 
 
 def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
-    """Execute WATCH, QUORATE.CONTROL or QUORATE.ONCE.
+    """Execute WATCH, QUORATE.CONTROL, QUORATE.ONCE or QUORATE.REQUEST.
 
     Raises:
         CommandError: before anything was sent.
@@ -104,6 +105,8 @@ def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
         watch(spec, arguments, steps)
     elif spec.name == "quorate.control":
         _control(control_words(arguments, steps.client), steps)
+    elif spec.name == "quorate.request":
+        _request(arguments, steps)
     else:
         once = parse_once_untrusted(arguments, steps.client.transaction)
         # The user needs both: QUORATE.ONCE, and the command that it carries.
@@ -113,6 +116,35 @@ def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
             execute_transaction(steps, once.stamp)
         else:
             _keyed(once.spec, once.arguments, steps, once.stamp)
+
+
+def _request(arguments: list[bytes], steps: Steps) -> None:
+    """Execute QUORATE.REQUEST.
+
+    Raises:
+        CommandError: before anything was sent.
+    """
+    client, port, gateway = steps.client, steps.port, steps.port.gateway
+    if client.transaction is not None:
+        raise CommandError(resp.error("ERR QUORATE.REQUEST inside MULTI is not allowed"))
+    request = parse_request_untrusted(arguments)
+    for spec, words in () if client.access.open else request.specs():
+        if must_know_users(steps, spec, words):
+            return steps.wait_for_users()
+        if (text := denied(steps, spec, words)) is not None:
+            raise CommandError(resp.error(text))
+    for words in request.commands if client.watched.absent else ():
+        client.watched.touch(words)
+    port.counters.count_commands(request.commands)
+    flags = client.flags | request.flags
+    if client.cluster_aware and not gateway.topology.is_leader:
+        if client.read_only and request.kind is RequestKind.QUERY:
+            port.counters.stale_reads += len(request.commands)
+            return steps.reply(request.reply(gateway.stale_query(request.payload, flags)))
+        for spec, words in request.specs():
+            if (moved := redirection(port, client, spec, words)) is not None:
+                return steps.reply(moved)
+    return steps.submit(request.kind, request.payload, flags, request.reply, request.stamp)
 
 
 def _control(words: bytes, steps: Steps) -> None:

@@ -6,7 +6,7 @@ from ...node.requests.request import Request, RequestKind
 from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, resolve
 from ..protocol import resp
-from ..protocol.payload import TRANSACTION, PayloadParser
+from ..protocol.payload import TRANSACTION, PayloadParser, watched_keys
 from .client_command import client_line
 from .steps import Steps, answer_error
 
@@ -18,7 +18,11 @@ LOGINS: Final = frozenset(("auth", "hello"))
 _HELLO_WITHOUT_LOGIN: Final = 2
 _CONTROL: Final = [b"QUORATE.CONTROL", b""]
 _WAIT: Final = [b"WAIT", b"0", b"0"]
-_ONCE: Final = [b"QUORATE.ONCE", b"1", b"1", b""]
+# The commands that carry others, as far as rules concern them.
+_CARRIERS: Final = {
+    b"quorate.once": [[b"QUORATE.ONCE", b"1", b"1", b""]],
+    b"quorate.request": [[b"QUORATE.REQUEST", b"0", b"0", b"0", b""]],
+}
 
 
 def permits(steps: Steps, arguments: list[bytes]) -> bool:
@@ -65,7 +69,7 @@ def denied_now(steps: Steps, request: Request) -> bytes | None:
     client, port = steps.client, steps.port
     if client.access.open:
         return None
-    for arguments in _commands_of(request):
+    for arguments in _commands_of(request, client.last_command):
         spec = resolve(arguments)
         assert spec is not None, "it was resolved when the request was made"
         if (denial := client.access.denial(spec, arguments)) is not None:
@@ -77,14 +81,15 @@ def denied_now(steps: Steps, request: Request) -> bytes | None:
     return None
 
 
-def _commands_of(request: Request) -> list[list[bytes]]:
+def _commands_of(request: Request, last_command: bytes) -> list[list[bytes]]:
     """Return the commands that a request was made of, as far as rules concern them."""
     if request.kind is RequestKind.CONTROL:
         return [_WAIT if request.payload.startswith(b"wait ") else _CONTROL]
     commands = PayloadParser().parse_untrusted(request.payload)
-    if request.flags & TRANSACTION and commands[0][0] == b"WATCH":
-        commands[0][1:] = commands[0][1::2]  # without the conditions
-    return [_ONCE, *commands] if request.session else commands
+    if request.flags & TRANSACTION and commands[0][0].upper() == b"WATCH":
+        commands[0][1:] = watched_keys(commands[0])
+    # The client waits for this request, so its last command is the one that made it.
+    return _CARRIERS.get(last_command, []) + commands
 
 
 def refuse_denied(steps: Steps, spec: CommandSpec, text: bytes) -> None:

@@ -24,7 +24,10 @@ from ..protocol.resp import pack
 __all__ = ["ATTACKS", "AT_ONCE", "KINDS", "run_of", "uniform_kind"]
 
 AT_ONCE: Final = frozenset(
-    ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control", "quorate.once")
+    (
+        *("exec", "discard", "multi", "watch", "quit", "reset"),
+        *("quorate.control", "quorate.once", "quorate.request"),
+    )
 )
 """Commands that are never queued in a transaction."""
 

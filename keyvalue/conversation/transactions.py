@@ -3,12 +3,12 @@
 from typing import Final
 
 from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
+from ..access.commands import CHANGES
 from ..clients.transaction import Transaction
 from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, resolve
 from ..protocol import resp
 from ..protocol.payload import TRANSACTION, PayloadParser, watch_query
-from .acl_command import CHANGES
 from .cluster_view import redirection
 from .connection_commands import woven
 from .permission import LOGINS, denied

@@ -1,6 +1,8 @@
 """The key-value store for Python programs that embed a member; no sockets.
 
 - `client.py`: :class:`KeyValue`, the usual commands as methods
+- `transaction.py`: reads and writes that take place together, or not at all
+- `records.py`, `encoding.py`: reads of many keys; arguments and replies
 - `session.py`: the same with exactly-once writes
 - `watch.py`: the changes of keys, as an async iterator
 - `gathering.py`: joins the SETs of many tasks into one request

@@ -1,28 +1,62 @@
-"""The key-value store for a Python program that embeds a member; no socket is involved.
+"""The key-value store for Python programs: the usual commands as methods.
 
 :class:`KeyValue` works with any :class:`Endpoint`, an object with ``command`` and ``query``: a
-node, or a bare service in a test. Keys and values are bytes. Text is accepted and encoded as UTF-8,
-but replies are bytes.
+node of this process, connections to members, or a bare service in a test. Keys and values are
+bytes. Text is accepted and encoded as UTF-8, but replies are bytes.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeAlias, cast
+from __future__ import annotations
 
-import trio
+from collections.abc import Mapping
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from ...errors import KeyValueError, UnsupportedError
-from ...node.requests.request import UNSTAMPED, Stamp
+import anyio
+
+from ...errors import (
+    ConfigurationError,
+    ConflictError,
+    KeyValueError,
+    OversizedRequestError,
+    UnsupportedError,
+)
+from ...node.requests.request import UNSTAMPED
 from ..access.rules import RuleError, check
 from ..access.secrets import has_secrets
-from ..commands.table import CommandSpec, Kind, all_commands, fault, resolve
+from ..commands.table import Kind, all_commands
+from ..limits import MAX_ARGUMENTS
 from ..protocol import resp
-from ..protocol.payload import RESP3
+from ..protocol.payload import RESP3, TRANSACTION
 from ..protocol.resp import word_of
-from .gathering import Gathering
-from .watch import Watch, WatchSource
+from .encoding import (
+    Argument,
+    Text,
+    bytes_of,
+    command_of,
+    decoded,
+    expiry_words,
+    integer_in,
+    integer_of,
+    list_of,
+    optional_bytes,
+    set_words,
+    words_of,
+)
+from .records import in_pieces, record_of
+from .transaction import Transaction
 
-Text: TypeAlias = bytes | str
-Argument: TypeAlias = bytes | str | int | float
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+
+    from ...node.requests.request import Stamp
+    from ..commands.table import CommandSpec
+    from .gathering import Gathering
+    from .records import Record
+    from .watch import Watch, WatchSource
+
+__all__ = ["Argument", "Endpoint", "KeyValue", "Text"]
+
+T = TypeVar("T")
 
 _UNHASHED: Final = (
     "ERR a password must be hashed here: give $scrypt$... from access.hashing.hash_secret, or "
@@ -31,6 +65,16 @@ _UNHASHED: Final = (
 _SCAN_COUNT: Final = 1000
 _READ: Final = Kind.READ  # enumeration members are slow to look up
 _SET: Final = next(spec for spec in all_commands() if spec.name == "set")
+_MOST_PAIRS: Final = (MAX_ARGUMENTS - 1) // 2
+_SEVERAL: Final = "set fewer keys in each of several calls, which are not one change together"
+
+_FIRST_PAUSE_S: Final = 0.005
+"""Of a transaction after its first conflict. Shorter, and those that met meet again; longer, and
+one that met another waits for longer than both take."""
+
+_LONGEST_PAUSE_S: Final = 0.5
+"""The pause doubles up to this. Shorter, and many transactions on one key keep failing; longer, and
+some of them wait although the key is free."""
 
 
 class Endpoint(Protocol):
@@ -58,6 +102,7 @@ class KeyValue:
 
     Attributes:
         endpoint: executes the requests.
+        watches: makes watches; None if there are none.
     """
 
     def __init__(
@@ -67,8 +112,11 @@ class KeyValue:
         watches: WatchSource | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self._watches = watches
-        self._set = self._set_alone if gathering is None else gathering.send
+        self.watches = watches
+        self._set: Callable[[bytes, bytes], Awaitable[bytes]] = self._set_alone
+        if gathering is not None:
+            gathering.protect(KeyValue.set)
+            self._set = gathering.send
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.endpoint!r}>"
@@ -83,11 +131,7 @@ class KeyValue:
             KeyValueError: the store replied with an error, or only client connections can run this
                 command.
         """
-        words = resp.words_of(arguments)
-        spec = resolve(words)
-        if spec is None or spec.kind is Kind.CONNECTION:
-            trouble = fault(words) or b"ERR this command is for client connections"
-            raise KeyValueError(trouble.decode("utf-8", "replace"))
+        spec, words = command_of(arguments)
         # The port hashes secrets before there is an entry. Here nobody does, and the log would have
         # them for ever, although the state machine refuses them.
         if spec.name == "acl|setuser":
@@ -97,21 +141,23 @@ class KeyValue:
                 check(words[3:])
             except RuleError as error:  # perhaps a secret without its sign
                 raise KeyValueError(f"ERR {error.text.decode('utf-8', 'replace')}") from None
-        return _decoded(await self._send(spec, resp.pack(words)))
+        return decoded(await self._send(spec, resp.pack(words)))
 
     def _send(self, spec: CommandSpec, payload: bytes) -> Awaitable[bytes]:
         send = self.endpoint.query if spec.kind is _READ else self.endpoint.command
         return send(payload, RESP3)
+
+    def _commit(self, payload: bytes, *, writes: bool) -> Awaitable[bytes]:
+        send = self.endpoint.command if writes else self.endpoint.query
+        return send(payload, RESP3 | TRANSACTION)
 
     def _set_alone(self, key: bytes, value: bytes) -> Awaitable[bytes]:
         return self._send(_SET, resp.encode_set(key, value))
 
     async def get(self, key: Text) -> bytes | None:
         """Return the value of a key; None if the key does not exist."""
-        return _optional(await self.execute("GET", word_of(key, "key")))
+        return optional_bytes(await self.execute("GET", word_of(key, "key")))
 
-    # Ctrl-C must not come between the registration of a gathered SET and its wait.
-    @trio.lowlevel.enable_ki_protection
     async def set(
         self,
         key: Text,
@@ -139,15 +185,10 @@ class KeyValue:
             if not (isinstance(key, bytes) and isinstance(value, bytes)):
                 key, value = word_of(key, "key"), word_of(value, "value")
             reply = await self._set(key, value)
-            return reply == resp.OK or _decoded(reply) is not None
-        options: list[Argument] = []
-        if ex is not None:
-            options += ["EX", _integer_of(ex, "ex")]
-        if px is not None:
-            options += ["PX", _integer_of(px, "px")]
-        options += ["NX"] * bool(nx) + ["XX"] * bool(xx)
-        words = word_of(key, "key"), word_of(value, "value")
-        return await self.execute("SET", *words, *options) is not None
+            return reply == resp.OK or decoded(reply) is not None
+        words = set_words(key, value, ex=ex, px=px)
+        words += ["NX"] * bool(nx) + ["XX"] * bool(xx)
+        return await self.execute(*words) is not None
 
     async def compare_and_set(
         self, key: Text, expected: Text | None, new: Text | None, *, px: int | None = None
@@ -168,8 +209,8 @@ class KeyValue:
         words += ["ABSENT"] if expected is None else ["EQUALS", word_of(expected, "expected")]
         words += ["DELETE"] if new is None else ["SET", word_of(new, "new")]
         if px is not None and new is not None:
-            words += ["PX", _integer_of(px, "px")]
-        return _integer(await self.execute("QUORATE.CAS", *words))
+            words += ["PX", integer_of(px, "px")]
+        return integer_in(await self.execute("QUORATE.CAS", *words))
 
     def watch(self, prefix: Text = b"", *, after: int | None = None) -> Watch:
         """Return the committed changes of the keys that begin with a prefix, in order.
@@ -178,45 +219,82 @@ class KeyValue:
             prefix: of the keys.
             after: a log position: every later change is returned. None for the changes from now on.
         """
-        if self._watches is None:
+        if self.watches is None:
             raise UnsupportedError(f"{self.endpoint!r} has no watch")
-        place = -1 if after is None else _integer_of(after, "after")
-        return self._watches.watch(word_of(prefix, "prefix"), place)
+        place = -1 if after is None else integer_of(after, "after")
+        return self.watches.watch(word_of(prefix, "prefix"), place)
 
     async def delete(self, *keys: Text) -> int:
         """Delete keys; return how many of them existed."""
-        return _integer(await self.execute("DEL", *_words_of(keys)))
+        return integer_in(await self.execute("DEL", *words_of(keys)))
 
     async def increment(self, key: Text, by: int = 1) -> int:
         """Add to a number and return the sum; a key that does not exist counts as 0."""
-        amount = _integer_of(by, "by")
-        return _integer(await self.execute("INCRBY", word_of(key, "key"), amount))
+        amount = integer_of(by, "by")
+        return integer_in(await self.execute("INCRBY", word_of(key, "key"), amount))
 
     async def mget(self, *keys: Text) -> list[bytes | None]:
         """Return the values of several keys at one point of the log."""
-        return [_optional(value) for value in _list(await self.execute("MGET", *_words_of(keys)))]
+        return [
+            optional_bytes(value) for value in list_of(await self.execute("MGET", *words_of(keys)))
+        ]
+
+    async def get_many(self, keys: Iterable[Text]) -> dict[bytes, bytes]:
+        """Return the values of those keys that exist.
+
+        1000 keys at a time are read at one point of the log, fewer if their values are long.
+        """
+        words = words_of(keys)
+        found = zip(words, await in_pieces(self._values, words), strict=True)
+        return {key: bytes_of(value) for key, value in found if value is not None}
+
+    async def records(self, keys: Iterable[Text]) -> list[Record | None]:
+        """Return value, revision and expiry of each key; None for one that does not exist.
+
+        1000 keys at a time are read at one point of the log, fewer if their values are long.
+        """
+        return [record_of(reply) for reply in await in_pieces(self._records, words_of(keys))]
+
+    def _values(self, keys: Sequence[bytes]) -> Awaitable[resp.Reply]:
+        return self.execute("MGET", *keys)
+
+    def _records(self, keys: Sequence[bytes]) -> Awaitable[resp.Reply]:
+        return self.execute("QUORATE.RECORDS", *keys)
 
     async def mset(self, values: Mapping[bytes, Text] | Mapping[str, Text]) -> None:
         """Set several keys at once."""
+        await self.set_many(values)
+
+    async def set_many(self, values: Mapping[bytes, Text] | Mapping[str, Text]) -> None:
+        """Set several keys at once: all of them, or none.
+
+        Raises:
+            OversizedRequestError: they are too many, or too long, for one request.
+        """
         if not isinstance(cast("object", values), Mapping):
             found = f"{values!r:.60}: expected a mapping of keys, found {type(values).__name__}"
             raise TypeError(f"values = {found}")
         words: list[bytes] = []
         for key, value in values.items():
             words += word_of(key, "key"), word_of(value, f"values[{key!r:.60}]")
-        await self.execute("MSET", *words)
+        if not words:
+            return
+        if len(values) > _MOST_PAIRS:
+            raise OversizedRequestError(
+                f"{len(values)} keys to set at once: expected {_MOST_PAIRS} at most; {_SEVERAL}"
+            )
+        try:
+            await self.execute("MSET", *words)
+        except OversizedRequestError as error:
+            raise OversizedRequestError(f"{error}; or {_SEVERAL}") from error
 
     async def expire(self, key: Text, seconds: float) -> bool:
         """Set the expiry of a key, in seconds of log time; False if the key does not exist."""
-        if isinstance(seconds, bool) or not isinstance(cast("object", seconds), int | float):
-            found = f"{seconds!r:.60}: expected a number, found {type(seconds).__name__}"
-            raise TypeError(f"seconds = {found}")
-        words = word_of(key, "key"), round(seconds * 1000)
-        return await self.execute("PEXPIRE", *words) == 1
+        return await self.execute(*expiry_words(key, seconds)) == 1
 
     async def ttl_ms(self, key: Text) -> int:
         """Return the remaining lifetime in milliseconds; -1 without expiry, -2 without the key."""
-        return _integer(await self.execute("PTTL", word_of(key, "key")))
+        return integer_in(await self.execute("PTTL", word_of(key, "key")))
 
     async def scan(self, match: Text = b"*") -> AsyncIterator[bytes]:
         """Iterate over the keys that match a glob pattern.
@@ -227,47 +305,73 @@ class KeyValue:
         cursor, pattern = b"0", word_of(match, "match")
         while True:
             reply = await self.execute("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-            place, keys = _list(reply)
-            for key in _list(keys):
-                yield _bytes(key)
-            cursor = _bytes(place)
+            place, keys = list_of(reply)
+            for key in list_of(keys):
+                yield bytes_of(key)
+            cursor = bytes_of(place)
             if cursor == b"0":
                 return
 
+    async def scan_items(self, match: Text = b"*") -> AsyncIterator[tuple[bytes, bytes]]:
+        """Iterate over the keys that match a glob pattern, with their values; see :meth:`scan`.
 
-def _words_of(keys: Iterable[object]) -> list[bytes]:
-    return [word_of(key, f"keys[{at}]") for at, key in enumerate(keys)]
+        Each value is read after its key was found. Keys that are gone by then are left out.
+        """
+        page: list[bytes] = []
+        async for key in self.scan(match):
+            page.append(key)
+            if len(page) == _SCAN_COUNT:
+                for item in (await self.get_many(page)).items():
+                    yield item
+                page.clear()
+        for item in (await self.get_many(page)).items():
+            yield item
 
+    def transaction(self) -> Transaction:
+        """Return a transaction, to be used as an async context manager; see :class:`Transaction`.
 
-def _integer_of(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        found = f"{value!r:.60}: expected an integer, found {type(value).__name__}"
-        raise TypeError(f"{name} = {found}")
-    return value
+        ::
 
+            async with kv.transaction() as t:
+                old = await t.get("a")
+                t.set("b", old or b"none")
 
-def _decoded(replies: bytes) -> resp.Reply:
-    """Decode the single reply of an endpoint; raise it if it is an error."""
-    (reply,) = resp.parse_replies_untrusted(replies)
-    if isinstance(reply, KeyValueError):
-        raise reply
-    return reply
+        Raises:
+            ConflictError: at the end of the block: a key that it has read was changed before the
+                commit, and nothing was done.
+        """
+        return Transaction(self.records, self._commit)
 
+    async def transact(
+        self,
+        body: Callable[[Transaction], Awaitable[T]],
+        attempts: int = 10,
+        *,
+        rng: Random | None = None,
+    ) -> T:
+        """Run the body of a transaction, again after each conflict; return its result.
 
-def _integer(reply: resp.Reply) -> int:
-    assert isinstance(reply, int), f"expected an integer, got {reply!r}"
-    return reply
+        Args:
+            body: reads and writes through the transaction that it gets. It runs once for each
+                attempt, so it must have no other effects.
+            attempts: how often it runs at most.
+            rng: draws the pauses between attempts; None for the system's randomness.
 
-
-def _bytes(reply: resp.Reply) -> bytes:
-    assert isinstance(reply, bytes), f"expected a string, got {reply!r}"
-    return reply
-
-
-def _optional(reply: resp.Reply) -> bytes | None:
-    return None if reply is None else _bytes(reply)
-
-
-def _list(reply: resp.Reply) -> list[resp.Reply]:
-    assert isinstance(reply, list), f"expected an array, got {reply!r}"
-    return reply
+        Raises:
+            ConflictError: every attempt met a conflict; nothing was done.
+        """
+        if integer_of(attempts, "attempts") < 1:
+            raise ConfigurationError(f"attempts = {attempts}: expected 1 or more")
+        rng, pause_s = rng or SystemRandom(), _FIRST_PAUSE_S
+        while True:
+            try:
+                async with self.transaction() as t:
+                    result = await body(t)
+            except ConflictError:
+                attempts -= 1
+                if not attempts:
+                    raise
+            else:
+                return result
+            await anyio.sleep(rng.uniform(0, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

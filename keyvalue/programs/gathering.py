@@ -120,10 +120,15 @@ class Gathering:
             self._submit()
             self._running, self._room = False, 0
 
+    @staticmethod
+    def protect(function: Callable[..., object]) -> None:
+        """Keep Ctrl-C away from a function that calls `send`, until it awaits the result."""
+        trio.lowlevel.enable_ki_protection(function)
+
     def send(self, key: bytes, value: bytes) -> Awaitable[bytes]:
         """Execute ``SET key value``; the result must be awaited at once and is the reply.
 
-        The caller is protected from Ctrl-C until it awaits (`trio.lowlevel.enable_ki_protection`).
+        The caller is protected from Ctrl-C until it awaits (`protect`).
         Otherwise a task could be left in `tasks` that never waited, and rescheduling it would end
         the run. This is no coroutine function: one more frame costs a tenth of a SET.
 

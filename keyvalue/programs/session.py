@@ -10,50 +10,56 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import trio
+import anyio
 
 from ...errors import (
     ConfigurationError,
-    KeyValueError,
     NoLeaderError,
     RefusedError,
     RequestError,
     UnknownOutcomeError,
 )
+from ...node.requests.request import UNSTAMPED
 from ..commands.table import Kind
 from ..limits import MAX_SESSION_MS, MIN_SESSION_MS
 from ..protocol import resp
-from ..protocol.payload import RESP3
+from ..protocol.payload import RESP3, TRANSACTION
 from ..retry import Retry, SessionWindow
 from .client import KeyValue
+from .encoding import decoded, integer_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from ...node.requests.request import Stamp
     from ..commands.spec import CommandSpec
     from .client import Endpoint
+    from .watch import WatchSource
 
 __all__ = ["SessionKeyValue", "open_session"]
 
 
 class _OpenSession(SessionWindow):
-    """A session whose commands wait for each other on trio."""
+    """A session whose commands wait for each other."""
 
     def __init__(self, session_id: int) -> None:
         super().__init__(session_id)
-        self._turn = trio.lowlevel.ParkingLot()
+        self._ended: anyio.Event | None = None  # while somebody waits
 
     @asynccontextmanager
     async def sequence(self) -> AsyncGenerator[int]:
         """Give a number for the length of the block, in which its command is answered."""
         while self.is_full:
-            await self._turn.park()
+            self._ended = self._ended or anyio.Event()
+            await self._ended.wait()
         number = self.begin()
         try:
             yield number
         finally:
             self.end(number)
-            self._turn.unpark_all()
+            if self._ended is not None:
+                self._ended.set()
+                self._ended = None
 
 
 class SessionKeyValue(KeyValue):
@@ -63,13 +69,20 @@ class SessionKeyValue(KeyValue):
     `patience_s`, or if its session ended before that. A cancelled write may or may not take effect.
     """
 
-    def __init__(self, endpoint: Endpoint, *, timeout_s: float, patience_s: float) -> None:
-        super().__init__(endpoint)
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        timeout_s: float,
+        patience_s: float,
+        watches: WatchSource | None = None,
+    ) -> None:
+        super().__init__(endpoint, watches=watches)
         _check_session(timeout_s=timeout_s, patience_s=patience_s)
         self._timeout_ms = round(timeout_s * 1000)
         self._patience_s = patience_s
         self._session: _OpenSession | None = None
-        self._opening = trio.Lock()
+        self._opening = anyio.Lock()
 
     async def close(self) -> None:
         """Close the session if the cluster answers; otherwise it times out by itself."""
@@ -82,12 +95,20 @@ class SessionKeyValue(KeyValue):
     async def _send(self, spec: CommandSpec, payload: bytes) -> bytes:
         if spec.kind is not Kind.WRITE or spec.name == "quorate.session":
             return await super()._send(spec, payload)
+        return await self._send_once(payload, RESP3)
+
+    async def _commit(self, payload: bytes, *, writes: bool) -> bytes:
+        if not writes:
+            return await super()._commit(payload, writes=False)
+        return await self._send_once(payload, RESP3 | TRANSACTION)
+
+    async def _send_once(self, payload: bytes, flags: int) -> bytes:
+        """Send a request within the session until it is answered."""
         while True:
             session = await self._opened()
             async with session.sequence() as sequence:
-                reply, sent_before = await self._send_until_answered(
-                    payload, session.session_id, sequence
-                )
+                stamp = session.session_id, sequence
+                reply, sent_before = await self._send_until_answered(payload, flags, stamp)
             if not reply.startswith(b"-NOSESSION "):
                 return reply
             if self._session is session:
@@ -102,22 +123,23 @@ class SessionKeyValue(KeyValue):
         async with self._opening:
             if self._session is None:
                 words = resp.encode_command(["QUORATE.SESSION", "OPEN", self._timeout_ms])
-                reply, _ = await self._send_until_answered(words, 0, 0)
-                self._session = _OpenSession(_integer(reply))
+                reply, _ = await self._send_until_answered(words, RESP3, UNSTAMPED)
+                self._session = _OpenSession(integer_in(decoded(reply)))
             return self._session
 
     async def _send_until_answered(
-        self, payload: bytes, session: int, sequence: int
+        self, payload: bytes, flags: int, stamp: Stamp
     ) -> tuple[bytes, bool]:
         """Send a command until it is answered; return the reply, and whether it was sent before.
 
         Raises:
             RequestError: it was not answered in time, or refused.
         """
-        retry, sent = Retry(trio.current_time, trio.current_time() + self._patience_s), False
+        retry = Retry(anyio.current_time, anyio.current_time() + self._patience_s)
+        sent = False
         while True:
             try:
-                return await self.endpoint.command(payload, RESP3, (session, sequence)), sent
+                return await self.endpoint.command(payload, flags, stamp), sent
             except (UnknownOutcomeError, NoLeaderError, RefusedError) as error:
                 sent |= isinstance(error, UnknownOutcomeError)
                 if isinstance(error, RefusedError) and not sent:
@@ -125,12 +147,16 @@ class SessionKeyValue(KeyValue):
                 pause = retry.pause_s()
                 if pause is None:
                     _give_up(error, sent=sent)
-            await trio.sleep(pause)
+            await anyio.sleep(pause)
 
 
 @asynccontextmanager
 async def open_session(
-    endpoint: Endpoint, *, timeout_s: float = 300.0, patience_s: float = 60.0
+    endpoint: Endpoint,
+    *,
+    timeout_s: float = 300.0,
+    patience_s: float = 60.0,
+    watches: WatchSource | None = None,
 ) -> AsyncGenerator[SessionKeyValue]:
     """Open a session for the length of the block; yield the store with exactly-once writes.
 
@@ -139,11 +165,12 @@ async def open_session(
         timeout_s: how long the session lives without a write, in seconds: 1 to 86,400. An outage
             that lasts longer ends it.
         patience_s: how long an unanswered write is sent again, in seconds.
+        watches: makes watches; None if there are none.
 
     Raises:
         ConfigurationError: one of these numbers is out of range.
     """
-    store = SessionKeyValue(endpoint, timeout_s=timeout_s, patience_s=patience_s)
+    store = SessionKeyValue(endpoint, timeout_s=timeout_s, patience_s=patience_s, watches=watches)
     try:
         yield store
     finally:
@@ -174,11 +201,3 @@ def _give_up(error: RequestError, *, sent: bool) -> NoReturn:
     if sent and not isinstance(error, UnknownOutcomeError):
         raise UnknownOutcomeError(f"an earlier attempt may or may not take effect: {error}")
     raise error
-
-
-def _integer(reply: bytes) -> int:
-    (found,) = resp.parse_replies_untrusted(reply)
-    if isinstance(found, KeyValueError):
-        raise found
-    assert isinstance(found, int), f"expected an integer, got {found!r}"
-    return found

@@ -39,6 +39,7 @@ __all__ = [
     "still_holds",
     "watch_condition",
     "watch_query",
+    "watched_keys",
 ]
 
 RESP3: Final = 1
@@ -90,6 +91,11 @@ def still_holds(condition: bytes, revision: int) -> bool:
     if condition.endswith(_OR_ABSENT):
         return not revision or condition[:-1] == b"%d" % revision
     return condition == b"%d" % revision
+
+
+def watched_keys(watch: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the keys in ``WATCH key condition ...``."""
+    return watch[1::2]
 
 
 # --- commands

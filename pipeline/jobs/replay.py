@@ -61,6 +61,7 @@ _REPLY_BYTES: Final = 64
 """Upper bound of a reply that holds no value."""
 _RETURN_VALUES: Final = frozenset(
     {"get", "getset", "getdel", "getex", "set", "mget", "getrange", "substr", "keys", "scan"}
+    | {"quorate.records"}
 )
 
 _PARSER: Final = PayloadParser()

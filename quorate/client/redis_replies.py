@@ -13,12 +13,13 @@ text is not reliable. :func:`typed` makes connections that know the codes of a m
 
 from __future__ import annotations
 
-import enum
 from functools import cache
 from typing import Any, Final
 
 import redis
 from redis.exceptions import ClusterDownError, MovedError
+
+from ..keyvalue.retry import Fate, fate_of_code
 
 __all__ = [
     "Fate",
@@ -50,25 +51,23 @@ _TYPES: Final = {
 }
 
 
-class Fate(enum.Enum):
-    """What became of one attempt."""
-
-    ANSWERED = "answered"
-    """The error is the reply of the command. Another attempt would get the same."""
-    NOT_DONE = "not done"
-    """This attempt did nothing, and never will. Earlier attempts may have."""
-    UNKNOWN = "unknown"
-    """The command may be done, now or later."""
-
-
+_CODES: Final = (
+    (ClusterDownError, "CLUSTERDOWN"),
+    (MovedError, "MOVED"),
+    (WritesSuspendedError, "REFUSED"),
+    (redis.AuthenticationError, "NOAUTH"),
+    (OutcomeUnknownError, "UNKNOWN"),
+)
 _NO_LEADER: Final = (ClusterDownError, MovedError)
 _NO_ANSWER: Final = (redis.ConnectionError, redis.TimeoutError, OutcomeUnknownError)
 
 
 def fate_of(error: redis.RedisError) -> Fate:
     """Return what became of an attempt that ended with this error after the command was sent."""
-    if isinstance(error, (*_NO_LEADER, WritesSuspendedError, redis.AuthenticationError)):
-        return Fate.NOT_DONE
+    # AuthenticationError is a ConnectionError, too.
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return fate_of_code(code)
     return Fate.UNKNOWN if isinstance(error, _NO_ANSWER) else Fate.ANSWERED
 
 

@@ -8,6 +8,7 @@ A member is known by its certificate, whose URI names a member; no host name is 
 
 import os
 import ssl
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
@@ -26,6 +27,7 @@ __all__ = [
     "KEY_VARIABLE",
     "PLAIN_PORT",
     "ClientTls",
+    "check_member_certificate",
     "open_tls",
     "port_of",
     "tls_of_environment",
@@ -43,6 +45,7 @@ class ClientTls:
         ca: file of the CAs that are trusted.
         certificate: file of our certificate; empty for none.
         key: file of its key; empty if that is in the same file.
+        names: of these three, in errors.
 
     Attributes:
         context: for our connections.
@@ -51,29 +54,35 @@ class ClientTls:
         ConfigurationError: a file can't be read, or does not fit.
     """
 
-    def __init__(self, ca: str, certificate: str = "", key: str = "") -> None:
+    def __init__(
+        self,
+        ca: str,
+        certificate: str = "",
+        key: str = "",
+        *,
+        names: tuple[str, str, str] = ("ca", "certificate", "key"),
+    ) -> None:
         context = self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False  # see `_check`
+        context.check_hostname = False  # see `check_member_certificate`
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        for name, path in ((CA_VARIABLE, ca), (CERTIFICATE_VARIABLE, certificate)):
+        for name, path in zip(names, (ca, certificate, key), strict=True):
             _check_readable(name, path)
-        _check_readable(KEY_VARIABLE, key)
         try:
             context.load_verify_locations(ca)
         except ssl.SSLError:
             what = "expected certificates of CAs in PEM form"
-            raise ConfigurationError(f'{CA_VARIABLE} = "{ca}": {what}') from None
+            raise ConfigurationError(f'{names[0]} = "{ca}": {what}') from None
         if certificate:
             try:
                 # A password would be asked for at the terminal, which may not be there.
                 context.load_cert_chain(certificate, key or None, password="")
             except ssl.SSLError as error:
-                raise ConfigurationError(_why_not(certificate, key, error)) from None
+                raise ConfigurationError(_why_not(names, certificate, key, error)) from None
 
 
 @lru_cache(maxsize=8)
 def _made(ca: str, certificate: str, key: str) -> ClientTls:
-    return ClientTls(ca, certificate, key)
+    return ClientTls(ca, certificate, key, names=_NAMES)
 
 
 def tls_of_environment() -> ClientTls | None:
@@ -87,6 +96,7 @@ def tls_of_environment() -> ClientTls | None:
 
 
 _OWN: Final = (CERTIFICATE_VARIABLE, KEY_VARIABLE)
+_NAMES: Final = (CA_VARIABLE, *_OWN)
 
 
 def port_of(address: MemberAddress) -> int:
@@ -110,8 +120,8 @@ async def open_tls(plain: trio.SocketStream, tls: ClientTls) -> "trio.SSLStream[
         await stream.do_handshake()
     except trio.BrokenResourceError as error:
         raise ConnectionAbortedError(_why(error)) from None
-    names = cast("dict[str, Any]", stream.getpeercert() or {}).get("subjectAltName", ())
-    _check([text for kind, text in cast("tuple[tuple[str, str], ...]", names) if kind == "URI"])
+    found = cast("dict[str, Any]", stream.getpeercert() or {})
+    check_member_certificate(found.get("subjectAltName", ()))
     return stream
 
 
@@ -131,12 +141,16 @@ def _why(error: trio.BrokenResourceError) -> str:
     return words
 
 
-def _check(uris: list[str]) -> None:
+def check_member_certificate(names: Sequence[tuple[str, str]]) -> None:
     """Check that a certificate is that of a member.
+
+    Args:
+        names: its alternative names, each with its kind, as Python's `ssl` has them.
 
     Raises:
         ConnectionAbortedError: it is not.
     """
+    uris = [text for kind, text in names if kind == "URI"]
     try:
         found: Identity | None = identity_untrusted(uris)
     except WireError:
@@ -146,16 +160,17 @@ def _check(uris: list[str]) -> None:
         raise ConnectionAbortedError(f"its certificate is for {found}: expected that of a member")
 
 
-def _why_not(certificate: str, key: str, error: ssl.SSLError) -> str:
+def _why_not(names: tuple[str, str, str], certificate: str, key: str, error: ssl.SSLError) -> str:
     """Return in words why a certificate and its key can't be used."""
+    _, of_certificate, of_key = names
     if not key and b"PRIVATE KEY-----" not in Path(certificate).read_bytes():
         return (
-            f'{KEY_VARIABLE} is not set, and {CERTIFICATE_VARIABLE} = "{certificate}" has no key '
-            f"in it: set {KEY_VARIABLE} to the file of its key"
+            f'{of_key} is not set, and {of_certificate} = "{certificate}" has no key in it: '
+            f"set {of_key} to the file of its key"
         )
-    named = f', {KEY_VARIABLE} = "{key}"' if key else ""
+    named = f', {of_key} = "{key}"' if key else ""
     what = f"{describe_tls(error)}: expected a certificate and its key in PEM form"
-    return f'{CERTIFICATE_VARIABLE} = "{certificate}"{named}: {what}'
+    return f'{of_certificate} = "{certificate}"{named}: {what}'
 
 
 def _check_readable(name: str, path: str) -> None:

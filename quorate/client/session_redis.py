@@ -46,10 +46,8 @@ from redis.connection import SSLConnection, parse_url
 
 from ..errors import ConfigurationError, UnsupportedError
 from ..keyvalue.commands.table import CommandSpec, Kind, resolve
-from ..keyvalue.limits import MAX_SESSION_MS, MIN_SESSION_MS
-from ..keyvalue.retry import Retry, SessionWindow, Turns
+from ..keyvalue.retry import Fate, Retry, SessionWindow, Turns
 from .redis_replies import (
-    Fate,
     NoSessionError,
     OutcomeUnknownError,
     WritesSuspendedError,
@@ -57,6 +55,7 @@ from .redis_replies import (
     is_final,
     typed,
 )
+from .settings import check_times, members_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -156,16 +155,14 @@ class SessionRedis(redis.Redis):
         patience_s: float = 60.0,
         **options: Any,
     ) -> None:
-        self._members = _checked_members(members)
+        self._members = [(one.host, one.port) for one in members_of(members)]
         if own := sorted(_OWN_OPTIONS & options.keys()):
             raise ConfigurationError(
                 f"{own[0]} = {options[own[0]]!r}: expected no such option, SessionRedis sets it"
             )
         if db := options.get("db"):
             raise ConfigurationError(f"db = {db!r}: expected 0, members have one database")
-        longest = MAX_SESSION_MS / 1000
-        _check_seconds("session_timeout_s", session_timeout_s, MIN_SESSION_MS / 1000, longest)
-        _check_seconds("patience_s", patience_s, 0.0, longest)
+        check_times(session_timeout_s=session_timeout_s, patience_s=patience_s)
         self._options: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 1.0}
         self._options |= options
         retry = redis.retry.Retry(NoBackoff(), 0)  # repeats are the business of this class
@@ -352,29 +349,6 @@ class _UnsentError(Exception):
     def __init__(self, cause: redis.RedisError) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-def _checked_members(members: Any) -> list[tuple[str, int]]:
-    try:
-        found = [(host, port) for host, port in members]
-    except (TypeError, ValueError):
-        found = []
-    if not found or not all(isinstance(h, str) and isinstance(p, int) for h, p in found):
-        raise ConfigurationError(
-            f"members = {members!r}: expected host and client port of each member, such as "
-            '[("10.0.0.1", 7000), ("10.0.0.2", 7000)]'
-        )
-    return found
-
-
-def _check_seconds(name: str, value: Any, least: float, most: float) -> None:
-    """Refuse what is not a number of seconds in a range.
-
-    Raises:
-        ConfigurationError: it names the argument, its value and the range.
-    """
-    if type(value) not in {int, float} or not least <= value <= most:
-        raise ConfigurationError(f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}")
 
 
 def _split(args: Sequence[Any]) -> tuple[Any, ...]:

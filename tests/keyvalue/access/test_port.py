@@ -189,6 +189,36 @@ async def test_a_command_of_a_session_is_checked_too(world: World) -> None:
     assert (await root.receive_until(b"\r\n")).startswith(b"-ERR QUORATE.ONCE takes a command")
 
 
+def whole(flags: int, *texts: str) -> bytes:
+    payload = b"".join(map(line, texts))
+    return resp.pack((b"QUORATE.REQUEST", b"0", b"0", b"%d" % flags, payload))
+
+
+async def test_every_command_of_a_whole_request_is_checked(world: World) -> None:
+    root = await admin(world, "ACL SETUSER bob on nopass ~a* +set +get +quorate.position")
+    bob = await logged_in(world, "AUTH bob x")
+    await bob.ask(whole(0, "SET a 1"), no_command("quorate.request"))
+    await ask(root, "ACL SETUSER bob +quorate.request", resp.OK)
+    await bob.ask(whole(0, "SET a 1", "GET ab"), resp.bulk(b"+OK\r\n$-1\r\n"))
+    await bob.ask(whole(0, "SET a 2", "GET b"), NO_KEY)
+    await bob.ask(whole(0, "SET a 2", "DEL a"), no_command("del"))
+    await bob.ask(whole(2, "WATCH a 0", "GET a"), no_command("watch"))
+    await ask(root, "ACL SETUSER bob +watch", resp.OK)
+    await bob.ask(whole(2, "WATCH b 0", "GET a"), NO_KEY)
+    await bob.ask(whole(2, "WATCH ac 0", "GET a"), resp.bulk(b"*1\r\n$1\r\n1\r\n"))
+
+
+async def test_a_dry_run_of_a_whole_request_looks_into_it(world: World) -> None:
+    root = await admin(world, "ACL SETUSER bob on nopass ~a* +get +quorate.request")
+    for texts, reply in (
+        (["GET a"], resp.OK),
+        (["GET a", "GET b"], resp.bulk(b"This user has no permissions to access the 'b' key")),
+        (["SET a 1"], resp.bulk(b"This user has no permissions to run the 'set' command")),
+    ):
+        words = (b"ACL", b"DRYRUN", b"bob", b"QUORATE.REQUEST", b"0", b"0", b"0")
+        await root.ask(resp.pack((*words, b"".join(map(line, texts)))), reply)
+
+
 async def test_a_session_is_of_no_use_to_other_users(world: World) -> None:
     await admin(world, *(f"ACL SETUSER {name} on nopass ~* +@all" for name in ("alice", "bob")))
     alice, bob = [await logged_in(world, f"AUTH {name} x") for name in ("alice", "bob")]

@@ -79,6 +79,29 @@ async def test_a_request_that_waits_is_held_to_the_new_rules(
     await bob.ask(line("HELLO 9"), b"-NOPROTO unsupported protocol version\r\n")  # all in order
 
 
+@pytest.mark.parametrize(
+    ("rules", "reply"),
+    [
+        ("-get", no_command("get")),
+        ("-quorate.request", no_command("quorate.request")),
+        ("resetkeys ~b", b"-NOPERM this user has no permissions to access one of"),
+        ("-quorate.once", resp.bulk(b"*1\r\n$-1\r\n")),
+    ],
+)
+async def test_a_whole_request_that_waits_is_held_to_the_new_rules(
+    world: World, rules: str, reply: bytes
+) -> None:
+    bob = await bob_of(world)
+    await bob.ask(line("QUORATE.SESSION OPEN"), resp.ONE)
+    world.member.parked = []
+    payload = line("WATCH a 0") + line("GET b")
+    await bob.send(resp.pack((b"QUORATE.REQUEST", b"1", b"1", b"2", payload)))
+    await world.until(lambda: world.member.parked)
+    change(world, *rules.encode().split())
+    world.member.release()
+    assert (await bob.receive_until(reply[-9:] if reply[:1] == b"$" else b"\r\n")).startswith(reply)
+
+
 async def test_a_request_that_is_still_allowed_is_sent(world: World) -> None:
     bob = await bob_of(world)
     await park(world, bob, "WATCH a")

@@ -7,27 +7,14 @@ from typing import Any
 
 import pytest
 
-from quorate.errors import KeyValueError, RequestError
+from quorate.errors import KeyValueError, OversizedRequestError, RequestError
+from quorate.keyvalue import service
+from quorate.keyvalue.commands import positions
 from quorate.keyvalue.programs.client import KeyValue
+from quorate.keyvalue.programs.records import Record
 from quorate.node.requests.request import UNSTAMPED, Stamp
-from quorate.node.state_machine.service import Command
+from tests.support.lone_member import LoneMember
 from tests.support.service_world import Fed, open_service
-
-
-class LoneMember:
-    """An endpoint whose log is applied at once."""
-
-    def __init__(self, fed: Fed) -> None:
-        self.fed = fed
-        self.payloads: list[bytes] = []
-
-    async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
-        self.payloads.append(payload)
-        fed = self.fed
-        return fed.replay(Command(payload, flags, *stamp, 1, fed.position, 0, fed.now))
-
-    async def query(self, payload: bytes, flags: int = 0) -> bytes:
-        return self.fed.service.query(payload, flags)
 
 
 class Refusing:
@@ -42,9 +29,9 @@ class Refusing:
 
 @pytest.fixture
 def member(tmp_path: Path) -> Generator[LoneMember]:
-    service = open_service(tmp_path)
-    yield LoneMember(Fed(service))
-    service.close()
+    opened = open_service(tmp_path)
+    yield LoneMember(Fed(opened))
+    opened.close()
 
 
 async def test_values_are_set_and_found(member: LoneMember) -> None:
@@ -125,6 +112,67 @@ async def test_any_command_can_be_executed_and_reads_leave_no_trace(member: Lone
     assert await store.execute("KEYS", "*") == [b"a"]
     assert await store.execute("OBJECT", "ENCODING", "a") == b"embstr"
     assert len(member.payloads) == 2
+
+
+async def test_many_keys_are_read_and_set(member: LoneMember) -> None:
+    store = KeyValue(member)
+    await store.set_many({f"k{i}": str(i) for i in range(2500)})
+    assert len(member.payloads) == 1
+    found = await store.get_many([*(f"k{i}" for i in range(2499, -1, -1)), "nosuch"])
+    assert list(found.items())[:2] == [(b"k2499", b"2499"), (b"k2498", b"2498")]
+    assert len(found) == 2500
+    assert len(member.queries) == 3
+    await store.set_many({})
+    assert await store.get_many([]) == {}
+    assert len(member.payloads) == 1
+
+
+async def test_records_have_revision_and_expiry(member: LoneMember) -> None:
+    store = KeyValue(member)
+    assert await store.compare_and_set("a", None, "1", px=500) == 1
+    first, none = await store.records(["a", "b"])
+    assert first == Record(b"1", 1, member.fed.now + 500)
+    assert none is None
+    await store.set("a", "2")
+    (second,) = await store.records([b"a"])
+    assert second is not None
+    assert second.revision > 1
+    assert second.expires_at_ms == 0
+
+
+async def test_values_too_long_for_one_reply_are_read_in_smaller_pieces(
+    member: LoneMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MAX_REPLY_BYTES", 10_000)
+    monkeypatch.setattr(positions, "MAX_REPLY_BYTES", 10_000)
+    store = KeyValue(member)
+    values = {b"k%d" % i: b"x" * 3000 for i in range(20)}
+    await store.set_many(values)
+    assert await store.get_many(values) == values
+    records = await store.records(values)
+    assert [record and record.value for record in records] == list(values.values())
+    await store.set("long", "x" * 20_000)
+    with pytest.raises(KeyValueError, match="bytes"):
+        await store.records(["k1", "long"])
+
+
+async def test_too_many_keys_at_once_are_refused(member: LoneMember) -> None:
+    store = KeyValue(member)
+    with pytest.raises(OversizedRequestError, match=r"^40000 keys to set at once: expected 32767"):
+        await store.set_many({f"k{i}": "" for i in range(40_000)})
+    assert not member.payloads
+    for read in (store.get_many, store.records):
+        with pytest.raises(TypeError, match=r"^keys = 'abc': expected several keys, found one"):
+            await read("abc")
+
+
+async def test_scanning_iterates_over_items(member: LoneMember) -> None:
+    store = KeyValue(member)
+    values = {b"user:%d" % i: b"%d" % i for i in range(2500)}
+    await store.set_many(values)
+    await store.set("other", "x")
+    assert dict([item async for item in store.scan_items("user:*")]) == values
+    assert [item async for item in store.scan_items("nosuch")] == []
 
 
 async def test_scanning_iterates_over_all_that_match(member: LoneMember) -> None:

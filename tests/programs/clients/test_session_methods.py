@@ -174,7 +174,7 @@ def test_urls_that_name_no_cluster(urls: list[str]) -> None:
 
 @pytest.mark.parametrize("members", [[], "127.0.0.1:7000", [("127.0.0.1",)], [(1, "a")], None, 7])
 def test_what_is_no_list_of_members(members: list[tuple[str, int]]) -> None:
-    with pytest.raises(ConfigurationError, match=r"members = .* expected host and client port"):
+    with pytest.raises(ConfigurationError, match=r"members.* = .* expected the client ports"):
         SessionRedis(members)
 
 

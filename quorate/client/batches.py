@@ -1,0 +1,243 @@
+"""Joins the short commands of many tasks into one request.
+
+A request costs the client, the member and the log about the same whether it carries one command or
+a hundred. A task that is alone must not wait for company, though, so there is no timer:
+
+- While a worker is free, a command is sent at once, with those of the same turn of the event loop.
+- While all workers are busy, commands gather. The next free worker takes what has gathered.
+
+So a batch is as large as the cluster is slow, and a lone task has the latency of its request.
+
+Cancellation
+    The worker sends the batch, not the tasks. A task that is cancelled drops its wait: its command
+    is left out if it was not sent yet, and else its outcome is unknown. The other tasks of the
+    batch notice nothing.
+
+Errors
+    A command that fails is answered by its own error. If the whole batch is refused (one command of
+    it may not be run by this user), nothing was done, and each command is sent alone. So is one
+    that failed since it had to share the bounds of one request with the others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from copy import copy
+from typing import TYPE_CHECKING, Final, Never
+
+import anyio
+
+from ..errors import RequestError, UnknownOutcomeError, WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from anyio.abc import TaskGroup
+
+__all__ = ["BATCH_BYTES", "BATCH_COMMANDS", "Batches", "cut_untrusted"]
+
+BATCH_COMMANDS: Final = 128
+"""Their replies, errors among them, must stay below what a session keeps of one request (16 KiB).
+Fewer, and many tasks need more requests."""
+
+BATCH_BYTES: Final = 100 << 10
+"""Of commands. Smaller, and larger values are sent alone. Larger, and a batch is a request that
+takes long on a slow link, with all its tasks waiting."""
+
+_SHARED_BOUNDS: Final = (b"-ERR too much work in one request", b"-ERR replies may have ")
+"""Errors of a command that another command of the same request has left no room. As those with
+long replies only read, none of them has changed anything."""
+
+_CLOSED: Final = "the client was closed before this was answered; it may or may not take effect"
+
+
+class _Waiter:
+    """A command, and the task that waits for its reply.
+
+    Attributes:
+        payload: the command, encoded; None once its task was cancelled before it was sent.
+        result: the reply, or the error.
+    """
+
+    __slots__ = ("_event", "payload", "result")
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload: bytes | None = payload
+        self.result: bytes | Exception = b""
+        self._event = anyio.Event()
+
+    async def wait(self) -> bytes:
+        """Wait for the reply.
+
+        Raises:
+            Exception: there is none.
+        """
+        try:
+            await self._event.wait()
+        except BaseException:
+            self.payload = None
+            raise
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+    def finish(self, result: bytes | Exception) -> None:
+        """Wake the task."""
+        # Raising an exception changes it (its traceback), so each task gets a copy.
+        self.result = result if isinstance(result, bytes) else copy(result)
+        self._event.set()
+
+
+class Batches:
+    """Gathers the commands of tasks, and sends them in batches.
+
+    Args:
+        send: executes encoded commands and returns their replies, joined.
+        workers: batches that may be under way at the same time.
+    """
+
+    def __init__(self, send: Callable[[bytes], Awaitable[bytes]], workers: int) -> None:
+        self._send = send
+        self._workers = workers
+        self._gathered: deque[_Waiter] = deque()
+        self._free: list[anyio.Event] = []
+        self._open = True
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Start the workers; they end when their tasks are cancelled."""
+        for _ in range(self._workers):
+            tasks.start_soon(self._work)
+
+    async def execute(self, payload: bytes) -> bytes:
+        """Execute a command within a batch; return its reply.
+
+        Args:
+            payload: one encoded command, of `BATCH_BYTES` at most, whose reply is no list.
+
+        Raises:
+            RequestError: there is no reply.
+        """
+        if not self._open:
+            raise UnknownOutcomeError("the client is closed; nothing was done")
+        waiter = _Waiter(payload)
+        if not self._gathered:
+            self._wake()
+        self._gathered.append(waiter)
+        return await waiter.wait()
+
+    def close(self) -> None:
+        """Answer the commands that are not sent yet with an error, and take no more."""
+        self._open = False
+        for waiter in self._gathered:
+            waiter.finish(UnknownOutcomeError(_CLOSED))
+        self._gathered.clear()
+
+    def _wake(self) -> None:
+        if self._free:
+            self._free.pop().set()
+
+    async def _work(self) -> Never:
+        while True:
+            while not self._gathered:
+                event = anyio.Event()
+                self._free.append(event)
+                await event.wait()
+            batch = self._take()
+            if self._gathered:
+                self._wake()
+            if batch:
+                await self._run(batch)
+
+    def _take(self) -> list[_Waiter]:
+        """Take the next batch out of what has gathered."""
+        batch, size = list[_Waiter](), 0
+        while self._gathered and len(batch) < BATCH_COMMANDS:
+            payload = self._gathered[0].payload
+            if payload is not None:
+                size += len(payload)
+                if batch and size > BATCH_BYTES:
+                    break
+                batch.append(self._gathered[0])
+            self._gathered.popleft()
+        return batch
+
+    async def _run(self, batch: Sequence[_Waiter]) -> None:
+        """Send a batch, and hand out its replies."""
+        rest = deque(batch)
+        try:
+            replies = await self._replies([waiter.payload or b"" for waiter in batch])
+            alone = replies is None
+            for waiter in batch:
+                payload = waiter.payload
+                reply = b"" if replies is None else replies[len(batch) - len(rest)]
+                if payload is not None and (alone or reply.startswith(_SHARED_BOUNDS)):
+                    await self._run_alone(waiter, payload)
+                else:
+                    waiter.finish(reply)
+                rest.popleft()
+        except RequestError as error:
+            while rest:
+                rest.popleft().finish(error)
+        finally:
+            for waiter in rest:  # closed in the middle, or a bug
+                waiter.finish(UnknownOutcomeError(_CLOSED))
+
+    async def _run_alone(self, waiter: _Waiter, payload: bytes) -> None:
+        try:
+            waiter.finish(await self._send(payload))
+        except RequestError as error:
+            waiter.finish(error)
+
+    async def _replies(self, payloads: Sequence[bytes]) -> list[bytes] | None:
+        """Send commands; return the reply to each, or None if the whole batch was refused.
+
+        Raises:
+            RequestError: there is no reply.
+        """
+        joined = await self._send(b"".join(payloads))
+        if len(payloads) == 1:
+            return [joined]
+        try:
+            replies = cut_untrusted(joined)
+        except WireError as error:
+            raise UnknownOutcomeError(f"the replies to a batch can't be read: {error}") from None
+        if len(replies) == len(payloads):
+            return replies
+        if len(replies) == 1 and joined.startswith(b"-"):
+            return None
+        raise UnknownOutcomeError(f"{len(payloads)} commands were sent, {len(replies)} answered")
+
+
+_SIMPLE: Final = frozenset(b"+-:_,#(")
+_BULK: Final = frozenset(b"$=")
+_NULL: Final = b"-1"
+_LONGEST_LENGTH: Final = 10
+_END: Final = b"\r\n"
+
+
+def cut_untrusted(replies: bytes) -> list[bytes]:
+    """Cut joined replies apart; none of them may be a list.
+
+    Raises:
+        WireError: they are not whole, or one is a list.
+    """
+    found: list[bytes] = []
+    begin, end = 0, len(replies)
+    while begin < end:
+        after = replies.find(_END, begin)
+        if after < 0:
+            raise WireError(f"a reply ends in the middle, after {end - begin} bytes")
+        kind, length = replies[begin], replies[begin + 1 : after]
+        if kind in _BULK:
+            if length != _NULL:
+                if not length.isdigit() or len(length) > _LONGEST_LENGTH:
+                    raise WireError(f"a reply has the length {length[:20]!r}: expected a number")
+                after += len(_END) + int(length)
+        elif kind not in _SIMPLE:
+            raise WireError(f"a reply of the kind {chr(kind)!r}: expected a single value")
+        if replies[after : after + len(_END)] != _END:
+            raise WireError(f"a reply of {length!r:.20} bytes is not whole")
+        after += len(_END)
+        found.append(replies[begin:after])
+        begin = after
+    return found

@@ -1,0 +1,127 @@
+"""Connect a program to a running cluster: the same :class:`KeyValue` as in a member.
+
+::
+
+    async with quorate.connect(["10.0.0.1:7000", "10.0.0.2:7000", "10.0.0.3:7000"]) as kv:
+        await kv.set("greeting", "hello")
+
+It works on trio and on asyncio. One client serves all tasks of a program. It finds the leader,
+keeps a few connections to it, and sends the commands of many tasks together.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from .dialling import Dialler
+from .endpoint import RemoteEndpoint
+from .joined import JoinedKeyValue, PlainKeyValue, StampedKeyValue
+from .lanes import Lanes
+from .routing import Routes
+from .settings import check_login, check_times, members_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Sequence
+
+    from ..keyvalue.programs.client import KeyValue
+    from ..transport import Address
+    from .secure import ClientTls
+    from .settings import Member
+
+__all__ = ["connect", "open_through"]
+
+_CLOSE_SECONDS: Final = 1.0
+"""For the end of the session. Smaller, and a busy cluster keeps it until it times out. Larger, and
+a program ends late while no member answers."""
+
+
+@asynccontextmanager
+async def connect(
+    members: Iterable[Member],
+    *,
+    tls: ClientTls | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    exactly_once: bool = True,
+    session_timeout_s: float = 300.0,
+    patience_s: float = 60.0,
+) -> AsyncGenerator[KeyValue]:
+    """Connect to a cluster for the length of the block; yield its key-value store.
+
+    The block begins once a member answers. There may be no leader yet: requests wait for one.
+
+    Args:
+        members: client ports of some members, ``"host:port"`` or ``(host, port)``; best of all.
+        tls: with TLS: the CA that is trusted, and our certificate; None without TLS.
+        user: to log in as; None for the user ``default``.
+        password: of the user.
+        exactly_once: writes travel in a session, and one whose reply is lost is sent again.
+            Without, such a write raises `UnknownOutcomeError`.
+        session_timeout_s: how long the session lives without a write, in seconds: 1 to 86,400. A
+            longer outage ends it.
+        patience_s: how long a request is sent again, in seconds: 0 to 86,400.
+
+    Raises:
+        ConfigurationError: an argument is malformed or out of range.
+        NoLeaderError: no member answered for `patience_s`.
+        HandshakeError: what answers is no member, or TLS does not fit.
+        KeyValueError: the user or its password is wrong.
+    """
+    given = members_of(members)
+    check_login(tls, user, password)
+    check_times(session_timeout_s=session_timeout_s, patience_s=patience_s)
+    dialler = Dialler(tls=tls, user=user, password=password)
+    times = {"session_timeout_s": session_timeout_s, "patience_s": patience_s}
+    async with open_through(dialler, given, exactly_once=exactly_once, **times) as kv:
+        yield kv
+
+
+@asynccontextmanager
+async def open_through(
+    dialler: Dialler,
+    members: Sequence[Address],
+    *,
+    exactly_once: bool,
+    session_timeout_s: float,
+    patience_s: float,
+) -> AsyncGenerator[KeyValue]:
+    """Connect through a dialler; see `connect`."""
+    routes = Routes(dialler, members)
+    lanes = Lanes(routes)
+    endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s)
+    kv = (
+        StampedKeyValue(endpoint, timeout_s=session_timeout_s, patience_s=patience_s)
+        if exactly_once
+        else PlainKeyValue(endpoint)
+    )
+    await endpoint.open()
+    try:
+        async with _running(kv):
+            yield kv
+    finally:
+        await lanes.aclose()
+
+
+@asynccontextmanager
+async def _running(kv: JoinedKeyValue) -> AsyncGenerator[None]:
+    """Run the tasks of a client; an error of the block comes out as itself, not as a group."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        kv.prepare(tasks, None)
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failure = error
+        finally:
+            kv.finish()
+            if isinstance(kv, StampedKeyValue):
+                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                    await kv.close()
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

@@ -1,0 +1,168 @@
+"""A cluster as an endpoint of the key-value store: requests go to its leader over connections.
+
+What is repeated here
+    Reads, until they are answered or `patience_s` is over. Writes without a stamp, as long as it is
+    certain that nothing has happened. A stamped write is tried once: its session repeats it, and
+    knows whether an earlier attempt may have succeeded (`keyvalue/programs/session.py`).
+
+The errors
+    `NoLeaderError`: nothing has happened, and nothing will. `UnknownOutcomeError`: it may or may
+    not take effect. A reply that is an error of the store is returned, as from a member.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ..errors import (
+    HandshakeError,
+    KeyValueError,
+    NoLeaderError,
+    RefusedError,
+    UnknownOutcomeError,
+)
+from ..keyvalue.protocol import resp
+from ..keyvalue.protocol.payload import TRANSACTION
+from ..keyvalue.retry import REFUSALS, Fate, Retry, fate_of_code
+from ..node.requests.request import UNSTAMPED, Stamp
+from .lanes import LostReplyError
+from .routing import moved_to_untrusted
+
+if TYPE_CHECKING:
+    from .lanes import Lanes
+    from .routing import Routes
+
+__all__ = ["RemoteEndpoint"]
+
+_MOST_HOPS: Final = 3
+"""Members that one attempt is sent to, each by the one before. Fewer, and a change of leader costs
+a pause. More, and members that disagree send it around."""
+
+
+class RemoteEndpoint:
+    """Sends requests to a cluster; see `keyvalue.programs.client.Endpoint`.
+
+    Args:
+        routes: where the leader is.
+        lanes: connections to it.
+        patience_s: how long a request is sent again.
+    """
+
+    def __init__(self, routes: Routes, lanes: Lanes, *, patience_s: float) -> None:
+        self._routes = routes
+        self._lanes = lanes
+        self._patience_s = patience_s
+
+    def __repr__(self) -> str:
+        return f"<the cluster at {self._routes}>"
+
+    async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        """Record, replicate and apply commands; return the reply.
+
+        Raises:
+            NoLeaderError: it was not sent.
+            UnknownOutcomeError: it was sent, and may or may not take effect.
+            RefusedError: writes are suspended, or the user may not log in any more.
+        """
+        data = _encode(payload, flags, stamp)
+        if stamp != UNSTAMPED:
+            return await self._attempt(data)
+        return await self._patiently(data, NoLeaderError)
+
+    async def query(self, payload: bytes, flags: int = 0) -> bytes:
+        """Answer a linearizable read.
+
+        Raises:
+            NoLeaderError: no member answered in time.
+            RefusedError: the user may not log in any more.
+        """
+        data = _encode(payload, flags, UNSTAMPED)
+        try:
+            return await self._patiently(data, (NoLeaderError, UnknownOutcomeError))
+        except UnknownOutcomeError as error:
+            raise NoLeaderError(str(error)) from None
+
+    async def open(self) -> None:
+        """Open the first connection; wait for a member.
+
+        Raises:
+            NoLeaderError: no member can be reached.
+            HandshakeError: what answers is no member, or TLS does not fit.
+            KeyValueError: the user or its password is wrong.
+        """
+        retry = self._retry()
+        while True:
+            try:
+                return await self._lanes.open()
+            except NoLeaderError as error:
+                await self._pause(retry, error)
+
+    async def _patiently(
+        self, data: bytes, again: type[Exception] | tuple[type[Exception], ...]
+    ) -> bytes:
+        retry = self._retry()
+        while True:
+            try:
+                return await self._attempt(data)
+            except again as error:
+                await self._pause(retry, error)
+
+    def _retry(self) -> Retry:
+        return Retry(anyio.current_time, anyio.current_time() + self._patience_s)
+
+    async def _pause(self, retry: Retry, error: Exception) -> None:
+        """Wait before the next attempt; raise the error if time is over."""
+        pause = retry.pause_s()
+        if pause is None:
+            raise type(error)(f"no answer for {self._patience_s:g} s: {error}") from None
+        await anyio.sleep(pause)
+
+    async def _attempt(self, data: bytes) -> bytes:
+        """Send a request to the leader, once.
+
+        Raises:
+            RequestError: see `command`.
+        """
+        for _ in range(_MOST_HOPS):
+            try:
+                reply = await self._lanes.call(data)
+            except LostReplyError as error:
+                raise UnknownOutcomeError(f"the reply is lost: {error}") from None
+            except (HandshakeError, KeyValueError) as error:  # of a new connection
+                raise RefusedError(f"no connection: {error}") from None
+            if isinstance(reply, bytes):
+                return reply
+            if not isinstance(reply, KeyValueError):
+                raise UnknownOutcomeError(f"expected a bulk string, found {reply!r:.60}")
+            moved = moved_to_untrusted(reply)
+            if moved is None:
+                return _answer(reply)
+            self._routes.follow(moved)
+        raise NoLeaderError("members disagree about who leads; nothing was done")
+
+
+def _answer(error: KeyValueError) -> bytes:
+    """Return an error reply that is an answer.
+
+    Raises:
+        RequestError: it is none.
+    """
+    text = str(error)
+    fate = fate_of_code(error.code)
+    if fate is Fate.ANSWERED:
+        return resp.error(text)
+    if fate is Fate.UNKNOWN:
+        raise UnknownOutcomeError(text)
+    if error.code == "REFUSED":
+        raise RefusedError(text.removeprefix("REFUSED "))
+    if error.code in REFUSALS:
+        raise RefusedError(text)
+    raise NoLeaderError(text)
+
+
+def _encode(payload: bytes, flags: int, stamp: Stamp) -> bytes:
+    # The protocol of the reply is that of the connection, so only this flag is sent.
+    words = b"%d %d %d" % (*stamp, flags & TRANSACTION)
+    return resp.pack((b"QUORATE.REQUEST", *words.split(), payload))

@@ -1,0 +1,85 @@
+"""The key-value store of a client: its short commands travel in batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..keyvalue.commands.table import all_commands
+from ..keyvalue.programs.client import KeyValue
+from ..keyvalue.programs.session import SessionKeyValue
+from .batches import BATCH_BYTES, Batches
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from ..keyvalue.commands.spec import CommandSpec
+    from ..keyvalue.programs.watch import WatchSource
+
+__all__ = ["JoinedKeyValue", "PlainKeyValue", "StampedKeyValue"]
+
+_WORKERS: Final = 2
+"""Batches of each kind under way at the same time. With one, the client waits while the cluster
+works, and the other way round. More, and batches are smaller than need be."""
+
+_WRITES: Final = frozenset(
+    {
+        *("append", "decr", "decrby", "del", "expire", "expireat", "incr", "incrby", "incrbyfloat"),
+        *("mset", "msetnx", "persist", "pexpire", "pexpireat", "psetex", "quorate.cas", "set"),
+        *("setex", "setnx", "setrange", "unlink"),
+    }
+)
+"""Writes whose replies are short: a session keeps only so many bytes of a reply."""
+
+_READS: Final = frozenset(
+    {
+        *("exists", "expiretime", "get", "getrange", "pexpiretime", "pttl", "strlen", "substr"),
+        *("touch", "ttl"),
+    }
+)
+"""Reads whose replies are single values."""
+
+_PLAIN_SET: Final = b"*3\r\n"
+_GET_OPTION: Final = b"\r\nGET\r\n"
+
+
+class JoinedKeyValue(KeyValue):
+    """The store, with batches; the base of the two classes below."""
+
+    def prepare(self, tasks: TaskGroup, watches: WatchSource | None) -> None:
+        """Start what sends batches; takes the watches of this client."""
+        specs = {spec.name: spec for spec in all_commands()}
+        self._write = Batches(lambda payload: self._send_alone(specs["set"], payload), _WORKERS)
+        self._read = Batches(lambda payload: self._send_alone(specs["get"], payload), _WORKERS)
+        for batches in (self._write, self._read):
+            batches.start(tasks)
+        self._watches = watches
+
+    async def _send_alone(self, spec: CommandSpec, payload: bytes) -> bytes:
+        return await super()._send(spec, payload)
+
+    async def _send(self, spec: CommandSpec, payload: bytes) -> bytes:
+        name = spec.name
+        if len(payload) <= BATCH_BYTES:
+            if name in _READS:
+                return await self._read.execute(payload)
+            if name in _WRITES and not (name == "set" and _may_return_value(payload)):
+                return await self._write.execute(payload)
+        return await self._send_alone(spec, payload)
+
+    def finish(self) -> None:
+        """Answer what is not sent yet with an error, and take no more."""
+        self._write.close()
+        self._read.close()
+
+
+class PlainKeyValue(JoinedKeyValue):
+    """The store without a session: a write of unknown outcome is not sent again."""
+
+
+class StampedKeyValue(JoinedKeyValue, SessionKeyValue):
+    """The store within a session: each batch of writes is done exactly once."""
+
+
+def _may_return_value(payload: bytes) -> bool:
+    """Whether an encoded SET has the option GET; true also for some values that look like it."""
+    return not payload.startswith(_PLAIN_SET) and _GET_OPTION in payload.upper()

@@ -1,0 +1,191 @@
+"""Which member a client talks to: the leader, as far as the members know it.
+
+Any member serves any request, but a follower passes it on, which costs the way to the leader and
+back. So a new connection asks ``CLUSTER SLOTS``, where the leader comes first, and goes on to it.
+A connection that has asked is answered with ``-MOVED`` once another member leads.
+
+The leader may be known under an address that we can't reach: behind an address translation, or in
+a container. Then a member that was given to us passes our requests on. For that it needs a new
+connection, one that has not asked.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ..errors import HandshakeError, KeyValueError, NoLeaderError, WireError
+from ..keyvalue.protocol.resp import encode_command
+from ..keyvalue.retry import Turns
+from ..transport import Address, parse_address_untrusted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .dialling import Dialler, Value, Wire
+
+__all__ = ["Routes", "moved_to_untrusted"]
+
+_SLOTS: Final = encode_command(["CLUSTER", "SLOTS"])
+
+_SHUN_SECONDS: Final = 10.0
+"""How long an address of a leader is not tried again after it could not be reached. Smaller, and
+each new connection waits for it. Larger, and requests are passed on for longer after a fault."""
+
+_ANSWER_SECONDS: Final = 5.0
+"""For the reply to CLUSTER SLOTS, which a member gives at once."""
+
+_MOVED_WORDS: Final = 3
+
+_MOST_HOPS: Final = 3
+"""From member to member in search of the leader. Fewer, and a change of leader meanwhile costs a
+retry. More, and members that disagree send us around."""
+
+
+class Routes:
+    """Finds the leader from the addresses that were given.
+
+    Args:
+        dialler: opens connections.
+        given: addresses of members; at least one.
+    """
+
+    def __init__(self, dialler: Dialler, given: Sequence[Address]) -> None:
+        self._dialler = dialler
+        self._given = tuple(given)
+        self._turns = Turns(self._given)
+        self._leader: Address | None = None
+        self._current: Address | None = None
+        self._shunned: dict[Address, float] = {}
+
+    def __str__(self) -> str:
+        """Return the addresses that were given."""
+        return ", ".join(map(str, self._given))
+
+    def fits(self, wire: Wire) -> bool:
+        """Whether a connection leads to the member that we talk to now."""
+        return wire.address == self._current
+
+    def follow(self, leader: Address) -> None:
+        """Go to this member next: another one has said that it leads."""
+        self._leader, self._current = None if self._is_shunned(leader) else leader, None
+
+    def leave(self, address: Address) -> None:
+        """Go to another member next: this one is lost, or has no leader."""
+        if address in {self._leader, self._current, self._turns.current}:
+            self._leader = self._current = None
+            if address == self._turns.current:
+                self._turns.advance()
+
+    async def open(self) -> Wire:
+        """Open a connection to the leader, or to a member that knows of none.
+
+        Raises:
+            NoLeaderError: no member can be reached.
+            HandshakeError: what answers at all addresses is no member, or TLS does not fit.
+            KeyValueError: the user or its password is wrong.
+        """
+        troubles: dict[Address, Exception] = {}
+        if self._leader is not None:
+            try:
+                return await self._open_from(self._leader)
+            except (OSError, HandshakeError) as error:
+                self._shun(self._leader)
+                troubles[self._leader] = error
+                self._leader = None
+        for _ in self._given:
+            address = self._turns.current
+            try:
+                return await self._open_from(address)
+            except (OSError, HandshakeError) as error:
+                troubles[address] = error
+                self._turns.advance()
+        if all(isinstance(error, HandshakeError) for error in troubles.values()):
+            raise next(iter(troubles.values()))
+        said = "; ".join(_in_words(address, error) for address, error in troubles.items())
+        raise NoLeaderError(f"no member can be reached: {said}")
+
+    async def _open_from(self, address: Address) -> Wire:
+        """Open a connection, beginning at one address.
+
+        Raises:
+            OSError: this one can't be reached.
+            HandshakeError: it is no member's.
+            KeyValueError: the user or its password is wrong.
+        """
+        wire = await self._dialler.open(address)
+        try:
+            for _ in range(_MOST_HOPS):
+                leader = await _ask(wire)
+                if leader is None or leader == wire.address:
+                    break
+                there = None if self._is_shunned(leader) else await self._try(leader)
+                await wire.aclose()
+                wire = there or await self._dialler.open(address)
+                if there is None:
+                    break
+        except BaseException:
+            await wire.aclose()
+            raise
+        self._leader = self._current = wire.address
+        return wire
+
+    async def _try(self, leader: Address) -> Wire | None:
+        """Open a connection to the leader; None if it can't be reached."""
+        try:
+            return await self._dialler.open(leader)
+        except (OSError, HandshakeError):
+            self._shun(leader)
+            return None
+
+    def _shun(self, address: Address) -> None:
+        self._shunned[address] = anyio.current_time() + _SHUN_SECONDS
+
+    def _is_shunned(self, address: Address) -> bool:
+        return self._shunned.get(address, 0.0) > anyio.current_time()
+
+
+async def _ask(wire: Wire) -> Address | None:
+    """Ask a member for the leader; None if it does not say.
+
+    Raises:
+        OSError: the connection is lost.
+    """
+    await wire.send(_SLOTS)
+    return _leader_untrusted(await wire.receive(_ANSWER_SECONDS))
+
+
+def _leader_untrusted(reply: Value) -> Address | None:
+    """Read the reply to CLUSTER SLOTS: [[first slot, last slot, [host, port, ...], ...]]."""
+    # A user without the right to ask gets an error: then members pass its requests on.
+    match reply:
+        case [[int(), int(), [bytes(host), int(port), *_], *_], *_]:
+            return _address_untrusted(host, b"%d" % port)
+        case _:
+            return None
+
+
+def moved_to_untrusted(error: KeyValueError) -> Address | None:
+    """Read ``MOVED slot host:port``; None if the error is another one."""
+    words = str(error).split()
+    if error.code != "MOVED" or len(words) != _MOVED_WORDS:
+        return None
+    host, _, port = words[2].rpartition(":")
+    return _address_untrusted(host.encode(), port.encode())
+
+
+def _address_untrusted(host: bytes, port: bytes) -> Address | None:
+    text = host.decode("utf-8", "replace").strip("[]")
+    try:
+        return parse_address_untrusted(f"{Address(text, 0)}".removesuffix("0") + port.decode())
+    except (WireError, UnicodeDecodeError):
+        return None
+
+
+def _in_words(address: Address, error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and error.errno:
+        text = os.strerror(error.errno).lower()
+    return text if text.startswith(str(address)) else f"{address}: {text}"

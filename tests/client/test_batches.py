@@ -1,0 +1,235 @@
+"""Replies to a batch are cut apart whatever is in them, and batches hurt no task of theirs."""
+
+import contextlib
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from quorate.client.batches import BATCH_BYTES, BATCH_COMMANDS, Batches, cut_untrusted
+from quorate.errors import NoLeaderError, RequestError, UnknownOutcomeError, WireError
+from quorate.keyvalue.protocol import resp
+
+REPLIES = st.one_of(
+    st.sampled_from([resp.OK, b"_\r\n", b"$-1\r\n", b"#t\r\n", b",1.5\r\n"]),
+    st.integers(-(2**63), 2**63 - 1).map(resp.integer),
+    st.binary(max_size=60).map(resp.bulk),
+    st.text("ab -$\r\n", max_size=20).map(resp.error),
+)
+
+
+@given(st.lists(REPLIES, max_size=20))
+def test_joined_replies_are_cut_where_they_were_joined(replies: list[bytes]) -> None:
+    assert cut_untrusted(b"".join(replies)) == replies
+
+
+@given(st.one_of(st.binary(max_size=40), st.lists(REPLIES).map(lambda some: b"".join(some)[:-1])))
+def test_whatever_arrives_is_cut_or_refused(data: bytes) -> None:
+    with contextlib.suppress(WireError):
+        assert b"".join(cut_untrusted(data)) == data
+
+
+@pytest.mark.parametrize(
+    "data", [b"*1\r\n:1\r\n", b"$5\r\nab\r\n", b"$" + b"9" * 5000 + b"\r\n", b"$-2\r\n", b"+OK"]
+)
+def test_what_is_no_single_reply_is_refused(data: bytes) -> None:
+    with pytest.raises(WireError, match="a reply"):
+        cut_untrusted(data)
+
+
+class Target:
+    """Answers each command with its own bytes, after a while."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[bytes]] = []
+        self.error: RequestError | None = None
+        self.seconds = 1.0
+
+    async def send(self, payload: bytes) -> bytes:
+        commands = payload.split()
+        self.sent.append(commands)
+        await anyio.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+        return b"".join(b"+%b\r\n" % command for command in commands)
+
+
+async def test_a_lone_command_is_sent_at_once(autojump_clock: MockClock) -> None:
+    target = Target()
+    batches = Batches(target.send, 2)
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        before = anyio.current_time()
+        assert await batches.execute(b"a ") == b"+a\r\n"
+        assert anyio.current_time() - before == pytest.approx(target.seconds)
+        tasks.cancel_scope.cancel()
+
+
+async def test_commands_gather_while_all_workers_are_busy(autojump_clock: MockClock) -> None:
+    target = Target()
+    batches = Batches(target.send, 1)
+    found: dict[bytes, bytes] = {}
+    names = [b"n%d" % n for n in range(BATCH_COMMANDS + 1)]
+
+    async def execute(name: bytes) -> None:
+        found[name] = await batches.execute(name + b" ")
+
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(execute, b"first")
+            await anyio.sleep(0.1)
+            for name in names:
+                asking.start_soon(execute, name)
+        tasks.cancel_scope.cancel()
+    assert [len(batch) for batch in target.sent] == [1, BATCH_COMMANDS, 1]
+    assert found == {name: b"+%b\r\n" % name for name in [b"first", *names]}
+
+
+async def test_a_batch_has_no_more_bytes_than_it_may(autojump_clock: MockClock) -> None:
+    target = Target()
+    batches = Batches(target.send, 1)
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        async with anyio.create_task_group() as asking:
+            for name in (b"a", b"b", b"c"):
+                asking.start_soon(batches.execute, name * (BATCH_BYTES // 2 - 1) + b" ")
+        tasks.cancel_scope.cancel()
+    assert sorted(len(batch) for batch in target.sent) == [1, 2]
+
+
+async def test_a_cancelled_task_leaves_the_others_of_its_batch(autojump_clock: MockClock) -> None:
+    target = Target()
+    batches = Batches(target.send, 1)
+    found: list[bytes] = []
+
+    async def execute(name: bytes, within: float) -> None:
+        with anyio.move_on_after(within):
+            found.append(await batches.execute(name + b" "))
+
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(execute, b"first", 9)
+            await anyio.sleep(0.1)
+            asking.start_soon(execute, b"unsent", 0.5)
+            asking.start_soon(execute, b"sent", 1.5)
+            asking.start_soon(execute, b"other", 9)
+        tasks.cancel_scope.cancel()
+    assert found == [b"+first\r\n", b"+other\r\n"]
+    assert sorted(target.sent[1]) == [b"other", b"sent"], "what was not sent is left out"
+
+
+async def test_each_task_gets_an_error_of_its_own(autojump_clock: MockClock) -> None:
+    target = Target()
+    target.error = NoLeaderError("nobody leads")
+    batches = Batches(target.send, 1)
+    errors: list[RequestError] = []
+
+    async def execute() -> None:
+        try:
+            await batches.execute(b"a ")
+        except NoLeaderError as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        async with anyio.create_task_group() as asking:
+            for _ in range(3):
+                asking.start_soon(execute)
+        tasks.cancel_scope.cancel()
+    assert len(set(map(id, errors))) == 3
+
+
+@pytest.mark.parametrize("reply", [b"-NOPERM this user may not\r\n", b"-ERR too much\r\n"])
+async def test_a_refused_batch_is_sent_one_by_one(autojump_clock: MockClock, reply: bytes) -> None:
+    sent: list[bytes] = []
+
+    async def send(payload: bytes) -> bytes:
+        sent.append(payload)
+        return reply if len(payload) > 2 else b":1\r\n"
+
+    batches = Batches(send, 1)
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(batches.execute, b"a ")
+            asking.start_soon(batches.execute, b"b ")
+        tasks.cancel_scope.cancel()
+    assert sorted(sent[1:]) == [b"a ", b"b "]
+
+
+async def test_a_command_without_room_in_its_batch_is_sent_alone(autojump_clock: MockClock) -> None:
+    async def send(payload: bytes) -> bytes:
+        if len(payload) == 2:
+            return b"+alone\r\n"
+        return b"+first\r\n-ERR replies may have 7 bytes in all\r\n"
+
+    batches, found = Batches(send, 1), list[bytes]()
+
+    async def execute() -> None:
+        found.append(await batches.execute(b"a "))
+
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(execute)
+            asking.start_soon(execute)
+        tasks.cancel_scope.cancel()
+    assert sorted(found) == [b"+alone\r\n", b"+first\r\n"]
+
+
+async def test_replies_that_do_not_fit_make_the_outcome_unknown(autojump_clock: MockClock) -> None:
+    async def send(payload: bytes) -> bytes:
+        return b"+OK\r\n+OK\r\n+OK\r\n"
+
+    batches, errors = Batches(send, 1), list[UnknownOutcomeError]()
+
+    async def execute() -> None:
+        try:
+            await batches.execute(b"a ")
+        except UnknownOutcomeError as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(execute)
+            asking.start_soon(execute)
+        tasks.cancel_scope.cancel()
+    assert [str(error) for error in errors] == ["2 commands were sent, 3 answered"] * 2
+
+
+async def test_a_closed_client_answers_those_that_wait(autojump_clock: MockClock) -> None:
+    target, errors = Target(), list[str]()
+    batches = Batches(target.send, 1)
+
+    async def execute() -> None:
+        try:
+            await batches.execute(b"a ")
+        except UnknownOutcomeError as error:
+            errors.append(str(error))
+
+    async with anyio.create_task_group() as asking, anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        asking.start_soon(execute)
+        await anyio.sleep(0.1)
+        asking.start_soon(execute)
+        await anyio.sleep(0.1)
+        batches.close()
+        tasks.cancel_scope.cancel()
+    assert len(errors) == 2
+    assert all("closed" in text for text in errors)
+    with pytest.raises(UnknownOutcomeError, match="closed"):
+        await batches.execute(b"b ")
