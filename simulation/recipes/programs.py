@@ -7,6 +7,7 @@ sends nothing more; what it has sent may still arrive.
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -20,7 +21,7 @@ from ..door import Door
 from .watches import ProgramWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ...node import Member, Service
     from ...node.requests.request import Stamp
@@ -93,6 +94,7 @@ class Program:
         number: of the life; no other has it.
         door: of the client.
         pauses: of the world.
+        network: runs what carries its bytes; it goes on while the program stands still.
 
     Attributes:
         resumed: when it went on after standing still, in seconds of the world; -1 for never.
@@ -103,8 +105,9 @@ class Program:
         unit: a heartbeat timeout, in seconds.
     """
 
-    def __init__(self, number: int, door: Door, pauses: Pauses) -> None:
+    def __init__(self, number: int, door: Door, pauses: Pauses, network: trio.Nursery) -> None:
         self.number = number
+        self.network = network
         self.resumed = -1.0
         self.dead = False
         self.world: World[Service] = door.world
@@ -128,9 +131,18 @@ class Program:
             self.resume()
             self._root = None
 
-    def store(self, *, once: bool) -> KeyValue:
-        """Return the store as the program sees it: with exactly-once writes, or without."""
-        return _Session(self) if once else KeyValue(self.endpoint, watches=self)
+    @asynccontextmanager
+    async def connect(self, *, once: bool) -> AsyncGenerator[KeyValue]:
+        """Connect to the cluster: with exactly-once writes, or without."""
+        if not once:
+            yield KeyValue(self.endpoint, watches=self)
+            return
+        store = _Session(self)
+        try:
+            yield store
+        finally:
+            with trio.move_on_after(self.unit, shield=True):
+                await store.close()
 
     def watch(self, prefix: bytes, after: int) -> ProgramWatch:
         """See `WatchSource`."""
@@ -185,5 +197,6 @@ class _Session(SessionKeyValue):
 
     def __init__(self, program: Program) -> None:
         patience_s = PATIENCE_TIMEOUTS * program.unit
-        super().__init__(program.endpoint, timeout_s=SESSION_S, patience_s=patience_s)
-        self._watches = program
+        super().__init__(
+            program.endpoint, timeout_s=SESSION_S, patience_s=patience_s, watches=program
+        )

@@ -5,14 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final, TypedDict
 
-import trio
-
 from ..invariants import ViolationError
 from .blocks import Blocks
 from .judge import judge
 
 if TYPE_CHECKING:
-    from .blocks import Block, Life
+    from .blocks import Life
     from .tenures import Tenures
 
 TTL_TIMEOUTS: Final = (2.0, 4.0)
@@ -89,10 +87,3 @@ class Stage:
             raise ViolationError(f"Recipes.Left: nobody uses them any more: {left}")
         self.judged += len(self.blocks)
         self.blocks = Blocks()
-
-
-async def linger(block: Block, seconds: float, pieces: int = 10) -> None:
-    """Stay in a block, and note that again and again."""
-    for _ in range(pieces):
-        await trio.sleep(seconds / pieces)
-        block.mark()

@@ -5,26 +5,35 @@ A use may fail with any error that a recipe documents. All programs use the same
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import trio
+
+from ...errors import RequestError
 from ...recipes.election import election
 from ...recipes.lock import lock
 from ...recipes.rw_lock import rw_lock
 from ...recipes.semaphore import semaphore
-from .stage import linger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ...keyvalue.programs.client import KeyValue
+    from ...keyvalue.programs.transaction import Transaction
     from ...recipes.lease import Lease
-    from .blocks import Life
+    from .blocks import Block, Life
     from .stage import Stage
 
     Use: TypeAlias = Callable[[Stage, Life, KeyValue], Awaitable[None]]
 
 PERMITS: Final = 2
 READING: Final = 0.6
+WRITING: Final = 0.3
+CARELESS: Final = 0.5
+"""Part of the writes that go on although the block is cancelled, as a thread would."""
+SLOWEST: Final = 6.0
+"""Longest time between the check and the commit, in heartbeat timeouts: longer than a lease."""
 
 
 async def use_lock(stage: Stage, program: Life, kv: KeyValue) -> None:
@@ -62,9 +71,28 @@ async def use_election(stage: Stage, program: Life, kv: KeyValue) -> None:
 async def _stay(
     stage: Stage, program: Life, kv: KeyValue, resource: str, held: Lease, *, most: int = 1
 ) -> None:
+    rng = program.rng
     block = stage.blocks.enter(program, resource, held.key, held.token, most=most)
-    await linger(block, stage.longest_s(program) * program.rng.random())
+    end = trio.current_time() + stage.longest_s(program) * rng.random()
+    while trio.current_time() < end:
+        await trio.sleep(program.unit * 0.3 * rng.random())
+        block.mark()
+        if rng.random() < WRITING:
+            await _write(stage, program, kv, block, held)
     block.done = True
+
+
+async def _write(stage: Stage, program: Life, kv: KeyValue, block: Block, held: Lease) -> None:
+    """Write something only while the lease is held; take no notice of its loss on the way."""
+    rng, key, value = program.rng, stage.fence(block.resource), block.next_write()
+
+    async def body(transaction: Transaction) -> None:
+        await held.fence(transaction)
+        await trio.sleep(program.unit * SLOWEST * rng.random() ** 4)
+        transaction.set(key, value)
+
+    with suppress(RequestError), trio.CancelScope(shield=rng.random() < CARELESS):
+        await kv.transact(body, rng=rng)
 
 
 USES: Final[dict[Use, int]] = {use_lock: 3, use_semaphore: 2, use_rw_lock: 2, use_election: 1}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -20,12 +20,16 @@ from ..recipes.uses import USES
 from .base import Workload
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from ...keyvalue.programs.client import KeyValue
     from ..door import Door
     from ..recipes.replay import Replay
     from ..recipes.uses import Use
 
 TASKS: Final = 3
+ONCE: Final = 0.7
+"""Part of the programs that write exactly once."""
 LIFE_TIMEOUTS: Final = 20.0
 """Longest life of a program, in heartbeat timeouts."""
 TROUBLE_TIMEOUTS: Final = 6.0
@@ -37,22 +41,32 @@ CALM_TIMEOUTS: Final = 80.0
 """So long may they take, one after the other, in heartbeat timeouts."""
 
 
+class Connect(Protocol):
+    """Connects a program to the cluster, with exactly-once writes or without."""
+
+    def __call__(self, program: Program, *, once: bool) -> AbstractAsyncContextManager[KeyValue]:
+        """Return the store for the length of a block."""
+        ...
+
+
 class Programs(Workload):
     """Programs with recipes, and their judgement.
 
     Args:
         replay: of the committed log.
+        connect: connects a program to the cluster.
     """
 
-    def __init__(self, replay: Replay) -> None:
+    def __init__(self, replay: Replay, connect: Connect = Program.connect) -> None:
         super().__init__()
+        self._connect = connect
         self._numbers = itertools.count(1)
         self.stage = Stage(replay.tenures)
 
     async def act(self, door: Door) -> None:
         """Live one life of a program."""
-        program = Program(next(self._numbers), door, door.world.pauses)
         async with trio.open_nursery() as nursery:
+            program = Program(next(self._numbers), door, door.world.pauses, nursery)
 
             async def live() -> None:
                 await program.run(self._main)
@@ -84,11 +98,12 @@ class Programs(Workload):
             program.resume()
 
     async def _main(self, program: Program) -> None:
-        kv = program.store(once=program.rng.random() < 0.7)
-        with trio.move_on_after(LIFE_TIMEOUTS * program.unit * program.rng.random()):
-            async with trio.open_nursery() as nursery:
-                for _ in range(program.rng.randint(1, TASKS)):
-                    nursery.start_soon(self._task, program, kv)
+        rng, unit = program.rng, program.unit
+        with suppress(RequestError), trio.move_on_after(LIFE_TIMEOUTS * unit * rng.random()):
+            async with self._connect(program, once=rng.random() < ONCE) as kv:
+                async with trio.open_nursery() as nursery:
+                    for _ in range(rng.randint(1, TASKS)):
+                        nursery.start_soon(self._task, program, kv)
 
     async def _task(self, program: Program, kv: KeyValue) -> None:
         while True:
@@ -120,12 +135,14 @@ class Programs(Workload):
 
     async def _use_once(self, door: Door, use: Use, left: list[str]) -> None:
         async def main(program: Program) -> None:
-            kv = program.store(once=True)
-            while True:
-                # Clients are impatient at times, and a lease is short: some are lost even so.
-                with suppress(LeaseLostError, RequestError):
-                    await use(self.stage, program, kv)
-                    left.remove(use.__name__)
-                    return
+            async with self._connect(program, once=True) as kv:
+                while True:
+                    # Clients are impatient at times, and a lease is short: some are lost even so.
+                    with suppress(LeaseLostError, RequestError):
+                        await use(self.stage, program, kv)
+                        left.remove(use.__name__)
+                        return
 
-        await Program(next(self._numbers), door, door.world.pauses).run(main)
+        async with trio.open_nursery() as nursery:
+            await Program(next(self._numbers), door, door.world.pauses, nursery).run(main)
+            nursery.cancel_scope.cancel()

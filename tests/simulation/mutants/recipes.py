@@ -93,14 +93,11 @@ def release_what_is_anothers(patch: pytest.MonkeyPatch) -> None:
 def stay_inside(patch: pytest.MonkeyPatch) -> None:
     """Leave a block running although its lease is lost."""
 
-    async def keep(self: Lease) -> None:
-        await original(self)
-
     def extended(self: Lease, sent_at: float) -> None:
         self._ends_at = float("inf")  # pyright: ignore[reportPrivateUsage]
         self._renew_at = sent_at + self.ttl_s / 3  # pyright: ignore[reportPrivateUsage]
 
-    original = Lease._keep  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    original = Lease._keep  # pyright: ignore[reportPrivateUsage]
     patch.setattr(Lease, "_extended", extended)
 
 
@@ -110,8 +107,30 @@ def count_from_the_reply(patch: pytest.MonkeyPatch) -> None:
     def extended(self: Lease, _sent_at: float) -> None:
         original(self, anyio.current_time())
 
-    original = Lease._extended  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    original = Lease._extended  # pyright: ignore[reportPrivateUsage]
     patch.setattr(Lease, "_extended", extended)
+
+
+def write_without_a_fence(patch: pytest.MonkeyPatch) -> None:
+    """Let a transaction commit whether the lease is held or not."""
+
+    async def fence(self: Lease, transaction: object) -> None:
+        del self, transaction
+        await anyio.lowlevel.checkpoint()
+
+    patch.setattr(Lease, "fence", fence)
+
+
+def fence_by_what_was(patch: pytest.MonkeyPatch) -> None:
+    """Look at the lease, but let the transaction commit although it ends in between."""
+
+    async def fence(self: Lease, transaction: object) -> None:
+        del transaction
+        async with self.kv.transaction() as another:
+            await original(self, another)
+
+    original = Lease.fence
+    patch.setattr(Lease, "fence", fence)
 
 
 def let_one_more_in(patch: pytest.MonkeyPatch) -> None:
@@ -134,6 +153,8 @@ RECIPE_MUTANTS: Final = (
     RecipeMutant(release_what_is_anothers, 5, ("Inside",)),
     RecipeMutant(stay_inside, 5, ("Inside",)),
     RecipeMutant(count_from_the_reply, 20, ("Inside",)),
+    RecipeMutant(write_without_a_fence, 5, ("Fence",)),
+    RecipeMutant(fence_by_what_was, 10, ("Fence",)),
     RecipeMutant(let_one_more_in, 3, ("Most",)),
     RecipeMutant(write_while_others_read, 5, ("Most",)),
 )
