@@ -326,6 +326,8 @@ class Machine:
         self._service.apply(
             Command(payload, flags, 0, 0, term, position, index, timestamp_ms, wants_reply=False)
         )
+        # Nobody watches here, and the service would keep each change until its batch is complete.
+        self._service.changes.restart(position)
 
     def load(
         self,

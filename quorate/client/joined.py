@@ -52,7 +52,7 @@ class JoinedKeyValue(KeyValue):
         self._read = Batches(lambda payload: self._send_alone(specs["get"], payload), _WORKERS)
         for batches in (self._write, self._read):
             batches.start(tasks)
-        self._watches = watches
+        self.watches = watches
 
     async def _send_alone(self, spec: CommandSpec, payload: bytes) -> bytes:
         return await super()._send(spec, payload)

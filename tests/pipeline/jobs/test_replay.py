@@ -46,7 +46,13 @@ commands = st.one_of(
     st.builds("MSETNX {} 7 {} 8".format, keys, keys),
     st.builds("RENAME {} {}".format, keys, keys),
     st.builds("COPY {} {} REPLACE".format, keys, keys),
-    st.sampled_from(["FLUSHALL", "GET a", "DBSIZE", "SET a", "MSET a 1 b", "NOVEL a"]),
+    st.builds("QUORATE.CAS {} ABSENT SET {} PX 1500".format, keys, values),
+    st.builds("QUORATE.CAS {} EQUALS {} SET {} KEEPTTL".format, keys, values, values),
+    st.builds("QUORATE.CAS {} EQUALS {} DELETE".format, keys, values),
+    st.builds("QUORATE.RECORDS {} {}".format, keys, keys),
+    st.sampled_from(
+        ["FLUSHALL", "QUORATE.POSITION", "GET a", "DBSIZE", "SET a", "MSET a 1 b", "NOVEL a"]
+    ),
 )
 payloads = st.lists(commands, min_size=1, max_size=4).map(lambda found: pipeline(*found))
 
@@ -139,6 +145,14 @@ def test_versions_of_one_entry_are_told_apart() -> None:
     machine.apply(pipeline("SET a 4"), 0, term=0, position=64, index=3, timestamp_ms=5)
     found = [(one[1], one[2], one[3]) for one in (*machine.take_ended(), *machine.still_open())]
     assert found == [(67, 0, b"1"), (67, 1, b"2"), (67, 2, b"3"), (68, 0, b"4")]
+
+
+def test_changes_for_watchers_are_not_kept() -> None:
+    machine = Machine()
+    for at in range(3):
+        machine.apply(pipeline("SET a 1"), 0, term=0, position=at * 64, index=0, timestamp_ms=5)
+    changes = machine._service.changes  # pyright: ignore[reportPrivateUsage]
+    assert changes.after(-1, b"") == []
 
 
 def test_a_version_that_was_there_before_goes_on() -> None:
