@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from ..invariants import ViolationError
 from .blocks import Blocks
+from .copies import Copies
+from .jobs import Jobs
 from .judge import judge
+from .sums import Sums
 
 if TYPE_CHECKING:
+    from random import Random
+
     from .blocks import Life
     from .tenures import Tenures
 
@@ -22,6 +26,15 @@ WAIT_TIMEOUTS: Final = (None, 0.0, 6.0)
 
 PREFIX: Final = b"quorate:"
 """All keys of recipes begin with it."""
+
+LASTING: Final = (b":head", b":tail", b":value")
+"""Keys of recipes that stay for ever end with one of these."""
+
+QUEUE: Final = PREFIX + b"queue:{jobs}:"
+COUNTED: Final = b"counted"
+"""Items of the queue that begin with this are removed together with an addition to a number."""
+
+NUMBER: Final = b"fenced:counted"
 
 FENCED: Final = b"fenced:"
 """All keys that programs write while they hold something begin with it."""
@@ -44,6 +57,9 @@ class Stage:
 
     Attributes:
         blocks: of all programs.
+        jobs: items of the queue.
+        sums: additions.
+        copies: copies of keys.
         patient: programs wait for a block for as long as it takes.
         judged: number of blocks that were judged so far.
     """
@@ -53,6 +69,9 @@ class Stage:
         self.blocks = Blocks()
         self.judged = 0
         self.patient = False
+        self.jobs = Jobs()
+        self.sums = Sums()
+        self.copies = Copies()
         self._fences: dict[bytes, None] = {}
 
     def terms(self, program: Life) -> Terms:
@@ -82,8 +101,13 @@ class Stage:
         Raises:
             ViolationError: a promise was broken, or something is left.
         """
-        judge(self.blocks, self.tenures, self._fences)
-        if left := self.tenures.held(PREFIX):
+        tenures = self.tenures
+        judge(self.blocks, tenures, self._fences)
+        self.jobs.judge(tenures, QUEUE, COUNTED, NUMBER)
+        self.sums.judge(tenures)
+        self.copies.judge(tenures)
+        if left := [key for key in tenures.held(PREFIX) if not key.endswith(LASTING)]:
             raise ViolationError(f"Recipes.Left: nobody uses them any more: {left}")
         self.judged += len(self.blocks)
         self.blocks = Blocks()
+        self.copies = Copies()

@@ -14,11 +14,11 @@ from ...errors import WatchLostError
 from ...keyvalue.programs.watch import Watch
 from ...keyvalue.protocol import resp
 from ..store import Store
-from ..watching.watched import Watched
 
 if TYPE_CHECKING:
     from ...keyvalue.state.changes import Change, RecentChanges
     from ...node import Service
+    from ..watching.watched import Watched
     from .programs import Program
 
 LOOK_TIMEOUTS: Final = 0.5

@@ -16,10 +16,12 @@ from ...errors import LeaseLostError, RequestError
 from ..invariants import ViolationError
 from ..recipes.programs import Program
 from ..recipes.stage import TTL_TIMEOUTS, Stage
+from ..recipes.tools import drain, take_job
 from ..recipes.uses import USES
 from .base import Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
 
     from ...keyvalue.programs.client import KeyValue
@@ -100,10 +102,10 @@ class Programs(Workload):
     async def _main(self, program: Program) -> None:
         rng, unit = program.rng, program.unit
         with suppress(RequestError), trio.move_on_after(LIFE_TIMEOUTS * unit * rng.random()):
-            async with self._connect(program, once=rng.random() < ONCE) as kv:
-                async with trio.open_nursery() as nursery:
-                    for _ in range(rng.randint(1, TASKS)):
-                        nursery.start_soon(self._task, program, kv)
+            once = rng.random() < ONCE
+            async with self._connect(program, once=once) as kv, trio.open_nursery() as nursery:
+                for _ in range(rng.randint(1, TASKS)):
+                    nursery.start_soon(self._task, program, kv)
 
     async def _task(self, program: Program, kv: KeyValue) -> None:
         while True:
@@ -115,21 +117,23 @@ class Programs(Workload):
 
     async def finish(self, door: Door) -> None:
         """See that programs go on when there is no trouble; then judge all blocks."""
-        self._unit = door.world.setting.timeouts.leader_heartbeat_timeout
-        await self._go_on(door)
-        await trio.sleep((max(TTL_TIMEOUTS) + SETTLE_TIMEOUTS) * self._unit)
+        unit = door.world.setting.timeouts.leader_heartbeat_timeout
+        self.stage.patient = True
+        usual = [use for use in USES if use is not take_job for _ in range(PROGRAMS_IN_CALM)]
+        await self._go_on(door, usual, CALM_TIMEOUTS * unit)
+        # Leases of the dead have ended then.
+        await self._go_on(door, [drain], CALM_TIMEOUTS * unit)
+        await trio.sleep((max(TTL_TIMEOUTS) + SETTLE_TIMEOUTS) * unit)
+        self.stage.patient = False
         self.stage.judge()
 
-    async def _go_on(self, door: Door) -> None:
-        """Have each recipe be used by some programs; leases of dead ones may have to expire."""
-        self.stage.patient = True
-        left = [use.__name__ for use in USES for _ in range(PROGRAMS_IN_CALM)]
-        with trio.move_on_after(CALM_TIMEOUTS * self._unit):
+    async def _go_on(self, door: Door, uses: Sequence[Use], seconds: float) -> None:
+        """Have some programs use recipes, each once."""
+        left = [use.__name__ for use in uses]
+        with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
-                for use in USES:
-                    for _ in range(PROGRAMS_IN_CALM):
-                        nursery.start_soon(self._use_once, door, use, left)
-        self.stage.patient = False
+                for use in uses:
+                    nursery.start_soon(self._use_once, door, use, left)
         if left:
             raise ViolationError(f"Recipes.Live: nobody gets a turn although nothing fails: {left}")
 
