@@ -7,8 +7,8 @@ For each block there is a *tenure*: the time for which its key holds its value, 
   stands still for longer than its lease is outside as soon as it goes on.
 - **Fence**: what a block wrote under the condition that it still holds lies within its tenure.
 - **Untouched**: a tenure ends by expiry, or because it is given back; nobody overwrites it.
-- **Most**: no more programs have a resource at once than it admits. A program has it from when it is
-  inside until its tenure ends.
+- **Most**: no more programs have a resource at once than it admits. A program has it from when it
+  is inside until its tenure ends.
 
 *Inside* and *Most* need clocks that run alike, as the scenario has them. Where a program's clock is
 slow there is only the fence; that is why there are tokens.

@@ -165,6 +165,7 @@ async def connected_storm(
                     session_timeout_s=SESSION_S,
                     patience_s=PATIENCE_TIMEOUTS * program.unit,
                 ) as kv:
+                    setattr(kv, "_watches", program)  # noqa: B010 - until it has its own
                     yield kv
 
             programs = Programs(replay, connect)

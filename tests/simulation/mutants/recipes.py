@@ -97,7 +97,6 @@ def stay_inside(patch: pytest.MonkeyPatch) -> None:
         self._ends_at = float("inf")  # pyright: ignore[reportPrivateUsage]
         self._renew_at = sent_at + self.ttl_s / 3  # pyright: ignore[reportPrivateUsage]
 
-    original = Lease._keep  # pyright: ignore[reportPrivateUsage]
     patch.setattr(Lease, "_extended", extended)
 
 
