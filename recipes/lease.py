@@ -199,6 +199,12 @@ class Lease:
         # The reply may come so late that little of the lease is left, or nothing.
         return anyio.current_time() < self._renew_at or await self._renew()
 
+    def tried(self, holder: Holder) -> bool:
+        """Whether an owner is this one, by an attempt whose outcome is unknown, or by its lease."""
+        return any(
+            value.split(b" ", 2)[1] == holder.number for value in self._doubtful + self._values
+        )
+
     async def _recognise(self) -> bool:
         """Look whether an earlier attempt has taken the key; then renew it."""
         record = await read_record(self.kv, self.key)

@@ -1,0 +1,1 @@
+"""Locks, elections and the like: on a log in virtual time, under trio and asyncio."""
