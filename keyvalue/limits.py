@@ -120,6 +120,13 @@ commands. etcd takes 128."""
 MAX_WATCHED_KEYS: Final = 10_000
 """Keys that a client watches. EXEC looks up each of them again."""
 
+MAX_CLIENT_WATCHES: Final = 1000
+"""Watches (QUORATE.WATCH) of one connection. A program that shares one connection needs one for
+each of its caches and locks; each wakes up with every batch of the log."""
+
+MAX_WATCHES: Final = 10_000
+"""Those of all connections of a member. Waking this many takes tens of milliseconds."""
+
 MAX_CONNECTION_ARGUMENTS: Final = 512
 """Arguments of a command that the connection answers, such as CONFIG GET."""
 

@@ -7,8 +7,7 @@ and :meth:`KeyValueService.query` for reads. Payloads, flags and partial replies
 Determinism
     All members must reach the same state from the same log. So time is the log's, there is no
     randomness, and bounds are counted, not measured (:mod:`.limits`). Members differ only in where
-    a record lies (memtable or disk) and in when an expired record is removed. No command of the
-    log may depend on either.
+    a record lies (memtable or disk). No command of the log may depend on that.
 
 Transactions
     With the flag TRANSACTION the payload is the body of MULTI and EXEC, and the reply is one array.

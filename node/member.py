@@ -71,6 +71,7 @@ from .protocol.causes import Cause
 from .protocol.membership import MemberRole
 from .protocol.states import State
 from .protocol.untrusted import TermBound
+from .readers.history import History
 from .readers.pace import SharedRate
 from .readers.serving import Server
 from .requests.gateway import OWN_ORDERS
@@ -148,6 +149,7 @@ class Member:
         self.snapshots = Snapshots(
             config, store, self.applier, lane, configurations=state.configurations, free=free
         )
+        self.history = History(store, self.applier, self.snapshots, self.repair.read)
         self.actions = Actions(store, self.snapshots, self._on_applied_membership)
         self.voter = Voter(state, store, links, self.clocks)
         self.log_guard = LogGuard(state, store, self.applier)

@@ -30,8 +30,9 @@ from .keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
 from .keyvalue.programs.client import KeyValue
 from .keyvalue.programs.gathering import Gathering
 from .keyvalue.programs.session import open_session
-from .keyvalue.programs.watch import LocalWatches
+from .keyvalue.programs.watch import LocalWatches, WatchSource
 from .keyvalue.service import KeyValueService
+from .keyvalue.watches.replays import REPLAYS, Replays
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
 from .node.one_error import one_error
@@ -372,9 +373,9 @@ async def _open_key_value(
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
-            port = _client_port(member, config, store, clients, protected=protected)
+            watches = await nursery.start(_watches, member, store)
+            port = _client_port(member, config, store, clients, watches, protected=protected)
             address = await nursery.start(port.run)
-            watches = LocalWatches(store.changes) if isinstance(store, KeyValueService) else None
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
             count_clients(member, port)
@@ -392,6 +393,24 @@ async def _open_key_value(
             store.close()
 
 
+async def _watches(
+    member: Member,
+    store: KeyValueService | WitnessService,
+    *,
+    task_status: trio.TaskStatus[LocalWatches | None],
+) -> None:
+    """Serve watches of the member's keys, until cancelled; a witness has none."""
+    if not isinstance(store, KeyValueService):
+        task_status.started(None)
+        return
+    config = member.config
+    make = partial(KeyValueService.open, cluster=config.cluster, member_id=config.member_id)
+    replays = Replays(member.history, store.changes, config.directory / REPLAYS, make)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(replays.run)
+        task_status.started(LocalWatches(store.changes, replays, member))
+
+
 def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
     if config.own.witness:
         return WitnessService(KeyValueService.kind)
@@ -405,6 +424,7 @@ def _client_port(
     config: NodeConfig,
     store: KeyValueService | WitnessService,
     clients: ClientSecurity,
+    watches: WatchSource | None,
     *,
     protected: bool,
 ) -> ClientPort:
@@ -432,6 +452,7 @@ def _client_port(
         access=access,
         tls=_tls_of(member, config),
         protected=protected,
+        watches=watches,
     )
 
 

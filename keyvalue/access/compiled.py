@@ -45,6 +45,8 @@ _BY_PLACE: Final = {
     "copy": (READ, WRITE),
 }
 _SET_OPTIONS: Final = 3
+_WATCH: Final = "quorate.watch"
+_SPECIAL: Final = frozenset(b"*?[\\")
 _MATCHES: Final = 256
 """Keys whose rights are remembered for each user. With fewer, clients that use a few keys over and
 over pay for the patterns each time; with more, each user takes more memory."""
@@ -120,6 +122,8 @@ class Access:
             return None
         if (name := spec.name.encode()) not in self._allowed:
             return Denial(Reason.COMMAND, name)
+        if spec.name == _WATCH and not self._reads_all(arguments[1]):
+            return Denial(Reason.KEY, arguments[1])
         if not spec.first_key:
             return None
         keys = keys_of(spec, arguments)
@@ -128,6 +132,18 @@ class Access:
             if not self._may_use(key, needed[min(at, len(needed) - 1)]):
                 return Denial(Reason.KEY, key)
         return None
+
+    def _reads_all(self, prefix: bytes) -> bool:
+        """Whether it may read every key that begins with a prefix, also those to come."""
+        # One pattern must cover them all: text, which begins the prefix, and then a star. Others
+        # might cover them, too, but that would be hard to see for people as well.
+        return any(
+            rule.rights & READ
+            and rule.pattern[-1:] == b"*"
+            and _SPECIAL.isdisjoint(rule.pattern[:-1])
+            and prefix.startswith(rule.pattern[:-1])
+            for rule in self.user.keys
+        )
 
     def _may_use(self, key: bytes, needed: int) -> bool:
         # As in Redis, one pattern must give all that is needed: read by one and write by another do

@@ -1,6 +1,7 @@
 """What a member remembers of its clients: of one, and of all together.
 
 - `client_state.py`, `transaction.py`, `watching.py`: one client: its modes, MULTI, WATCH
+- `change_watches.py`: its watches by QUORATE.WATCH
 - `port_state.py`, `counters.py`: all clients: turns, memory budgets, figures
 - `joined.py`: plain commands of several clients that travel as one request
 - `port_access.py`, `port_audit.py`: who is logged in, and what was denied; what is noted of that

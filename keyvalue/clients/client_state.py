@@ -15,6 +15,7 @@ from ..access.logins import NO_PASSWORD
 from ..access.rules import DEFAULT
 from ..access.users import DEFAULT_NAME
 from ..protocol.payload import RESP3
+from .change_watches import ClientWatches
 from .transaction import Transaction
 from .watching import WatchedKeys
 
@@ -89,6 +90,9 @@ class ClientState:
     """Its user was deleted, by itself: it is closed after the reply."""
     transaction: Transaction | None = None
     watched: WatchedKeys = attrs.field(factory=WatchedKeys)
+    """Of WATCH."""
+    watches: ClientWatches = attrs.field(factory=ClientWatches)
+    """Of QUORATE.WATCH."""
 
     @property
     def resp3(self) -> bool:
@@ -119,6 +123,7 @@ class ClientState:
         self.quiet = LOUD
         self.transaction = None
         self.watched = WatchedKeys()
+        self.watches.end_all()
 
 
 class Replies(list[bytes]):

@@ -71,6 +71,7 @@ class Counters:
     redirections: int = 0
     failed_handshakes: int = 0
     stale_reads: int = 0
+    watch_pushes: int = 0
     by_command: Counter[str] = attrs.field(factory=Counter[str])
     errors: Counter[str] = attrs.field(factory=Counter[str])
     """By the first word of the reply."""

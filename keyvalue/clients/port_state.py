@@ -14,7 +14,7 @@ of clients may hold that much at the same time, so this file also bounds the sum
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -32,7 +32,14 @@ from .joined import JoinedClient, JoinedRequest
 from .port_access import PortAccess
 from .strangers import Strangers
 
-__all__ = ["KEEPALIVE_SECONDS", "ClientConnection", "ClientPortLimits", "Outlet", "PortState"]
+__all__ = [
+    "KEEPALIVE_SECONDS",
+    "ChangeWatches",
+    "ClientConnection",
+    "ClientPortLimits",
+    "Outlet",
+    "PortState",
+]
 
 _MIB: Final = 1024 * 1024
 
@@ -101,8 +108,42 @@ class ClientConnection(Protocol):
         """The rules have changed: check the present request again, unless it was sent already."""
         ...
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the client has been sent all that there was for it."""
+        ...
+
+    def push(self, data: bytes) -> None:
+        """Send what is no reply, behind the replies so far."""
+        ...
+
     def close(self) -> None:
         """End the connection at once; a parked request is withdrawn."""
+        ...
+
+
+class ChangeWatches(Protocol):
+    """Serves QUORATE.WATCH."""
+
+    def __len__(self) -> int:
+        """How many watches there are."""
+        ...
+
+    def begin(
+        self,
+        connection: ClientConnection,
+        arguments: Sequence[bytes],
+        after: int,
+        done: Callable[[bytes], None],
+    ) -> None:
+        """Begin a watch; `done` gets the reply later, and then pushes follow.
+
+        Args:
+            connection: of the client.
+            arguments: the whole command, which its user may run.
+            after: the log position; -1 for the present one.
+            done: called once.
+        """
         ...
 
 
@@ -159,6 +200,8 @@ class PortState:
     run_bytes: int = attrs.field(init=False)
     """The longest run of several commands that goes as one request."""
 
+    watches: ChangeWatches | None = None
+    """Serves QUORATE.WATCH; None for a port without it."""
     strangers: Strangers = attrs.field(factory=Strangers)
     """Connections that have to log in first."""
     unread_bytes: int = 0

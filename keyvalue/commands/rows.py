@@ -112,6 +112,8 @@ quorate.sessions ; 1 ; R fast nokeyspace session ; 0 0 0 ; 1.0.0 ; Count the ses
 quorate.cas ; -4 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Set or delete a key (SET value [PX ms | KEEPTTL], DELETE) if it is ABSENT, or EQUALS a value; return the log position, or 0
 quorate.records ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Return value, revision and expiry of several keys
 quorate.position ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Return the log position up to which everything is applied
+quorate.watch ; -2 ; C noscript read ; 0 0 0 ; 1.0.0 ; Push the changes of the keys that begin with a prefix (prefix [AFTER position])
+quorate.unwatch ; 2 ; C noscript read fast ; 0 0 0 ; 1.0.0 ; End a watch by its id
 quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire
 quorate.once ; -4 ; C noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; Execute a command of a session (session sequence command ...) exactly once
 quorate.request ; 5 ; C noscript nokeyspace connection ; 0 0 0 ; 1.0.0 ; Execute the commands of a payload as one request (session sequence flags payload), exactly once within a session
@@ -206,6 +208,7 @@ _NOT_FLAGS: Final = frozenset(
         "unmarked",
         "cluster-admin",
         "session",
+        "read",
     )
 )
 _GROUP_CATEGORY: Final = {
@@ -229,7 +232,9 @@ _CATEGORIES: Final = (
     "@cluster-admin",
     "@session",
 )
-_NAMED: Final = frozenset(("keyspace", "dangerous", "connection", "cluster-admin", "session"))
+_NAMED: Final = frozenset(
+    ("keyspace", "read", "dangerous", "connection", "cluster-admin", "session")
+)
 
 
 def build_rows() -> tuple[CommandSpec, ...]:

@@ -4,6 +4,7 @@
 - `one_command.py`: what becomes of a command that is not part of a run
 - `transactions.py`, `once_command.py`: MULTI's queue, EXEC, WATCH; QUORATE.ONCE
 - `request_command.py`: QUORATE.REQUEST, a whole request of our own clients
+- `watch_command.py`: QUORATE.WATCH and QUORATE.UNWATCH
 - `permission.py`, `login.py`, `acl_command.py`, `user_change.py`: users
 - `routes.py`: which commands of one client travel together
 - `connection_commands.py`, `client_command.py`, `cluster_view.py`, `info.py`: commands answered

@@ -246,6 +246,7 @@ class Conversation:
     def end(self) -> None:
         """The client is gone: withdraw its request if it was not sent yet, and drop the rest."""
         self.client.closing = True
+        self.client.watches.end_all()
         if self._request is not None:
             self._request.leave(self._outlet)
             self._request = None
@@ -431,6 +432,12 @@ class Conversation:
         self._then = then
         self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)
         self.port.access.penalties.wait(seconds, lambda: request.done(b""))
+
+    def answer_later(self, begin: Callable[[Callable[[bytes], None]], None], then: Then) -> None:
+        """Call `begin` with a function; call `then` with what that function is given later."""
+        self._then = then
+        self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)
+        begin(lambda result: None if request.cancelled else request.done(result))
 
     def wait_for_users(self) -> None:
         """Execute the present command once more when the users are known."""

@@ -139,6 +139,8 @@ def _parse_hello(arguments: Sequence[bytes], client: ClientState, port: PortStat
 
     def done() -> bytes:
         client.name, client.flags = own_name, flags
+        if not client.resp3:
+            client.watches.end_all()  # RESP2 has no pushes
         return _greeting(client, port)
 
     return _Asked(user, done)

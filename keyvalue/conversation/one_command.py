@@ -4,6 +4,8 @@ It is checked in this order: known and well-formed, users known, allowed, queued
 it is answered here, or sent as a request of its own.
 """
 
+from typing import Final
+
 import trio
 
 from ...errors import RefusedError
@@ -26,8 +28,17 @@ from .routes import AT_ONCE, ATTACKS, KINDS
 from .steps import Result, Steps, answer_error
 from .transactions import execute_transaction, queue, watch
 from .user_change import change_users
+from .watch_command import unwatch_changes, watch_changes
 
 __all__ = ["execute"]
+
+_SPECIAL: Final = frozenset(
+    {
+        *("watch", "quorate.watch", "quorate.unwatch"),
+        *("quorate.control", "quorate.once", "quorate.request"),
+    }
+)
+"""Commands of the connection that send a request, or may be refused."""
 
 
 def execute(arguments: list[bytes], steps: Steps) -> None:
@@ -65,7 +76,7 @@ def _local(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
             execute_transaction(steps)
         case "auth" | "hello":
             _log_in(arguments, steps)
-        case "watch" | "quorate.control" | "quorate.once" | "quorate.request":
+        case name if name in _SPECIAL:
             try:
                 _special(spec, arguments, steps)
             except CommandError as trouble:
@@ -96,13 +107,17 @@ def _log_in(arguments: list[bytes], steps: Steps) -> None:
 
 
 def _special(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
-    """Execute WATCH, QUORATE.CONTROL, QUORATE.ONCE or QUORATE.REQUEST.
+    """Execute one of `_SPECIAL`.
 
     Raises:
         CommandError: before anything was sent.
     """
     if spec.name == "watch":
         watch(spec, arguments, steps)
+    elif spec.name == "quorate.watch":
+        watch_changes(arguments, steps)
+    elif spec.name == "quorate.unwatch":
+        unwatch_changes(arguments, steps)
     elif spec.name == "quorate.control":
         _control(control_words(arguments, steps.client), steps)
     elif spec.name == "quorate.request":
@@ -136,15 +151,15 @@ def _request(arguments: list[bytes], steps: Steps) -> None:
     for words in request.commands if client.watched.absent else ():
         client.watched.touch(words)
     port.counters.count_commands(request.commands)
-    flags = client.flags | request.flags
+    flags, convert = client.flags | request.flags, request.convert()
     if client.cluster_aware and not gateway.topology.is_leader:
         if client.read_only and request.kind is RequestKind.QUERY:
             port.counters.stale_reads += len(request.commands)
-            return steps.reply(request.reply(gateway.stale_query(request.payload, flags)))
+            return steps.reply(convert(gateway.stale_query(request.payload, flags)))
         for spec, words in request.specs():
             if (moved := redirection(port, client, spec, words)) is not None:
                 return steps.reply(moved)
-    return steps.submit(request.kind, request.payload, flags, request.reply, request.stamp)
+    return steps.submit(request.kind, request.payload, flags, convert, request.stamp)
 
 
 def _control(words: bytes, steps: Steps) -> None:

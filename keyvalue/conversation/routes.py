@@ -27,6 +27,7 @@ AT_ONCE: Final = frozenset(
     (
         *("exec", "discard", "multi", "watch", "quit", "reset"),
         *("quorate.control", "quorate.once", "quorate.request"),
+        *("quorate.watch", "quorate.unwatch"),
     )
 )
 """Commands that are never queued in a transaction."""

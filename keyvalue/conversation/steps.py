@@ -61,6 +61,10 @@ class Steps(Protocol):
         """Call `then` later, with nothing."""
         ...
 
+    def answer_later(self, begin: Callable[[Callable[[bytes], None]], None], then: Then) -> None:
+        """Call `begin` with a function; call `then` with what that function is given later."""
+        ...
+
     def wait_for_users(self) -> None:
         """Execute the present command once more when the users are known."""
         ...

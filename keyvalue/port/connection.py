@@ -41,6 +41,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+import trio
+
 from ...errors import OversizedRequestError
 from ...node.requests.request import Request, RequestKind
 from ..clients.client_state import ClientState
@@ -164,6 +166,22 @@ class Connection:
     def doubt(self) -> None:
         """See `ClientConnection`."""
         self._conversation.doubt()
+        if self.client.watches:
+            self._port.resume_later(self.client.watches.check_again)
+
+    @property
+    def has_room(self) -> bool:
+        """See `ClientConnection`."""
+        return not self._outgoing and self.fileno >= 0
+
+    def push(self, data: bytes) -> None:
+        """See `ClientConnection`."""
+        # No reply is in the making: the conversation has handed over all, and nobody else runs now.
+        if self.fileno >= 0 and not self._lingering:
+            self._send_reply(data)
+            if self._outgoing:
+                # A push may come long after the latest turn.
+                self.read_at = max(self.read_at, trio.current_time())
 
     def refuse(self, error: OversizedRequestError) -> None:
         """Give up the unfinished input, reply with the error, and close in order."""
@@ -382,6 +400,7 @@ class Connection:
             return
         if not self._outgoing:
             self._wait_for(self._events & ~select.EPOLLOUT)
+            self.client.watches.resume()
         # The held commands first: their replies may congest the connection again.
         if self.congested and not self._has_enough():
             self.congested = False

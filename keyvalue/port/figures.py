@@ -78,4 +78,14 @@ def _clients(port: PortState) -> list[Family]:
             "Bytes of replies that clients have not read.",
             port.unread_bytes,
         ),
+        gauge(
+            "quorate_client_watches",
+            "Watches of clients (QUORATE.WATCH).",
+            len(port.watches or ()),
+        ),
+        counter(
+            "quorate_client_watch_pushes_total",
+            "Log entries whose changes were pushed to clients, counted for each watch.",
+            counters.watch_pushes,
+        ),
     ]

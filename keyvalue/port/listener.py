@@ -52,6 +52,7 @@ from ...node.requests.gateway import Gateway
 from ..clients.client_state import ClientState
 from ..clients.port_access import PortAccess
 from ..clients.port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
+from ..programs.watch import WatchSource
 from ..protocol import resp
 from ..protocol.parser import CommandParser, ParserLimits
 from ..tls.certified import certified_user
@@ -59,6 +60,7 @@ from ..tls.handshakes import Arrival, Handshakes
 from ..tls.socket import TlsSocket
 from .connection import WAIT_READABLE, Connection
 from .leader_users import follow_users
+from .watch_pushes import WatchPushes
 
 __all__ = [
     "RESERVED_DESCRIPTORS",
@@ -137,6 +139,7 @@ class ClientPort:
         access: users and logins; None for a port where everybody may do everything.
         tls: a port for clients with TLS; None for none.
         protected: clients of other machines are served only as users.
+        watches: makes watches of the member's keys; None for a member without keys.
     """
 
     def __init__(
@@ -151,6 +154,7 @@ class ClientPort:
         access: PortAccess | None = None,
         tls: PortTls | None = None,
         protected: bool = False,
+        watches: WatchSource | None = None,
     ) -> None:
         usual = limits or ClientPortLimits()
         self._state = PortState(
@@ -163,6 +167,8 @@ class ClientPort:
             access=access or PortAccess(),
             protected=protected,
         )
+        self._pushes = WatchPushes(watches, self._state) if watches is not None else None
+        self._state.watches = self._pushes
         self._tls = tls
         self._doors = _doors(port, redirect_port, tls)
         self._handshakes = Handshakes(self._admit_with_tls, self._count_failure)
@@ -218,6 +224,8 @@ class ClientPort:
                 nursery.start_soon(state.access.verifier.run)
                 nursery.start_soon(state.access.penalties.run)
                 nursery.start_soon(follow_users, state)
+                if self._pushes is not None:
+                    nursery.start_soon(self._pushes.run)
                 task_status.started((state.host, state.port or state.tls_port))
                 while True:
                     await trio.lowlevel.wait_readable(self._epoll.fileno())

@@ -4,15 +4,30 @@
 the changes of the member in this process.
 """
 
+import logging
+import math
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Final, Protocol, Self
+from weakref import WeakSet
 
-from ...errors import WatchLostError
-from ..state.changes import Change, RecentChanges
+import trio
+
+from ...errors import RefusedError, WatchLostError
+from ...log_events import log_event
+from ..protocol import resp
+from ..state.changes import Change, RecentChanges, Waiting
+from ..watches.replays import Reader, Replays
 
 __all__ = ["LocalWatch", "LocalWatches", "Watch", "WatchSource"]
+
+log = logging.getLogger("quorate.keyvalue")
+
+REST_SECONDS: Final = 60.0
+"""A watch that falls behind again so soon after a replay is lost. Shorter: one slow program keeps
+its member busy with replays. Longer: programs that are slow now and then lose their watches."""
 
 
 class Watch(ABC):
@@ -28,15 +43,25 @@ class Watch(ABC):
 
     Attributes:
         prefix: of the keys.
-        position: every change up to here was returned. Before the first one it is where the watch
-            began; a later read sees everything up to there.
     """
 
     def __init__(self, prefix: bytes, position: int) -> None:
         self.prefix = prefix
-        self.position = position
+        self._position = position
         self._next: deque[Change] = deque()
         self._begun = False
+
+    @property
+    def position(self) -> int:
+        """Every change up to here was returned.
+
+        Before the first one it is where the watch began; a later read sees everything up to there.
+        """
+        return self._position
+
+    @position.setter
+    def position(self, value: int) -> None:
+        self._position = value
 
     async def __aenter__(self) -> Self:
         await self._ensure_begun()
@@ -67,6 +92,20 @@ class Watch(ABC):
             self.position = change.position
         return change
 
+    async def entries(self) -> list[Change]:
+        """Return all changes of the next log entries, as many as there are; wait for the first.
+
+        Raises:
+            WatchLostError: it can't go on without a gap.
+        """
+        await self._ensure_begun()
+        while not self._next:
+            self._next.extend(await self._fetch())
+        changes = [*self._next]
+        self._next.clear()
+        self.position = changes[-1].position
+        return changes
+
     async def _ensure_begun(self) -> None:
         if not self._begun:
             await self._begin()
@@ -93,45 +132,177 @@ class WatchSource(Protocol):
         ...
 
 
-class LocalWatch(Watch):
-    """A watch of the member in this process."""
+class Reads(Protocol):
+    """Answers linearizable reads: the member."""
 
-    def __init__(self, recent: RecentChanges, prefix: bytes, after: int) -> None:
+    def query(self, payload: bytes, flags: int = 0) -> Coroutine[Any, Any, bytes]:
+        """Answer a query."""
+        ...
+
+
+class LocalWatch(Watch):
+    """A watch of the member in this process; made by `LocalWatches`.
+
+    It reads from memory, and sleeps while nothing happens to its keys. If it falls behind what is
+    in memory, it goes on with a replay, and then from memory again. If that happens once more
+    within `REST_SECONDS`, changes come faster than it is read: then it ends with an error.
+    """
+
+    def __init__(self, source: "LocalWatches", prefix: bytes, after: int) -> None:
         super().__init__(prefix, after)
-        self._recent = recent
+        self._source = source
+        self._recent = source.recent
         self._fetched = after
+        self._waiting: Waiting | None = None
+        self._reader: Reader | None = None
+        self._replayed_at = -math.inf
+        self._closed = False
+
+    @property
+    def position(self) -> int:
+        """See `Watch`. While the watch waits it goes along with the log."""
+        waiting = self._waiting
+        if waiting is None:
+            return self._position
+        return self._recent.position if waiting.woken_at is None else waiting.woken_at
+
+    @position.setter
+    def position(self, value: int) -> None:
+        self._position = value
 
     async def _begin(self) -> None:
-        if self.position < 0:
-            self.position = self._fetched = self._recent.position
+        """Begin after `position`; see `Watch`.
+
+        Raises:
+            RefusedError: the log is not that long.
+            NoLeaderError: no leader has said in time how long the log is.
+        """
+        recent, after = self._recent, self.position
+        if not 0 <= after <= recent.position:
+            # A follower may be behind what the program has seen before.
+            now = await self._source.now()
+            if after > now:
+                raise RefusedError(
+                    f"after = {after}: the log ends at {now}; expected a position of this cluster"
+                )
+            self.position = self._fetched = after = now if after < 0 else after
+            while recent.position < after:
+                await recent.moved.wait()
+        self._source.watches.add(self)
 
     async def _fetch(self) -> list[Change]:
         recent = self._recent
         while True:
+            await trio.lowlevel.checkpoint()
+            if self._closed:
+                raise StopAsyncIteration
             if self._fetched < recent.start:
-                raise WatchLostError(
-                    f"after = {self._fetched}: the changes after position {recent.start} are kept",
-                    after=self._fetched,
-                    oldest=recent.start,
-                )
-            found = recent.after(self._fetched, self.prefix)
-            self._fetched = max(self._fetched, recent.position)
+                found = await self._replayed()
+            else:
+                found, self._fetched = recent.after(self._fetched, self.prefix)
             if found:
                 return found
             self.position = self._fetched
-            await recent.moved.wait()
+            if self._fetched == recent.position:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        """Wait until one of our keys changes, or perhaps has."""
+        recent, prefix = self._recent, self.prefix
+        waiting = self._waiting = recent.expect(prefix)
+        try:
+            await waiting.lot.park()
+        finally:
+            # Cancelled, too: nothing has happened to our keys up to here.
+            self.position = self._fetched = self.position
+            self._waiting = None
+            recent.dismiss(prefix, waiting)
+
+    async def _replayed(self) -> list[Change]:
+        """Return some changes of a replay; an empty list, too, if it has ended.
+
+        Raises:
+            WatchLostError: there can be none.
+        """
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = self._source.replay(
+                self._fetched, self.prefix, self._replayed_at
+            )
+        page = await reader.page()
+        if page is not None:
+            found, self._fetched = page
+            return found
+        self._reader, self._replayed_at = None, trio.current_time()
+        if reader.failure:
+            raise self._source.lost(self._fetched, reader.failure)
+        return []
 
     async def aclose(self) -> None:
         """Return nothing any more."""
+        self._closed = True
         self._next.clear()
+        self._source.watches.discard(self)
+        if self._reader is not None:
+            self._reader.close()
+        await trio.lowlevel.checkpoint()
 
 
 class LocalWatches:
-    """Makes watches of the member in this process."""
+    """Makes watches of the member in this process.
 
-    def __init__(self, recent: RecentChanges) -> None:
-        self._recent = recent
+    Args:
+        recent: the latest changes of its service.
+        replays: for watches of older ones; without, they are lost.
+        member: says where the log ends; without, the service's own position is taken for it.
+
+    Attributes:
+        watches: those that have begun, and were not closed.
+        lost_count: how many have ended with a `WatchLostError`.
+    """
+
+    def __init__(
+        self, recent: RecentChanges, replays: Replays | None = None, member: Reads | None = None
+    ) -> None:
+        self.recent = recent
+        self.replays = replays
+        self.watches = WeakSet[LocalWatch]()
+        self.lost_count = 0
+        self._member = member
 
     def watch(self, prefix: bytes, after: int) -> LocalWatch:
         """Return a watch; see `WatchSource`."""
-        return LocalWatch(self._recent, prefix, after)
+        return LocalWatch(self, prefix, after)
+
+    async def now(self) -> int:
+        """Return a position that has all that was acknowledged before the call."""
+        if self._member is None:
+            await trio.lowlevel.checkpoint()
+            return self.recent.position
+        reply = await self._member.query(resp.encode_command((b"QUORATE.POSITION",)))
+        (position,) = resp.parse_replies_untrusted(reply)
+        assert isinstance(position, int), f"expected a position, got {position!r}"
+        return position
+
+    def replay(self, after: int, prefix: bytes, replayed_at: float) -> Reader:
+        """Begin a replay for a watch whose last one ended at a time.
+
+        Raises:
+            WatchLostError: there can be none.
+        """
+        if self.replays is None:
+            raise self.lost(after, f"the changes after position {self.recent.start} are kept")
+        if trio.current_time() < replayed_at + REST_SECONDS:
+            why = f"it is read too slowly: behind twice within {REST_SECONDS:g} s"
+            raise self.lost(after, why)
+        if after < self.replays.oldest:
+            raise self.lost(after, f"the changes after position {self.replays.oldest} are kept")
+        return self.replays.open(after, prefix)
+
+    def lost(self, after: int, why: str) -> WatchLostError:
+        """Return the error of a watch that can't go on behind a position, and count it."""
+        self.lost_count += 1
+        oldest = self.recent.start if self.replays is None else self.replays.oldest
+        words = "%(why)s"
+        log_event(log, logging.INFO, "watch_lost", words, after=after, oldest=oldest, why=why)
+        return WatchLostError(f"after = {after}: {why}", after=after, oldest=oldest)

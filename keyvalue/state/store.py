@@ -23,6 +23,7 @@ Tags
     report as their encoding, which depends on how a string was made.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from ...storage.tables.memtable import Record
@@ -30,13 +31,8 @@ from ...storage.tables.tables import Tables
 from ..limits import LOOKUP_WORK, MAX_EXPIRED_PER_BATCH, MAX_WORK, SMALL_BYTES, work_of_bytes
 from ..protocol import resp
 from ..protocol.resp import CommandError
-from .changes import ChangeKind, RecentChanges
+from .changes import DELETED, EXPIRED, FLUSHED, RecentChanges, Row
 from .sessions import Sessions
-
-_SET: Final = ChangeKind.SET  # enumeration members are slow to look up
-_DELETED: Final = ChangeKind.DELETED
-_EXPIRED: Final = ChangeKind.EXPIRED
-_FLUSHED: Final = ChangeKind.FLUSHED
 
 STRING: Final = 1
 """A string that was set whole: ``int``, ``embstr`` or ``raw``, depending on its content."""
@@ -57,6 +53,7 @@ class KeyStore:
         tables: they hold the records.
         sessions: replicated sessions of clients.
         changes: the latest changes, for watchers.
+        put: puts a record of the present revision, and notes the change.
         now: log time in milliseconds.
         revision: given to every change.
         null: the null reply in the protocol (RESP2 or 3) of the present request.
@@ -69,13 +66,13 @@ class KeyStore:
     __slots__ = (
         "_get",
         "_note",
-        "_put",
         "applying",
         "changes",
         "left",
         "now",
         "null",
         "principal",
+        "put",
         "revision",
         "sessions",
         "tables",
@@ -85,11 +82,11 @@ class KeyStore:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.sessions = Sessions(tables)
-        # Bound methods, because each command of the hot path looks them up.
-        self._put = tables.put
         self.changes = RecentChanges(tables.position)
+        # Bound, because each command of the hot path looks them up.
         self._note = self.changes.note
         self._get = tables.get
+        self.put = _noting(tables.put, self._note)
         self.now = tables.timestamp_ms
         self.revision = tables.position
         self.null = resp.NULL[0]
@@ -107,8 +104,7 @@ class KeyStore:
         if self.left <= 0:
             raise CommandError(TOO_MUCH_WORK)
         record = self._get(key)
-        # The bytes of an expired record are not charged: other members may have removed it already,
-        # and work must be equal on all of them.
+        # The bytes of an expired record are not charged, since nobody sees them.
         if record is None or (record[1] and record[1] <= self.now):
             self.left -= LOOKUP_WORK
             return None
@@ -129,28 +125,24 @@ class KeyStore:
         else:
             self.put(key, (value, expires_at_ms, self.revision, tag))
 
-    def put(self, key: bytes, record: Record) -> None:
-        """Put a record of the present revision."""
-        self._put(key, record)
-        self._note((self.revision, _SET, key, record))
-
     def delete(self, key: bytes) -> None:
         """Delete a key, which may not be there."""
         self.tables.delete(key)
-        self._note((self.revision, _DELETED, key, None))
+        self._note((key, (b"", 0, self.revision, DELETED)))
 
     def clear(self) -> None:
         """Delete all keys."""
         self.tables.clear()
-        self._note((self.revision, _FLUSHED, b"", None))
+        self._note((b"", (b"", 0, self.revision, FLUSHED)))
 
     def advance(self, position: int) -> None:
         """Everything up to `position` is applied: remove some expired keys."""
         # Removal needs no log entry: an expired key is invisible already. The bound keeps a batch
-        # short when very many keys expire in the same moment.
+        # short when very many keys expire in the same moment. Which keys go follows from the log
+        # alone: watchers see it.
         for key in self.tables.deadlines.due(self.now, MAX_EXPIRED_PER_BATCH):
             self.tables.delete(key)
-            self._note((position, _EXPIRED, key, None))
+            self._note((key, (b"", 0, position, EXPIRED)))
         self.changes.advance(position)
 
     def revision_of(self, key: bytes) -> int:
@@ -160,5 +152,18 @@ class KeyStore:
 
     def __len__(self) -> int:
         """Return the number of keys that have not expired."""
-        # Members remove expired records at different times; the reply to DBSIZE must not show that.
+        # An expired record may stay for some batches; the reply to DBSIZE must not show that.
         return len(self.tables) - self.tables.deadlines.count_due(self.now)
+
+
+def _noting(
+    put: Callable[[bytes, Record], None], note: Callable[[Row], None]
+) -> Callable[[bytes, Record], None]:
+    """Return a function that puts a record, and notes the change."""
+
+    # No method: that would look up both of its parts again for every write.
+    def put_and_note(key: bytes, record: Record) -> None:
+        put(key, record)
+        note((key, record))
+
+    return put_and_note

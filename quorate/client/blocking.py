@@ -268,6 +268,10 @@ class BlockingWatch:
         """
         return self._portal.call(self._watch.__anext__)
 
+    def entries(self) -> list[Change]:
+        """Return all changes of the next log entries, as many as there are; wait for the first."""
+        return self._portal.call(self._watch.entries)
+
     @property
     def prefix(self) -> bytes:
         """The prefix of the keys."""

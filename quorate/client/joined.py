@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from ..keyvalue.commands.spec import CommandSpec
-    from ..keyvalue.programs.watch import WatchSource
 
 __all__ = ["JoinedKeyValue", "PlainKeyValue", "StampedKeyValue"]
 
@@ -49,14 +48,13 @@ _GET_OPTION: Final = b"\r\nGET\r\n"
 class JoinedKeyValue(KeyValue):
     """The store, with batches; the base of the two classes below."""
 
-    def prepare(self, tasks: TaskGroup, watches: WatchSource | None) -> None:
-        """Start what sends batches; takes the watches of this client."""
+    def start(self, tasks: TaskGroup) -> None:
+        """Start what sends batches."""
         specs = {spec.name: spec for spec in all_commands()}
         self._write = Batches(lambda payload: self._send_alone(specs["set"], payload), _WORKERS)
         self._read = Batches(lambda payload: self._send_alone(specs["get"], payload), _WORKERS)
         for batches in (self._write, self._read):
             batches.start(tasks)
-        self.watches = watches
 
     async def _send_alone(self, spec: CommandSpec, payload: bytes) -> bytes:
         return await super()._send(spec, payload)

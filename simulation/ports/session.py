@@ -36,6 +36,8 @@ class Session:
         congested: never.
         fileno: it has no file.
         read_at: its client always reads.
+        has_room: always.
+        pushes: what was pushed to it.
     """
 
     def __init__(self, client_id: int, port: PortState, *, remote: bool = False) -> None:
@@ -45,6 +47,8 @@ class Session:
         self.congested = False
         self.fileno = -1
         self.read_at = now
+        self.has_room = True
+        self.pushes: list[bytes] = []
         self._port = port
         self._came = trio.Event()
         self._received = b""
@@ -102,6 +106,10 @@ class Session:
             self._conversation.end()
             self._port.clients.pop(self.client.client_id, None)
             self._came.set()
+
+    def push(self, data: bytes) -> None:
+        """See `ClientConnection`."""
+        self.pushes.append(data)
 
     def doubt(self) -> None:
         """See `ClientConnection`."""

@@ -3,8 +3,8 @@
 A dictionary has the truth, a heap finds the next deadline. A heap entry is stale once its key has
 another deadline, and is then skipped. When most of the heap is stale, a new heap is begun. Entries
 that are not stale move there, a few with every change: a million at once would take half a second.
-Until all have moved, the next deadline may be in either heap. For the same reason no call skips
-more than a thousand stale entries.
+Until all have moved, the next deadline may be in either heap. For the same reason `first` skips no
+more than a thousand stale entries at once, and each change removes some of the first ones.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SMALL_HEAP: Final = 64  # below this a heap of stale entries does no harm
 _DISPOSE_KEYS: Final = 512
 _MOVED_ENTRIES: Final = 4  # per change; with 1 the old heap could outlast the next one
+_DROPPED_ENTRIES: Final = 2  # stale first ones per change; each change makes one stale at most
 _STALE_AT_ONCE: Final = 1000
 
 _Entry: TypeAlias = tuple[int, bytes]
@@ -62,6 +63,9 @@ class Deadlines:
             self._move()
         elif len(self._heap) > 2 * len(self.by_key) + _SMALL_HEAP:
             self._old_heap, self._heap = self._heap, []
+        # Keys that are renewed again and again leave their stale entries at the front. Here a few
+        # go at a time; else all of them would be skipped at once by `due`.
+        self._skip(_DROPPED_ENTRIES)
 
     def _move(self) -> None:
         """Move some entries of the old heap; what is left of it is a heap still."""
@@ -86,13 +90,17 @@ class Deadlines:
         """Return the next deadline, None without any; behind many stale entries an earlier time."""
         if not self.by_key:
             return None
-        for _ in range(_STALE_AT_ONCE):
-            heap = self._first_heap()
-            if not heap or self.by_key.get(heap[0][1]) == heap[0][0]:
-                break
-            heapq.heappop(heap)
+        self._skip(_STALE_AT_ONCE)
         heap = self._first_heap()
         return heap[0][0] if heap else None
+
+    def _skip(self, limit: int) -> None:
+        """Remove up to `limit` stale entries from the front."""
+        for _ in range(limit):
+            heap = self._first_heap()
+            if not heap or self.by_key.get(heap[0][1]) == heap[0][0]:
+                return
+            heapq.heappop(heap)
 
     def _first_heap(self) -> list[_Entry]:
         """Return the heap that has the first entry."""
@@ -102,11 +110,13 @@ class Deadlines:
     def due(self, now: int, limit: int) -> list[bytes]:
         """Return up to `limit` keys whose deadline is `now` or earlier, the earliest first.
 
-        A key is returned once per deadline, so delete it. Stale entries count: there may be fewer
-        keys than `limit` although more are due.
+        Keys of one deadline are in the order of their bytes. A key is returned once per deadline,
+        so delete it.
         """
         keys: dict[bytes, None] = {}  # the heap may hold a key twice
-        for _ in range(limit):
+        # Stale entries do not count. A member that has restarted has none of them, and still has to
+        # return the same keys.
+        while len(keys) < limit:
             heap = self._first_heap()
             if not heap or heap[0][0] > now:
                 break

@@ -226,8 +226,8 @@ class TablesDisk:
         raw.set_mapsize(max(wanted, 2 * held))
         self._see()
 
-    def open_view(self, left_out: frozenset[bytes]) -> TablesView:
-        """Open a view of what is on disk now, without these stored keys.
+    def open_view(self) -> TablesView:
+        """Open a view of what is on disk now.
 
         The map first gets room enough that it should not have to grow while the view is open.
         """
@@ -237,7 +237,7 @@ class TablesDisk:
         self.make_room(raw.info()["last_pgno"] * raw.stat()["psize"] + _SPARE_BYTES)
         report = functools.partial(report_damage, self._environment.directory)
         # A transaction of its own: the event loop renews its own one after each flush.
-        view = TablesView(self._environment.begin_reading(), self._dbs.streamed, left_out, report)
+        view = TablesView(self._environment.begin_reading(), self._dbs.streamed, report)
         self._views = [view]  # only one snapshot is taken at a time
         return view
 

@@ -12,8 +12,8 @@ Blocks follow each other: all records, then all deadlines, then all notes, each 
 of its keys. The stream is cut into pieces of at most a megabyte, at any byte. Rows are copied as
 LMDB has them, with their own checksums. Integers are little endian.
 
-Records that have expired are left out. Members delete them at different times, so only without them
-do equal states give equal streams.
+Records that have expired and that their owner has not deleted yet are rows like others: all members
+delete them at equal positions, and a member that loads the stream has to do so, too.
 
 `view` reads tables into a stream, `loader` writes a stream into tables.
 """

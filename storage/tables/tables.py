@@ -51,7 +51,7 @@ from .disk import TablesDisk
 from .flush import Cut
 from .layers import LayeredTables
 from .loader import Step, TablesLoader
-from .memtable import Layer, stored_key
+from .memtable import Layer
 from .notes import Notes
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Tables(LayeredTables):
         self._changed = trio.Event()
         self._full = trio.Event()
         self._ended = False
-        self._view_wanted: frozenset[bytes] | None = None
+        self._view_wanted = False
         self._view: TablesView | None = None
 
     @classmethod
@@ -252,16 +252,10 @@ class Tables(LayeredTables):
         # Within a batch the tables are those of no log position, so two members' snapshots would
         # differ (I-24).
         assert self._settled, "amidst a batch"
-        # Expired records are left out: members delete them at different times, and their snapshots
-        # of one position have to be equal.
-        now, deadlines = self._applied[1], self.deadlines
-        due: frozenset[bytes] = frozenset()
-        if deadlines.count_due(now):
-            due = frozenset(stored_key(key) for key, at in deadlines.by_key.items() if at <= now)
         self._freeze()
         # Before anything is awaited: `_written` opens the view at the moment at which this cut is
         # on disk.
-        cut, self._view_wanted = self._cuts, due
+        cut, self._view_wanted = self._cuts, True
         task_status.started()
         while self._durable_cuts < cut:
             await self._flushed()
@@ -394,8 +388,8 @@ class Tables(LayeredTables):
             self._submit(cut)
             return
         self._disk.refresh()
-        if self._view_wanted is not None:  # before the next flush: the view must show this cut
-            self._view, self._view_wanted = self._disk.open_view(self._view_wanted), None
+        if self._view_wanted:  # before the next flush: the view must show this cut
+            self._view, self._view_wanted = self._disk.open_view(), False
         # Freed later, step by step: dropping a million records at once takes tens of milliseconds.
         self._unused.append(cut.layer)
         self._frozen = None

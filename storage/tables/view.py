@@ -40,7 +40,6 @@ class TablesView:
     Args:
         txn: the read transaction, which belongs to the view from now on.
         databases: records, deadlines and notes.
-        left_out: stored keys that the stream leaves out: expired ones.
         report_damage: notes that the tables are damaged, and returns the error to raise.
     """
 
@@ -48,13 +47,11 @@ class TablesView:
         self,
         txn: Transaction,
         databases: tuple[lmdb._Database, ...],
-        left_out: frozenset[bytes],
         report_damage: Callable[[Exception], StorageError],
     ) -> None:
         self._report_damage = report_damage
         self._txn: Transaction | None = txn
         self._databases = databases
-        self._left_out = left_out
         # Two threads use the transaction: the one that reads the stream, and the event loop in
         # `close`.
         self._reading = Lock()
@@ -79,9 +76,7 @@ class TablesView:
         """
         try:
             for table, database in zip(TABLES, self._databases, strict=True):
-                # Notes have keys of their own, which might be equal to a stored key.
-                left_out = self._left_out if table in (RECORDS, DEADLINES) else frozenset[bytes]()
-                rows: Rows = self._read(database, b"", left_out)
+                rows: Rows = self._read(database, b"")
                 while rows:
                     # Checked before it leaves: a damaged row in a snapshot would spread to other
                     # members.
@@ -89,13 +84,13 @@ class TablesView:
                     yield from pieces_of(table, rows)
                     # By the last key, not by a cursor that stays: the event loop may end the view
                     # between two steps.
-                    rows = self._read(database, rows[-1][0], left_out)
+                    rows = self._read(database, rows[-1][0])
         finally:
             # Also if the reader gives up early: as long as the view is open, LMDB reuses none of
             # its pages.
             self.close()
 
-    def _read(self, database: lmdb._Database, after: bytes, left_out: frozenset[bytes]) -> Rows:
+    def _read(self, database: lmdb._Database, after: bytes) -> Rows:
         rows: Rows = []
         size = 0
         # Held for one block only. `close` waits for it on the event loop's thread.
@@ -106,8 +101,6 @@ class TablesView:
             if not cursor.set_range(after + b"\0"):
                 return rows
             for row in cursor.iternext():
-                if row[0] in left_out:
-                    continue
                 rows.append(row)
                 size += len(row[0]) + len(row[1])
                 if size >= BLOCK_BYTES or len(rows) == MAX_ROWS:

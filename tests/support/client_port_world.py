@@ -19,6 +19,7 @@ from quorate.errors import RefusedError
 from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.clients.port_access import PortAccess
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
+from quorate.keyvalue.programs.watch import LocalWatches
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.requests.journey import Latencies
 from quorate.node.requests.request import RequestKind, still_allowed
@@ -312,6 +313,7 @@ class World:
                 access=access,
                 tls=PortTls(0, tls, "orders") if tls else None,
                 protected=protected,
+                watches=LocalWatches(service.changes),
             )
             async with trio.open_nursery() as nursery:
                 world = cls(member, port, await nursery.start(port.run))

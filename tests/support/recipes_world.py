@@ -18,7 +18,7 @@ from trio.testing import MockClock
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
 from quorate.keyvalue.programs.client import KeyValue
-from quorate.keyvalue.programs.watch import LocalWatch, Watch
+from quorate.keyvalue.programs.watch import LocalWatch, LocalWatches, Watch
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.node.state_machine.service import Command
@@ -42,9 +42,7 @@ class PolledWatch(LocalWatch):
 
     async def _fetch(self) -> list[Any]:
         await anyio.sleep(LATENCY_S)
-        recent = self._recent
-        found = recent.after(self._fetched, self.prefix)
-        self._fetched = recent.position
+        found, self._fetched = self._recent.after(self._fetched, self.prefix)
         return list(found)
 
 
@@ -95,7 +93,7 @@ class World:
 
     def watch(self, prefix: bytes, after: int) -> Watch:
         """See `WatchSource`."""
-        return self.watch_class(self.fed.service.changes, prefix, after)
+        return self.watch_class(LocalWatches(self.fed.service.changes), prefix, after)
 
     def link(self) -> "Link":
         """Return a connection to the store."""

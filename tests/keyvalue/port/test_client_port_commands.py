@@ -131,6 +131,7 @@ def test_every_connection_command_has_an_answer() -> None:
     handlers = vars(connection_commands)["_HANDLERS"]
     elsewhere = {"auth", "hello", "exec", "watch"}
     elsewhere |= {"quorate.control", "quorate.once", "quorate.request"}
+    elsewhere |= {"quorate.watch", "quorate.unwatch"}
     assert names - elsewhere == set(handlers)
 
 

@@ -329,11 +329,9 @@ def leave_the_sessions_out_of_a_snapshot(patch: pytest.MonkeyPatch) -> None:
     """Write only the keys to a snapshot."""
     read = TablesView._read  # pyright: ignore[reportPrivateUsage]
 
-    def read_keys(
-        self: TablesView, database: object, after: bytes, left_out: frozenset[bytes]
-    ) -> list[tuple[bytes, bytes]]:
+    def read_keys(self: TablesView, database: object, after: bytes) -> list[tuple[bytes, bytes]]:
         notes = self._databases[-1]  # pyright: ignore[reportPrivateUsage]
-        return [] if database is notes else read(self, database, after, left_out)  # type: ignore[arg-type]
+        return [] if database is notes else read(self, database, after)  # type: ignore[arg-type]
 
     patch.setattr(TablesView, "_read", read_keys)
 

@@ -39,6 +39,26 @@ def test_setting_again_and_again_takes_no_more_memory() -> None:
     assert deadlines.first() == 9999
 
 
+def test_what_is_due_does_not_depend_on_deadlines_of_before() -> None:
+    renewed, fresh = Deadlines({}), Deadlines({b"%d" % i: 50 + i % 7 for i in range(100)})
+    for before in (1, 2):
+        for i in range(100):
+            renewed.set(b"%d" % i, before)
+    for i in range(100):
+        renewed.set(b"%d" % i, 50 + i % 7)
+    while due := fresh.due(60, 9):
+        assert renewed.due(60, 9) == due
+    assert renewed.due(60, 9) == []
+
+
+def test_keys_that_are_renewed_leave_no_waste_in_front() -> None:
+    deadlines = Deadlines({})
+    for now in range(100):
+        for i in range(100):
+            deadlines.set(b"%d" % i, now + 50)
+    assert entries(deadlines) < 110
+
+
 def test_what_is_due_comes_in_portions() -> None:
     deadlines = Deadlines({b"%d" % i: i + 1 for i in range(10)})
     assert deadlines.due(8, 3) == [b"0", b"1", b"2"]

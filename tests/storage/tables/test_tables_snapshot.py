@@ -11,7 +11,7 @@ import trio
 from quorate.errors import StorageError
 from quorate.storage.tables import loader
 from quorate.storage.tables.disk import tables_position
-from quorate.storage.tables.stream import BLOCK_BYTES, PIECE_BYTES
+from quorate.storage.tables.stream import PIECE_BYTES
 from quorate.storage.tables.tables import REST
 from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import running
@@ -80,10 +80,20 @@ async def test_equal_tables_give_equal_streams_however_they_came_about(
             for i in range(3000, 5000):
                 other.delete(b"key-%05d" % i)
             fill(other)
-            for i in range(40):  # has expired, and is removed by one of them only so far
-                other.put(b"key-00000-%d" % i, record(bytes(BLOCK_BYTES // 7), 5))
-            other.advance(3000, 5)
             assert list(await saved(one)) == list(await saved(other))
+
+
+async def test_a_key_that_is_due_and_not_deleted_yet_is_due_after_a_load(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running(open_tables(tmp_path / "a")) as one:
+        one.put(b"due", record(b"1", 5))
+        one.advance(320, 9)
+        pieces = list(await saved(one))
+    async with running(open_tables(tmp_path / "b")) as other:
+        await other.load(iter(pieces), 320, 9)
+        assert other.deadlines.due(9, 10) == [b"due"]
+        assert other.get(b"due") == record(b"1", 5)
 
 
 async def test_the_stream_is_that_of_the_cut_whatever_is_written_meanwhile(

@@ -1,0 +1,10 @@
+"""What watches need besides the changes in memory: a replay of older ones.
+
+- `replay.py`: one replay, from a snapshot and the log behind it to pages of changes
+- `replays.py`: the replays of a member, one at a time, and how watches ask for them
+- `figures.py`: what monitors see of watches
+
+Watches themselves are in `programs/watch.py`, the changes in memory in `state/changes.py`.
+
+Read first: `replays.py`.
+"""

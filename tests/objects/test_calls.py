@@ -1,0 +1,1 @@
+"""Calls of replicated objects, on a state machine of its own without a member."""
