@@ -96,7 +96,8 @@ class PushedWatch:
     def check_again(self) -> None:
         """End it if its user may not watch any more."""
         try:
-            self._is_allowed(afresh=True)
+            if not self._ends:
+                self._is_allowed(afresh=True)
         except _EndedError as ended:
             self.end_because(str(ended))
         self._looks.notify()
