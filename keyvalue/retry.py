@@ -30,6 +30,7 @@ __all__ = [
     "SessionWindow",
     "Turns",
     "fate_of_code",
+    "has_no_answer",
 ]
 
 T = TypeVar("T")
@@ -73,6 +74,11 @@ _FATES: Final = {
 def fate_of_code(code: str) -> Fate:
     """Return what became of an attempt whose error reply begins with this word."""
     return _FATES.get(code, Fate.ANSWERED)
+
+
+def has_no_answer(code: str) -> bool:
+    """Whether the same request may be answered later: there was no leader, or its reply is lost."""
+    return code in {"UNKNOWN", "CLUSTERDOWN", "MOVED"}
 
 
 class Retry:
