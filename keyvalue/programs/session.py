@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .client import Endpoint
     from .watch import WatchSource
 
-__all__ = ["SessionKeyValue", "open_session"]
+__all__ = ["SessionKeyValue", "check_seconds", "open_session"]
 
 
 class _OpenSession(SessionWindow):
@@ -178,21 +178,20 @@ async def open_session(
 
 
 def _check_session(*, timeout_s: Any, patience_s: Any) -> None:
-    """Check the two durations.
+    longest = MAX_SESSION_MS / 1000
+    check_seconds("timeout_s", timeout_s, MIN_SESSION_MS / 1000, longest)
+    check_seconds("patience_s", patience_s, 0.0, longest)
+
+
+def check_seconds(name: str, value: Any, least: float, most: float) -> None:
+    """Refuse what is not a number of seconds in a range.
 
     Raises:
-        ConfigurationError: it names the argument, its value and what was expected.
+        ConfigurationError: it names the argument, its value and the range.
     """
-    bounds = MIN_SESSION_MS / 1000, MAX_SESSION_MS / 1000
-    for name, value, (least, most) in (
-        ("timeout_s", timeout_s, bounds),
-        ("patience_s", patience_s, (0.0, bounds[1])),
-    ):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and least <= value <= most):
-            raise ConfigurationError(
-                f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}"
-            )
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and least <= value <= most):
+        raise ConfigurationError(f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}")
 
 
 def _give_up(error: RequestError, *, sent: bool) -> NoReturn:
