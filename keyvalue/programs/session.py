@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import anyio
 
 from ...errors import (
-    ConfigurationError,
     NoLeaderError,
     RefusedError,
     RequestError,
@@ -24,7 +23,7 @@ from ..commands.table import Kind
 from ..limits import MAX_SESSION_MS, MIN_SESSION_MS
 from ..protocol import resp
 from ..protocol.payload import RESP3, TRANSACTION
-from ..retry import Retry, SessionWindow
+from ..retry import Retry, SessionWindow, check_seconds
 from .client import KeyValue
 from .encoding import decoded, integer_in
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from .client import Endpoint
     from .watch import WatchSource
 
-__all__ = ["SessionKeyValue", "check_seconds", "open_session"]
+__all__ = ["SessionKeyValue", "open_session"]
 
 
 class _OpenSession(SessionWindow):
@@ -181,17 +180,6 @@ def _check_session(*, timeout_s: Any, patience_s: Any) -> None:
     longest = MAX_SESSION_MS / 1000
     check_seconds("timeout_s", timeout_s, MIN_SESSION_MS / 1000, longest)
     check_seconds("patience_s", patience_s, 0.0, longest)
-
-
-def check_seconds(name: str, value: Any, least: float, most: float) -> None:
-    """Refuse what is not a number of seconds in a range.
-
-    Raises:
-        ConfigurationError: it names the argument, its value and the range.
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and least <= value <= most):
-        raise ConfigurationError(f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}")
 
 
 def _give_up(error: RequestError, *, sent: bool) -> NoReturn:

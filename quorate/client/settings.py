@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..errors import ConfigurationError
 from ..keyvalue.limits import MAX_SESSION_MS, MIN_SESSION_MS
-from ..keyvalue.programs.session import check_seconds
+from ..keyvalue.retry import check_seconds
 from ..transport import Address, parse_address
 from .secure import ClientTls
 
