@@ -145,6 +145,19 @@ class Wire:
             raise ConnectionAbortedError(words)
         self._reader.feed(data)
 
+    @property
+    def usable(self) -> bool:
+        """Whether nothing speaks against another request: it is open, and nothing is unread."""
+        if self._socket is None or self.closed:
+            return not self.closed
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False  # the other end has closed it, or has sent what nobody has asked for
+
     async def aclose(self) -> None:
         """Close the connection at once; also in a cancelled task."""
         self.closed = True
