@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ..keyvalue.programs.client import KeyValue
 
-__all__ = ["Line", "Obstacle", "Rule", "first", "head"]
+__all__ = ["Line", "Obstacle", "Rule", "first", "head", "unopposed"]
 
 _KEYS: Final = 64
 """Keys of tickets that a short line uses. Fewer, and waiters draw taken ones more often. More, and
@@ -64,6 +64,11 @@ Rule: TypeAlias = "Callable[[Sequence[Owned]], Obstacle | None]"
 def head(older: Sequence[Owned]) -> Obstacle | None:
     """Let the oldest ticket go. Each other one waits for the one before it."""
     return Obstacle(older[-1:]) if older else None
+
+
+def unopposed(_older: Sequence[Owned]) -> Obstacle | None:
+    """Let every ticket go."""
+    return None
 
 
 def first(count: int) -> Rule:
