@@ -41,7 +41,7 @@ class PolledWatch(LocalWatch):
 
     async def _fetch(self) -> list[Any]:
         await anyio.sleep(LATENCY_S)
-        found, self._fetched = self._recent.after(self._fetched, self.prefix)
+        found, self._fetched = self._recent.page(self._fetched, self.prefix)
         return list(found)
 
 
