@@ -11,7 +11,9 @@ The names, by what they are for:
 
 - Run a member: `open_node`, `Node`, `KeyValue`; `Transaction`, `Record`; `Watch`, `Change` and
   `ChangeKind`.
-- Connect to a running cluster: `connect`, and `ClientTls` for a port with TLS.
+- Connect to a running cluster: `connect`, and `ClientTls` for a port with TLS. Without an event
+  loop: `connect_blocking`, which yields a `BlockingKeyValue`; it makes a `BlockingTransaction` or a
+  `BlockingWatch`.
 - Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
   `Security`, `LogLines`, `Web`, `load_config`, `local_configs`.
 - Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
@@ -46,6 +48,12 @@ from typing import TYPE_CHECKING, Final
 from ._version import __version__ as __version__
 
 _HOMES: Final = {
+    ".client.blocking": (
+        "BlockingKeyValue",
+        "BlockingTransaction",
+        "BlockingWatch",
+        "connect_blocking",
+    ),
     ".client.connect": ("connect",),
     ".client.secure": ("ClientTls",),
     ".embed": ("Node", "open_node"),
@@ -128,6 +136,10 @@ _HOMES: Final = {
 _HOME: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a test compares them
+    from .client.blocking import BlockingKeyValue as BlockingKeyValue
+    from .client.blocking import BlockingTransaction as BlockingTransaction
+    from .client.blocking import BlockingWatch as BlockingWatch
+    from .client.blocking import connect_blocking as connect_blocking
     from .client.connect import connect as connect
     from .client.secure import ClientTls as ClientTls
     from .embed import Node as Node

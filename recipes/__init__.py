@@ -12,23 +12,38 @@
 - `lock.py`: one owner; `rw_lock.py`: many readers or one writer; `semaphore.py`: so many owners
 - `election.py`: a lock whose owner everybody can see; `leaders.py`: those who look
 - `lease.py`: a key that has an owner; read it first
+- `queue.py`: each item is handed over once; `party.py`: who is here; `barrier.py`: until enough are
+- `counter.py`: a number to add to; `cache.py`: a prefix in memory; `reading.py`: all its keys
 - `line.py`: the waiters, in order; `waiting.py`: for the store, and for changes of owners
 - `names.py`: which keys belong to what; `background.py`: a task next to a block
 """
 
+from .barrier import Barrier
+from .cache import Cache, cached
+from .counter import Counter
 from .election import Election, election
 from .leaders import Leaders
 from .lease import Holder, Lease
 from .lock import lock
+from .party import Members, Party
+from .queue import Item, Queue
 from .rw_lock import RWLock, rw_lock
 from .semaphore import semaphore
 
 __all__ = [
+    "Barrier",
+    "Cache",
+    "Counter",
     "Election",
     "Holder",
+    "Item",
     "Leaders",
     "Lease",
+    "Members",
+    "Party",
+    "Queue",
     "RWLock",
+    "cached",
     "election",
     "lock",
     "rw_lock",

@@ -85,7 +85,7 @@ def election(
 
     Args:
         kv: the store.
-        subject: what is led: 1 to 200 characters, see :mod:`.names`.
+        subject: what is led: 1 to 200 bytes, see :mod:`.names`.
         ttl_s: seconds after which a dead leader is replaced: 0.1 to 86,400.
         name: our name, for those who observe; None for the host and process.
         rng: makes random numbers; None for the system's.

@@ -1,10 +1,13 @@
 """A line of waiters, in the order in which they came.
 
 A waiter has a *ticket*: a leased key below the line's prefix. Its token, the log position at which
-it was taken, is its place. All that it needs to know is which older tickets there are. These can
-only become fewer: a ticket that is taken later has a higher token, even if it has the same key. So
-the list need not be read at one point of the log. Once a waiter has seen that nothing stands in its
-way, that stays true for as long as it has its ticket.
+it was taken, is its place. A program may send several requests as one entry of the log; of tickets
+with the same position, the one with the lower key comes first.
+
+All that a waiter needs to know is which older tickets there are. These can only become fewer: a
+ticket that is taken later has a higher token, even if it has the same key. So the list need not be
+read at one point of the log. Once a waiter has seen that nothing stands in its way, that stays true
+for as long as it has its ticket.
 
 A waiter that dies renews nothing; its ticket expires, and the line moves on. One that loses its
 ticket while it waits takes another one, and waits behind all others.
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
     from ..keyvalue.programs.client import KeyValue
 
-__all__ = ["Line", "Obstacle", "Rule", "first", "head"]
+__all__ = ["Line", "Obstacle", "Rule", "first", "head", "unopposed"]
 
 _KEYS: Final = 64
 """Keys of tickets that a short line uses. Fewer, and waiters draw taken ones more often. More, and
@@ -63,6 +66,11 @@ def head(older: Sequence[Owned]) -> Obstacle | None:
     return Obstacle(older[-1:]) if older else None
 
 
+def unopposed(_older: Sequence[Owned]) -> Obstacle | None:
+    """Let every ticket go."""
+    return None
+
+
 def first(count: int) -> Rule:
     """Let the oldest `count` tickets go."""
 
@@ -70,6 +78,11 @@ def first(count: int) -> Rule:
         return Obstacle(older, len(older) - count + 1) if len(older) >= count else None
 
     return rule
+
+
+def _place(ticket: Owned) -> tuple[int, bytes]:
+    """Return where a ticket is in the line."""
+    return ticket.holder.token, ticket.key
 
 
 class Line:
@@ -116,7 +129,8 @@ class Line:
             cursor, some = cast("tuple[bytes, list[bytes]]", await self._kv.execute(*words))
             keys.update(some)
             if cursor == b"0":
-                return await owned(self._kv, sorted(keys)) if keys else []
+                found = await owned(self._kv, sorted(keys)) if keys else []
+                return sorted(found, key=_place)
 
     @asynccontextmanager
     async def place(
@@ -184,7 +198,7 @@ class Line:
         """Wait until nothing stands in the way of a ticket."""
         while True:
             tickets = await patiently(self.tickets, once=once)
-            obstacle = rule([each for each in tickets if each.holder.token < ticket.token])
+            obstacle = rule([each for each in tickets if _place(each) < (ticket.token, ticket.key)])
             if obstacle is None:
                 return
             self.blocker = obstacle.tickets[-1].holder

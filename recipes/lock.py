@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ..errors import LeaseLostError
-from .lease import Lease
+from .lease import Holder, Lease
 from .line import Line, head
 from .names import prefix_of
 from .waiting import NotNowError, in_time, owned, patiently, until_changed
@@ -56,7 +56,7 @@ async def lock(
 
     Args:
         kv: the store.
-        resource: what is locked: 1 to 200 characters, see :mod:`.names`.
+        resource: what is locked: 1 to 200 bytes, see :mod:`.names`.
         ttl_s: seconds after which the lock of a dead owner is free: 0.1 to 86,400.
         wait_s: how long to wait for the lock, in seconds; None for any time, 0 to try once.
         name: our name, for those who look at the lock; None for the host and process.
@@ -128,20 +128,22 @@ class _Entrance:
             ticket = await line.enter(head)
             with suppress(LeaseLostError):
                 async with ticket.held():
+                    await self._until_free()
                     while not await patiently(lease.acquire):
                         await self._until_free()
 
     async def _until_free(self) -> None:
-        """Wait until the owner has given up its key; perhaps return early."""
-        await patiently(self._look)
-        if holder := self.line.blocker:
-            key = self._lease.key
-            await until_changed(self._lease.kv, {key: holder}, key, poll_s=self._lease.ttl_s)
+        """Wait until nobody else owns the key."""
+        lease = self._lease
+        while holder := await patiently(self._look):
+            await until_changed(lease.kv, {lease.key: holder}, lease.key, poll_s=lease.ttl_s)
 
-    async def _look(self) -> None:
-        """See who the owner is."""
-        found = await owned(self._lease.kv, [self._lease.key])
-        self.line.blocker = found[0].holder if found else None
+    async def _look(self) -> Holder | None:
+        """Return the owner, unless it is ourselves, by an attempt that was late."""
+        lease = self._lease
+        found = [each.holder for each in await owned(lease.kv, [lease.key])]
+        self.line.blocker = found[0] if found and not lease.tried(found[0]) else None
+        return self.line.blocker
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from ..errors import ConfigurationError
 
 __all__ = ["prefix_of"]
 
-_NAME: Final = re.compile(r"[^{}*?\[\]\\\x00-\x20\x7f]{1,200}")
+_NAME: Final = re.compile(r"[^{}*?\[\]\\\x00-\x20\x7f]+")
+_NAME_BYTES: Final = 200
 
 
 def prefix_of(recipe: str, name: str) -> bytes:
@@ -25,9 +26,9 @@ def prefix_of(recipe: str, name: str) -> bytes:
     Raises:
         ConfigurationError: the name is empty or too long, or has a character with a meaning here.
     """
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or len(name.encode()) > _NAME_BYTES:
         raise ConfigurationError(
-            f"name of the {recipe} = {name!r:.60}: expected 1 to 200 characters, without blanks "
-            "and { } [ ] * ? \\"
+            f"name of the {recipe} = {name!r:.60}: expected 1 to {_NAME_BYTES} bytes of UTF-8, "
+            "without blanks and { } [ ] * ? \\"
         )
     return f"quorate:{recipe}:{{{name}}}:".encode()

@@ -93,7 +93,7 @@ def rw_lock(
 
     Args:
         kv: the store.
-        resource: what is locked: 1 to 200 characters, see :mod:`.names`.
+        resource: what is locked: 1 to 200 bytes, see :mod:`.names`.
         ttl_s: seconds after which the share of a dead owner is free: 0.1 to 86,400.
         wait_s: how long to wait for the lock, in seconds; None for any time, 0 to try once.
         name: our name, for those who look at the lock; None for the host and process.

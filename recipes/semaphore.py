@@ -42,7 +42,7 @@ async def semaphore(
 
     Args:
         kv: the store.
-        resource: what is shared: 1 to 200 characters, see :mod:`.names`.
+        resource: what is shared: 1 to 200 bytes, see :mod:`.names`.
         permits: how many owners there may be: 1 to 10,000.
         ttl_s: seconds after which the permit of a dead owner is free: 0.1 to 86,400.
         wait_s: how long to wait for a permit, in seconds; None for any time, 0 to try once.

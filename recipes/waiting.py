@@ -90,13 +90,12 @@ async def in_time(wait_s: float | None, wait: Waiting[T], title: str, whom: Call
 
 
 async def owned(kv: KeyValue, keys: Sequence[bytes]) -> list[Owned]:
-    """Return which of the keys belong to somebody, and to whom; the oldest owner first."""
-    found = [
+    """Return which of the keys belong to somebody, and to whom."""
+    return [
         Owned(key, holder_of_untrusted(*record))
         for key, record in zip(keys, await read_records(kv, keys), strict=True)
         if record is not None
     ]
-    return sorted(found, key=lambda one: one.holder.token)
 
 
 async def until_changed(

@@ -151,15 +151,15 @@ def _request(arguments: list[bytes], steps: Steps) -> None:
     for words in request.commands if client.watched.absent else ():
         client.watched.touch(words)
     port.counters.count_commands(request.commands)
-    flags = client.flags | request.flags
+    flags, convert = client.flags | request.flags, request.convert()
     if client.cluster_aware and not gateway.topology.is_leader:
         if client.read_only and request.kind is RequestKind.QUERY:
             port.counters.stale_reads += len(request.commands)
-            return steps.reply(request.reply(gateway.stale_query(request.payload, flags)))
+            return steps.reply(convert(gateway.stale_query(request.payload, flags)))
         for spec, words in request.specs():
             if (moved := redirection(port, client, spec, words)) is not None:
                 return steps.reply(moved)
-    return steps.submit(request.kind, request.payload, flags, request.reply, request.stamp)
+    return steps.submit(request.kind, request.payload, flags, convert, request.stamp)
 
 
 def _control(words: bytes, steps: Steps) -> None:

@@ -22,7 +22,8 @@ Memory
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -101,13 +102,17 @@ class WholeRequest:
             assert spec is not None, "it was resolved before"
             yield spec, words
 
-    def reply(self, result: bytes) -> bytes:
-        """Make the reply to the client from that of the state machine."""
+    def convert(self) -> Callable[[bytes], bytes]:
+        """Return a function that makes the reply to the client from that of the state machine."""
         # The state machine marks no error as one of the whole request. In a transaction any error
-        # in place of the array is one; with a stamp, these two are.
-        whole = b"-" if self.flags & TRANSACTION else _LOST
-        lost = result.startswith(whole) and (self.flags & TRANSACTION or self.stamp[0])
-        return result if lost else resp.bulk(result)
+        # in place of the array is one; with a stamp, two others are. The function does not keep the
+        # commands, because a request may be parked for long.
+        whole = (b"-",) if self.flags & TRANSACTION else _LOST if self.stamp[0] else ()
+        return partial(_reply, whole)
+
+
+def _reply(whole: tuple[bytes, ...], result: bytes) -> bytes:
+    return result if result.startswith(whole) else resp.bulk(result)
 
 
 def parse_request_untrusted(arguments: Sequence[bytes]) -> WholeRequest:
@@ -186,16 +191,13 @@ def _kind_untrusted(commands: Sequence[list[bytes]], *, stamped: bool) -> Reques
         spec = resolve(words)
         problem = fault(words)
         if problem is None and spec is not None:
+            name = spec.name.replace("|", " ").upper().encode()
             if spec.kind is Kind.CONNECTION or spec.name in CHANGES:
-                problem = b"ERR %b is not allowed in QUORATE.REQUEST" % _shown(spec)
-            elif stamped and spec.name.encode() == _SESSION:
-                problem = b"ERR %b needs a request without a session" % _shown(spec)
+                problem = b"ERR %b is not allowed in QUORATE.REQUEST: send it by itself" % name
+            elif stamped and name == _SESSION.upper():
+                problem = b"ERR %b needs a request without a session" % name
             elif spec.kind is Kind.WRITE:
                 kind = RequestKind.COMMAND
         if problem is not None:
             raise CommandError(resp.error(b"ERR command %d: %b" % (number, problem[4:])))
     return kind
-
-
-def _shown(spec: CommandSpec) -> bytes:
-    return spec.name.replace("|", " ").upper().encode()

@@ -12,6 +12,7 @@ keeps a few connections to it, and sends the commands of many tasks together.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from random import SystemRandom
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -22,6 +23,7 @@ from .joined import JoinedKeyValue, PlainKeyValue, StampedKeyValue
 from .lanes import Lanes
 from .routing import Routes
 from .settings import check_login, check_times, members_of
+from .watch import RemoteWatches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -97,6 +99,8 @@ async def open_through(
         if exactly_once
         else PlainKeyValue(endpoint)
     )
+    rng = SystemRandom()
+    kv.watches = RemoteWatches(dialler, members, patience_s=patience_s, rng=rng)
     await endpoint.open()
     try:
         async with _running(kv):
@@ -110,7 +114,7 @@ async def _running(kv: JoinedKeyValue) -> AsyncGenerator[None]:
     """Run the tasks of a client; an error of the block comes out as itself, not as a group."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        kv.prepare(tasks, None)
+        kv.start(tasks)
         try:
             yield
         except anyio.get_cancelled_exc_class():

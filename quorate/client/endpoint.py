@@ -20,6 +20,7 @@ from ..errors import (
     HandshakeError,
     KeyValueError,
     NoLeaderError,
+    OversizedRequestError,
     RefusedError,
     UnknownOutcomeError,
 )
@@ -39,6 +40,14 @@ __all__ = ["RemoteEndpoint"]
 _MOST_HOPS: Final = 3
 """Members that one attempt is sent to, each by the one before. Fewer, and a change of leader costs
 a pause. More, and members that disagree send it around."""
+
+
+_OVERSIZED: Final = (
+    "ERR Protocol error: invalid bulk length",
+    "ERR Protocol error: too big request",
+    "ERR the request is too large",
+)
+"""What members say of a request that is longer than their limit."""
 
 
 class RemoteEndpoint:
@@ -65,6 +74,7 @@ class RemoteEndpoint:
             NoLeaderError: it was not sent.
             UnknownOutcomeError: it was sent, and may or may not take effect.
             RefusedError: writes are suspended, or the user may not log in any more.
+            OversizedRequestError: it is larger than the members accept.
         """
         data = _encode(payload, flags, stamp)
         if stamp != UNSTAMPED:
@@ -77,6 +87,7 @@ class RemoteEndpoint:
         Raises:
             NoLeaderError: no member answered in time.
             RefusedError: the user may not log in any more.
+            OversizedRequestError: it is larger than the members accept.
         """
         data = _encode(payload, flags, UNSTAMPED)
         try:
@@ -150,6 +161,8 @@ def _answer(error: KeyValueError) -> bytes:
         RequestError: it is none.
     """
     text = str(error)
+    if text.startswith(_OVERSIZED):
+        raise OversizedRequestError(f"larger than the members accept ({text}); nothing was done")
     fate = fate_of_code(error.code)
     if fate is Fate.ANSWERED:
         return resp.error(text)

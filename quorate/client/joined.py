@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from ..keyvalue.commands.spec import CommandSpec
-    from ..keyvalue.programs.watch import WatchSource
 
 __all__ = ["JoinedKeyValue", "PlainKeyValue", "StampedKeyValue"]
 
@@ -24,11 +23,15 @@ works, and the other way round. More, and batches are smaller than need be."""
 _WRITES: Final = frozenset(
     {
         *("append", "decr", "decrby", "del", "expire", "expireat", "incr", "incrby", "incrbyfloat"),
-        *("mset", "msetnx", "persist", "pexpire", "pexpireat", "psetex", "quorate.cas", "set"),
-        *("setex", "setnx", "setrange", "unlink"),
+        *("mset", "msetnx", "persist", "pexpire", "pexpireat", "psetex", "set", "setex"),
+        *("setnx", "setrange", "unlink"),
     }
 )
-"""Writes whose replies are short: a session keeps only so many bytes of a reply."""
+"""Writes whose replies are short: a session keeps only so many bytes of a reply.
+
+QUORATE.CAS is none of them: all commands of one log entry have one position, and the position of a
+lease is its fencing token, which no other lease may have.
+"""
 
 _READS: Final = frozenset(
     {
@@ -45,14 +48,13 @@ _GET_OPTION: Final = b"\r\nGET\r\n"
 class JoinedKeyValue(KeyValue):
     """The store, with batches; the base of the two classes below."""
 
-    def prepare(self, tasks: TaskGroup, watches: WatchSource | None) -> None:
-        """Start what sends batches; takes the watches of this client."""
+    def start(self, tasks: TaskGroup) -> None:
+        """Start what sends batches."""
         specs = {spec.name: spec for spec in all_commands()}
         self._write = Batches(lambda payload: self._send_alone(specs["set"], payload), _WORKERS)
         self._read = Batches(lambda payload: self._send_alone(specs["get"], payload), _WORKERS)
         for batches in (self._write, self._read):
             batches.start(tasks)
-        self.watches = watches
 
     async def _send_alone(self, spec: CommandSpec, payload: bytes) -> bytes:
         return await super()._send(spec, payload)

@@ -15,6 +15,7 @@ from quorate.errors import (
     HandshakeError,
     KeyValueError,
     NoLeaderError,
+    OversizedRequestError,
     RefusedError,
     UnknownOutcomeError,
 )
@@ -334,6 +335,19 @@ async def test_suspended_writes_are_refused(
         cluster.judge = lambda _address, _words: b"-REFUSED the cluster is suspended\r\n"
         with pytest.raises(RefusedError, match=r"^the cluster is suspended$"):
             await kv.set("a", "2")
+        cluster.judge = lambda _address, _words: None
+
+
+async def test_a_request_that_is_too_large_is_not_sent_again(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    async with connected(cluster) as kv:
+        await kv.set("a", "1")
+        cluster.judge = lambda _address, _words: b"-ERR Protocol error: too big request\r\n"
+        before = len(cluster.requests)
+        with pytest.raises(OversizedRequestError, match="too big request"):
+            await kv.set("a", b"x" * 200_000)
+        assert len(cluster.requests) == before + 1
         cluster.judge = lambda _address, _words: None
 
 

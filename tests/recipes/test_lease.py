@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 from quorate.errors import ConfigurationError, LeaseLostError, UnknownOutcomeError
+from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.recipes import Lease
 from quorate.recipes.lease import holder_of_untrusted, read_record
-from tests.support.recipes_world import BACKENDS, Link, Scenario, World, play
+from tests.support.recipes_world import Link, Run, World, play
 
 KEY = b"job"
 TTL_S = 3.0
@@ -28,17 +29,7 @@ async def hold(lease: Lease, block: Callable[[], Awaitable[None]]) -> None:
         await block()
 
 
-@pytest.fixture(params=BACKENDS)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Runs a scenario on each backend."""
-
-    def run_it(scenario: Scenario) -> None:
-        play(request.param, tmp_path, scenario)
-
-    return run_it
-
-
-def test_a_lease_has_one_owner_and_is_free_after_its_block(run: Any) -> None:
+def test_a_lease_has_one_owner_and_is_free_after_its_block(run: Run) -> None:
     async def scenario(world: World) -> None:
         first, second = lease_on(world.link(), "a"), lease_on(world.link(), "b", seed=1)
         assert first.lost
@@ -55,12 +46,12 @@ def test_a_lease_has_one_owner_and_is_free_after_its_block(run: Any) -> None:
     run(scenario)
 
 
-def test_a_block_of_many_lifetimes_keeps_the_lease_and_its_token(run: Any) -> None:
+def test_a_block_of_many_lifetimes_keeps_the_lease_and_its_token(run: Run) -> None:
     async def scenario(world: World) -> None:
         link = world.link()
         lease = lease_on(link)
         assert await lease.acquire()
-        assert holder_of_untrusted(*await found(link)) == ("me", lease.token, any_number(lease))
+        assert holder_of_untrusted(*await found(link))[:2] == ("me", lease.token)
         async with lease.held():
             for _ in range(20):
                 await anyio.sleep(TTL_S)
@@ -81,11 +72,7 @@ def const(fate: str, _payload: bytes) -> str:
     return fate
 
 
-def any_number(lease: Lease) -> bytes:
-    return lease._values[0].split(b" ")[1]
-
-
-def test_an_owner_that_is_cut_off_stops_before_its_key_expires(run: Any) -> None:
+def test_an_owner_that_is_cut_off_stops_before_its_key_expires(run: Run) -> None:
     async def scenario(world: World) -> None:
         link = world.link()
         lease = lease_on(link)
@@ -108,7 +95,7 @@ def test_an_owner_that_is_cut_off_stops_before_its_key_expires(run: Any) -> None
     run(scenario)
 
 
-def test_an_outage_that_is_shorter_than_the_lease_is_survived(run: Any) -> None:
+def test_an_outage_that_is_shorter_than_the_lease_is_survived(run: Run) -> None:
     async def scenario(world: World) -> None:
         for fate in "stuck", "refused", "lost", "unheard", "mute":
             link = world.link()
@@ -125,7 +112,7 @@ def test_an_outage_that_is_shorter_than_the_lease_is_survived(run: Any) -> None:
     run(scenario)
 
 
-def test_a_key_that_was_deleted_ends_the_block(run: Any) -> None:
+def test_a_key_that_was_deleted_ends_the_block(run: Run) -> None:
     async def scenario(world: World) -> None:
         link = world.link()
         lease = lease_on(link)
@@ -142,7 +129,7 @@ def test_a_key_that_was_deleted_ends_the_block(run: Any) -> None:
     run(scenario)
 
 
-def test_a_jump_of_log_time_gives_the_key_to_another_owner_with_a_higher_token(run: Any) -> None:
+def test_a_jump_of_log_time_gives_the_key_to_another_owner_with_a_higher_token(run: Run) -> None:
     async def scenario(world: World) -> None:
         first, second = lease_on(world.link()), lease_on(world.link(), seed=1)
         assert await first.acquire()
@@ -161,7 +148,7 @@ def test_a_jump_of_log_time_gives_the_key_to_another_owner_with_a_higher_token(r
     run(scenario)
 
 
-def test_an_error_of_the_block_comes_out_as_it_is(run: Any) -> None:
+def test_an_error_of_the_block_comes_out_as_it_is(run: Run) -> None:
     async def scenario(world: World) -> None:
         lease = lease_on(world.link())
         assert await lease.acquire()
@@ -177,7 +164,7 @@ def test_an_error_of_the_block_comes_out_as_it_is(run: Any) -> None:
     run(scenario)
 
 
-def test_an_error_of_a_block_that_lost_its_lease_has_a_note(run: Any) -> None:
+def test_an_error_of_a_block_that_lost_its_lease_has_a_note(run: Run) -> None:
     async def scenario(world: World) -> None:
         lease = lease_on(world.link())
         assert await lease.acquire()
@@ -196,7 +183,7 @@ def test_an_error_of_a_block_that_lost_its_lease_has_a_note(run: Any) -> None:
     run(scenario)
 
 
-def test_a_block_that_does_not_wait_hears_of_the_loss_at_its_end(run: Any) -> None:
+def test_a_block_that_does_not_wait_hears_of_the_loss_at_its_end(run: Run) -> None:
     async def scenario(world: World) -> None:
         lease = lease_on(world.link())
         assert await lease.acquire()
@@ -213,7 +200,7 @@ def test_a_block_that_does_not_wait_hears_of_the_loss_at_its_end(run: Any) -> No
 
 
 @pytest.mark.parametrize("fate", ["unheard", "lost", "late"])
-def test_an_attempt_of_unknown_outcome_is_recognised(run: Any, fate: str) -> None:
+def test_an_attempt_of_unknown_outcome_is_recognised(run: Run, fate: str) -> None:
     async def scenario(world: World) -> None:
         link, other = world.link(), lease_on(world.link(), seed=1)
         lease = lease_on(link)
@@ -232,7 +219,7 @@ def test_an_attempt_of_unknown_outcome_is_recognised(run: Any, fate: str) -> Non
     run(scenario)
 
 
-def test_an_attempt_that_is_late_does_not_look_like_the_lease(run: Any) -> None:
+def test_an_attempt_that_is_late_does_not_look_like_the_lease(run: Run) -> None:
     """It is done after the lease has expired early, and another owner came and went."""
 
     async def scenario(world: World) -> None:
@@ -259,7 +246,7 @@ def test_an_attempt_that_is_late_does_not_look_like_the_lease(run: Any) -> None:
     run(scenario)
 
 
-def test_a_lost_reply_to_the_first_renewal_does_no_harm(run: Any) -> None:
+def test_a_lost_reply_to_the_first_renewal_does_no_harm(run: Run) -> None:
     async def scenario(world: World) -> None:
         link = world.link()
         lease = lease_on(link)
@@ -275,7 +262,7 @@ def test_a_lost_reply_to_the_first_renewal_does_no_harm(run: Any) -> None:
 
 
 @pytest.mark.parametrize("fate", ["mute", "stuck"])
-def test_a_cancelled_attempt_is_taken_back(run: Any, fate: str) -> None:
+def test_a_cancelled_attempt_is_taken_back(run: Run, fate: str) -> None:
     async def scenario(world: World) -> None:
         link = world.link()
         lease = lease_on(link)
@@ -292,23 +279,22 @@ def test_a_cancelled_attempt_is_taken_back(run: Any, fate: str) -> None:
     run(scenario)
 
 
-def test_a_cancelled_block_is_released_and_the_cancellation_goes_on(run: Any) -> None:
+def test_a_cancelled_block_is_released_and_the_cancellation_goes_on(run: Run) -> None:
     async def scenario(world: World) -> None:
         lease = lease_on(world.link())
         with anyio.move_on_after(1) as outer:
             assert await lease.acquire()
             async with lease.held():
-                with anyio.CancelScope() as inner:
+                with anyio.CancelScope():
                     await anyio.sleep_forever()
                 raise AssertionError
         assert outer.cancelled_caught
-        assert not inner.cancelled_caught
         assert world.keys() == []
 
     run(scenario)
 
 
-def test_the_scopes_of_a_block_are_its_own(run: Any) -> None:
+def test_the_scopes_of_a_block_are_its_own(run: Run) -> None:
     async def scenario(world: World) -> None:
         lease = lease_on(world.link())
         assert await lease.acquire()
@@ -325,7 +311,7 @@ def test_the_scopes_of_a_block_are_its_own(run: Any) -> None:
     run(scenario)
 
 
-def test_a_cancelled_block_that_cleans_up_still_owns_its_key(run: Any) -> None:
+def test_a_cancelled_block_that_cleans_up_still_owns_its_key(run: Run) -> None:
     async def scenario(world: World) -> None:
         lease = lease_on(world.link())
         with anyio.move_on_after(1):
@@ -343,7 +329,7 @@ def test_a_cancelled_block_that_cleans_up_still_owns_its_key(run: Any) -> None:
     run(scenario)
 
 
-def test_a_release_without_an_answer_ends_in_time(run: Any) -> None:
+def test_a_release_without_an_answer_ends_in_time(run: Run) -> None:
     async def scenario(world: World) -> None:
         link = world.link()
         lease = lease_on(link)
@@ -359,7 +345,7 @@ def test_a_release_without_an_answer_ends_in_time(run: Any) -> None:
     run(scenario)
 
 
-def test_a_release_is_repeated_until_it_is_done(run: Any) -> None:
+def test_a_release_is_repeated_until_it_is_done(run: Run) -> None:
     async def scenario(world: World) -> None:
         link = world.link()
         lease = lease_on(link)
@@ -372,19 +358,9 @@ def test_a_release_is_repeated_until_it_is_done(run: Any) -> None:
     run(scenario)
 
 
-def test_a_reply_that_comes_after_the_lease_is_no_lease(run: Any) -> None:
+def test_a_reply_that_comes_after_the_lease_is_no_lease(run: Run) -> None:
     async def scenario(world: World) -> None:
-        link, other = world.link(), lease_on(world.link(), seed=1)
-        send = link.command
-
-        async def slow(payload: bytes, *rest: Any) -> bytes:
-            reply = await send(payload, *rest)
-            if b"ABSENT" in payload:
-                await anyio.sleep(TTL_S + 1)
-            return reply
-
-        link.command = slow  # type: ignore[method-assign, assignment]
-        lease = lease_on(link)
+        lease, other = lease_on(Slow(world)), lease_on(world.link(), seed=1)
         async with anyio.create_task_group() as group:
 
             async def rival() -> None:
@@ -397,6 +373,16 @@ def test_a_reply_that_comes_after_the_lease_is_no_lease(run: Any) -> None:
         await other.release()
 
     run(scenario)
+
+
+class Slow(Link):
+    """A connection on which the reply to an attempt takes longer than the lease."""
+
+    async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        reply = await super().command(payload, flags, stamp)
+        if b"ABSENT" in payload:
+            await anyio.sleep(TTL_S + 1)
+        return reply
 
 
 def test_a_block_can_be_cancelled_by_asyncio_itself(tmp_path: Path) -> None:
@@ -420,7 +406,7 @@ def test_a_block_can_be_cancelled_by_asyncio_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1, 0.05, 1e6, float("nan"), "3", None, True])
-def test_a_lifetime_out_of_range_is_refused(ttl_s: Any, run: Any) -> None:
+def test_a_lifetime_out_of_range_is_refused(ttl_s: Any, run: Run) -> None:
     async def scenario(world: World) -> None:
         with pytest.raises(ConfigurationError, match=r"^ttl_s = .*: expected seconds, 0.1 to"):
             Lease(world.store(), KEY, ttl_s=ttl_s)

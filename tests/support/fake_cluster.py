@@ -94,10 +94,10 @@ class FakeCluster:
             return error.reply
         flags = request.flags | RESP3
         if request.kind is RequestKind.QUERY:
-            return request.reply(self.fed.service.query(request.payload, flags))
+            return request.convert()(self.fed.service.query(request.payload, flags))
         fed = self.fed
         command = Command(request.payload, flags, *request.stamp, 1, fed.position, 0, fed.now)
-        return request.reply(fed.replay(command))
+        return request.convert()(fed.replay(command))
 
 
 class FakeStream(ByteStream):

@@ -30,6 +30,7 @@ LATE_S: Final = 3.0
 TICK_S: Final = 0.05
 
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]
+Run = Callable[[Scenario], None]
 Fate = str | None
 """None: the request is done and answered. ``refused``: it is not done, and says so. ``lost``: it is
 not done, ``unheard``: it is done, ``late``: it is done 3 s later; all three are unknown at once.

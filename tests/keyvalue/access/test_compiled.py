@@ -87,6 +87,15 @@ def test_every_key_of_a_command_is_checked() -> None:
     assert denied(user, "KEYS *") is None  # as in Redis, a walk over all keys has no key
 
 
+def test_rights_on_keys_of_our_own_commands() -> None:
+    lines = ("QUORATE.CAS {} ABSENT DELETE", "QUORATE.RECORDS {}", "QUORATE.POSITION")
+    for rules, allowed in (("%R~a", 0b110), ("%W~a", 0b100), ("~a", 0b111), ("~b", 0b100)):
+        user = access(f"+@all {rules}")
+        found = [denied(user, line.format("a")) is None for line in lines]
+        assert found == [bool(allowed & bit) for bit in (1, 2, 4)]
+    assert b"quorate.request" in CATEGORIES[b"@connection"]
+
+
 def test_words_of_a_denial() -> None:
     user = access("+get ~a")
     spec, other = resolve([b"get"]), resolve([b"config", b"get"])

@@ -23,7 +23,10 @@ import redis.asyncio
 from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import NoPermissionError
 
+from quorate.client.connect import connect
+from quorate.client.secure import ClientTls
 from quorate.client.session_redis import SessionRedis
+from quorate.errors import HandshakeError, NoLeaderError
 from quorate.local.cluster import free_client_port, lay_out
 from quorate.node.config.config import NodeConfig, Security, load_config
 from quorate.transport import Purpose
@@ -165,6 +168,33 @@ def test_redis_py_cluster_is_shown_the_ports_with_tls(
         assert client.get("a") == b"1"
         found = {node.port for node in client.get_nodes()}
         assert found == {port + TLS_ABOVE for port in running.ports}
+
+
+async def test_connect(running: RealCluster, tmp_path: Path) -> None:
+    alice = files(tmp_path / "alice", "alice")
+    ca = str(alice.ca)
+    ports = [("127.0.0.1", port + TLS_ABOVE) for port in running.ports]
+    plain = [("127.0.0.1", port) for port in running.ports]
+    certificate = ClientTls(ca, str(alice.certificate), str(alice.key))
+    logins: list[dict[str, Any]] = [
+        {"tls": certificate},
+        {"tls": ClientTls(ca), "user": "alice", "password": SECRET},
+    ]
+    for login in logins:
+        async with connect(ports, **login) as kv:
+            assert await kv.set("a", b"x" * 100_000)
+            assert await kv.get("a") == b"x" * 100_000
+    with pytest.raises(HandshakeError, match="is it a port without TLS"):
+        async with connect(plain, tls=certificate):
+            pass
+    with pytest.raises(NoLeaderError, match=r"One with TLS needs tls=ClientTls"):
+        async with connect(ports, patience_s=0.1):
+            pass
+    other = tmp_path / "other.crt"
+    other.write_bytes(alice.certificate.read_bytes())
+    with pytest.raises(HandshakeError, match=r"TLS: .*certificate"):
+        async with connect(ports, tls=ClientTls(str(other))):
+            pass
 
 
 def test_sessions_of_redis_py(running: RealCluster, options: dict[str, Any]) -> None:
