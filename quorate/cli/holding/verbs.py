@@ -171,7 +171,7 @@ def _status_of(error: Exception) -> int:
 
 
 async def _run(enter: Entering, child: Child, connect: Addresses, wait: float | None) -> int:
-    members = [(each.host, each.port) for each in map(parse_address, connect)]
+    members = [(each.host, each.client_port) for each in map(parse_address, connect)]
     password = os.environ.get(PASSWORD_VARIABLE)
     user = None if password is None else os.environ.get(USER_VARIABLE, "default")
     until = None if wait is None else trio.current_time() + wait
@@ -184,6 +184,6 @@ async def _run(enter: Entering, child: Child, connect: Addresses, wait: float | 
         exactly_once=False,
         patience_s=_PATIENCE_S if wait is None else max(wait, 1.0),
     ) as kv:
-        left = None if until is None else max(until - trio.current_time(), 0.0)
+        left = None if until is None else round(max(until - trio.current_time(), 0.0), 1)
         async with enter(kv, left) as held:
             return await child.run(held.token)
