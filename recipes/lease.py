@@ -179,7 +179,7 @@ class Lease:
             RequestError: it was not taken.
         """
         if (self._doubtful or self._values) and await self._recognise():
-            return True
+            return not self.lost
         value = b"0 %016x %b" % (self.rng.getrandbits(64), self._encoded_name)
         # Noted before it is sent: if this task is cancelled, it may be done all the same.
         self._doubtful = [*self._doubtful, value][-_DOUBTFUL:]
@@ -196,8 +196,10 @@ class Lease:
             return False
         self.token, self._values = token, [value]
         self._extended(sent_at)
-        # The reply may come so late that little of the lease is left, or nothing.
-        return anyio.current_time() < self._renew_at or await self._renew()
+        # The reply may come so late that little of the lease is left, or nothing. So may the one to
+        # the renewal; then the next call finds the key to be ours, and renews it once more.
+        in_time = anyio.current_time() < self._renew_at or await self._renew()
+        return in_time and not self.lost
 
     def tried(self, holder: Holder) -> bool:
         """Whether an owner is this one, by an attempt whose outcome is unknown, or by its lease."""
