@@ -20,7 +20,7 @@ async def work(kv: quorate.KeyValue, held: recipes.Lease, rounds: int) -> None:
             # The round is written only while we lead, whatever happens to this program.
             await held.fence(t)
             t.increment("worker:rounds")
-        print(f"leader with token {held.token}: round {t.results[0]}")
+        print(f"leader with token {held.token}: round {t.results[0]!r}")
         await trio.sleep(0.1)
 
 

@@ -70,9 +70,9 @@ class Child:
                 await process.wait()
         finally:
             await self._end(process)
-        status = process.returncode
-        assert status is not None, "it was waited for"
-        return status if status >= 0 else 128 - status  # as shells do
+        code = process.returncode
+        assert code is not None, "it was waited for"
+        return code if code >= 0 else 128 - code  # as shells do
 
     def pass_on(self, number: int) -> bool:
         """Send a signal to the command, and SIGKILL later; False if it does not run yet."""
