@@ -83,9 +83,9 @@ class Door:
         self.client = client
         self.rng = rng
         self.counts = {"ok": 0, "fail": 0, "unknown": 0}
-        self._world = world
-        self._tell = tell
-        self._serials = serials
+        self.world = world
+        self.tell = tell
+        self.serials = serials
 
     async def command(
         self,
@@ -101,7 +101,7 @@ class Door:
             NoLeaderError: the command was not executed, and never will be.
             UnknownOutcomeError: the command may have been executed, or may still be.
         """
-        serial = self._serials.next()
+        serial = self.serials.next()
         sealed = seal(serial, payload)
         return await self._ask(
             serial,
@@ -118,7 +118,7 @@ class Door:
         Raises:
             RequestError: the query was not answered.
         """
-        serial = self._serials.next()
+        serial = self.serials.next()
         return await self._ask(
             serial, payload, among, lambda member: member.query(payload, flags), query=True
         )
@@ -132,14 +132,14 @@ class Door:
         *,
         query: bool,
     ) -> bytes:
-        self._tell(Asked(serial, 0 if query else self.client))
-        timeouts, latency = self._world.setting.timeouts, self._world.setting.latency
+        self.tell(Asked(serial, 0 if query else self.client))
+        timeouts, latency = self.world.setting.timeouts, self.world.setting.latency
         patience = self.rng.choice(PATIENCE) * timeouts.leader_heartbeat_timeout
-        at = self.rng.choice(among or self._world.present)
+        at = self.rng.choice(among or self.world.present)
         way_back = latency * self.rng.random()
         call = _Call(at, serial, trio.current_time(), self._named(payload, query=query))
         if call.names:
-            self._world.trace.show("client", at, client=self.client, status="called", **call.names)
+            self.world.trace.show("client", at, client=self.client, status="called", **call.names)
         try:
             with trio.move_on_after(patience):
                 await trio.sleep(latency * self.rng.random())
@@ -147,11 +147,11 @@ class Door:
                 await trio.sleep(way_back)
                 point, reply = unseal(reply)
                 self._done("ok", call, reply)
-                self._tell(Answered(serial, point, query))
+                self.tell(Answered(serial, point, query))
                 return reply
         except NoLeaderError:
             self._done("fail", call)
-            self._tell(Refused(serial))
+            self.tell(Refused(serial))
             raise
         except RequestError:
             self._done("unknown", call)
@@ -160,7 +160,7 @@ class Door:
         raise UnknownOutcomeError("the client gave up waiting")
 
     async def _at(self, at: int, ask: Callable[[Member], Awaitable[bytes]]) -> bytes:
-        host = self._world.hosts[at]
+        host = self.world.hosts[at]
         await host.awake()
         if host.member is None:
             raise NoLeaderError("nobody listens")
@@ -171,7 +171,7 @@ class Door:
     def _done(self, status: str, call: _Call, reply: bytes = b"") -> None:
         self.counts[status] += 1
         took = trio.current_time() - call.since
-        names, trace = call.names, self._world.trace
+        names, trace = call.names, self.world.trace
         words = call.serial, reply
         trace.tell(
             "client",
@@ -184,7 +184,7 @@ class Door:
 
     def _named(self, payload: bytes, *, query: bool) -> dict[str, str]:
         """Return the names of an operation and its key, for a recording."""
-        if not self._world.trace.has_file:
+        if not self.world.trace.has_file:
             return {}
         found = _NAMES.match(payload)
         if found is None:

@@ -6,6 +6,7 @@ import importlib
 import random
 import tempfile
 import traceback
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, cast
 
@@ -22,12 +23,23 @@ from .machines import scheduler
 from .observer import Observer
 from .ports.machine import Ports
 from .ports.rulebook import RuleBook
+from .recipes.replay import Replay
 from .scenarios import SCENARIOS
 from .store import stores
 from .storm import Storm
 from .watching.trace import Trace
 from .watching.watched import watch
-from .workloads import Bank, Expiry, Samples, Sampling, Sessions, Strings, UsersAtPorts, Workload
+from .workloads import (
+    Bank,
+    Expiry,
+    Programs,
+    Samples,
+    Sampling,
+    Sessions,
+    Strings,
+    UsersAtPorts,
+    Workload,
+)
 from .world import open_world
 
 if TYPE_CHECKING:
@@ -135,11 +147,12 @@ def simulate(plan: Plan, trace_file: IO[str] | None = None) -> Outcome:
         raise ConfigurationError(
             f"scenario {plan.scenario!r}: expected one of {', '.join(SCENARIOS)}"
         )
-    make, workloads = _what(plan)
     parent = RAM_DISK if RAM_DISK.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="quorate-", dir=parent) as directory:
         place = Path(directory)
-        return scheduler.run(_run, plan, place, trace_file, make, workloads, seed=plan.seed)
+        with ExitStack() as stack:
+            make, workloads = _what(plan, place, stack)
+            return scheduler.run(_run, plan, place, trace_file, make, workloads, seed=plan.seed)
 
 
 async def _run(
@@ -263,10 +276,15 @@ def _first_leaf(failure: BaseException) -> BaseException:
 # --- what is run ----------------------------------------------------------------------------------
 
 
-def _what(plan: Plan) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
+def _what(
+    plan: Plan, directory: Path, stack: ExitStack
+) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
     """Return a factory of the members' state machines, and the clients' workloads."""
     if not plan.service:
         make = stores(random.Random(f"{plan.seed}/flushes"))
+        if SCENARIOS[plan.scenario].programs:
+            replay = stack.enter_context(closing(Replay(directory / "replay")))
+            return replay.attending(make), [Programs(replay)]
         workloads: list[Workload] = [Strings(), Bank(), Expiry()]
         if plan.seed % SESSIONS_IN == 1:
             workloads.append(Sessions())

@@ -29,6 +29,7 @@ class Scenario:
         snapshots: probability of constant snapshots, which leave hardly any log.
         spares: probability that a spare takes the place of a voter that is silent.
         users: clients have users, whose rules change, and talk to the members' ports.
+        programs: clients are programs that use recipes, and have troubles of their own.
     """
 
     words: str
@@ -40,6 +41,7 @@ class Scenario:
     witnesses: int = 0
     spares: float = 0.0
     users: bool = False
+    programs: bool = False
 
     def setting(self, seed: int, members: int, rng: Random, seconds: float) -> Setting:
         """Draw the settings of a world, for a run of at least this many seconds."""
@@ -163,6 +165,24 @@ progress at times."""
 CHANGES: Final = {"members": 6.0}
 """Operators change the membership, of which all other scenarios know nothing."""
 
+PASSING: Final[dict[str, float]] = {
+    "kill": 1,
+    "crash at some step": 1,
+    "revive": 6,
+    "transfer": 1,
+    "pause": 1,
+    "isolate": 1,
+    "partition": 0.5,
+    "mend": 8,
+    "clog": 1,
+    "reset": 1,
+    "slow disk": 1,
+    "snapshot": 0.5,
+    "isolate at a transition": 1,
+}
+"""Faults that leave a leader most of the time. With more of them hardly a lease begins, and with
+wrong clocks a lease may end in log time before its owner can know."""
+
 assert (USUAL | CHANGES).keys() == FAULTS.keys()
 
 _STRIKES: Final = {f"{name} at a transition": 1.0 for name in STRIKES}
@@ -212,6 +232,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         wipes=0.2,
         snapshots=0.3,
         users=True,
+    ),
+    "recipes": Scenario(
+        "programs use recipes; they stand still, are cut off and die, and so do members",
+        PASSING,
+        snapshots=0.3,
+        programs=True,
     ),
     "calm": Scenario("no fault at all: load, and what it costs", {}),
     "crashes": Scenario(

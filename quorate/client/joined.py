@@ -23,11 +23,15 @@ works, and the other way round. More, and batches are smaller than need be."""
 _WRITES: Final = frozenset(
     {
         *("append", "decr", "decrby", "del", "expire", "expireat", "incr", "incrby", "incrbyfloat"),
-        *("mset", "msetnx", "persist", "pexpire", "pexpireat", "psetex", "quorate.cas", "set"),
-        *("setex", "setnx", "setrange", "unlink"),
+        *("mset", "msetnx", "persist", "pexpire", "pexpireat", "psetex", "set", "setex"),
+        *("setnx", "setrange", "unlink"),
     }
 )
-"""Writes whose replies are short: a session keeps only so many bytes of a reply."""
+"""Writes whose replies are short: a session keeps only so many bytes of a reply.
+
+QUORATE.CAS is none of them: all commands of one log entry have one position, and the position of a
+lease is its fencing token, which no other lease may have.
+"""
 
 _READS: Final = frozenset(
     {

@@ -44,6 +44,10 @@ class Pauses:
             self._reschedule = Runner.reschedule
             Runner.reschedule = self._gate(Runner.reschedule)  # type: ignore[method-assign]
 
+    def paused(self, root: Task) -> bool:
+        """Whether they are held back."""
+        return root in self._held
+
     def resume(self, root: Task) -> None:
         """Let them run; those that are ready are so at once."""
         held = self._held.pop(root, [])

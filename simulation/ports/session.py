@@ -58,15 +58,26 @@ class Session:
 
     async def ask(self, *commands: Sequence[bytes]) -> bytes | None:
         """Send commands at once; return the last reply, or None if there is none any more."""
-        data = b"".join(resp.bulk_array(list(words)) for words in commands)
         self._received = b""
-        self._port.begin_turn(trio.current_time())
-        self._conversation.feed(data)
-        self._port.end_turn()
+        self.feed(b"".join(resp.bulk_array(list(words)) for words in commands))
         while len(replies := self._replies()) < len(commands) and not self.closed:
             self._came = trio.Event()
             await self._came.wait()
         return replies[-1] if len(replies) == len(commands) else None
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes that the client has sent."""
+        self._port.begin_turn(trio.current_time())
+        self._conversation.feed(data)
+        self._port.end_turn()
+
+    async def receive(self) -> bytes:
+        """Return what was sent to the client; wait for it. Empty once the connection is closed."""
+        while not self._received and not self.closed:
+            self._came = trio.Event()
+            await self._came.wait()
+        received, self._received = self._received, b""
+        return received
 
     def _replies(self) -> list[bytes]:
         # Whole replies come, never a part of one.

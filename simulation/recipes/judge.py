@@ -1,0 +1,112 @@
+"""Whether blocks kept their promises: what programs say, against the committed log.
+
+For each block there is a *tenure*: the time for which its key holds its value, by the log. Then:
+
+- **Token**: the token is the position at which the tenure begins, and no two blocks share one.
+- **Inside**: a program is inside only while the tenure lasts, in the world's time. A program that
+  stands still for longer than its lease is outside as soon as it goes on.
+- **Fence**: what a block wrote under the condition that it still holds lies within its tenure.
+- **Untouched**: a tenure ends by expiry, or because it is given back; nobody overwrites it.
+- **Most**: no more programs have a resource at once than it admits. A program has it from when it
+  is inside until its tenure ends.
+
+*Inside* and *Most* need clocks that run alike, as the scenario has them. Where a program's clock is
+slow there is only the fence; that is why there are tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ..invariants import ViolationError
+from .tenures import OVERWRITTEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .blocks import Block, Blocks
+    from .tenures import Tenure, Tenures
+
+
+def judge(blocks: Blocks, tenures: Tenures, fences: Iterable[bytes] = ()) -> None:
+    """Judge all blocks.
+
+    Args:
+        blocks: by the programs' own account.
+        tenures: by the log, which has come to rest.
+        fences: the keys to which blocks wrote under the condition that they still held.
+
+    Raises:
+        ViolationError: a promise was broken.
+    """
+    held = {block: _tenure(block, tenures) for block in blocks}
+    for block, tenure in held.items():
+        _inside(block, tenure)
+    _tokens(held)
+    resources = sorted({block.resource for block in blocks})
+    for resource in resources:
+        _most(blocks.of(resource), held)
+    for key in fences:
+        _fence(key, held, tenures)
+
+
+def _violated(rule: str, words: str) -> ViolationError:
+    return ViolationError(f"Recipes.{rule}: {words}")
+
+
+def _tenure(block: Block, tenures: Tenures) -> Tenure:
+    tenure = tenures.beginning(block.key, block.token)
+    if tenure is None:
+        raise _violated("Token", f"{block}: nobody got {block.key!r} at that position")
+    if tenure.how == OVERWRITTEN:
+        raise _violated(
+            "Untouched", f"{block}: {block.key!r} was overwritten at {tenure.end} although held"
+        )
+    return tenure
+
+
+def _inside(block: Block, tenure: Tenure) -> None:
+    ended = tenure.ended
+    late = [at for at in block.marks if ended is not None and at > ended]
+    if late:
+        raise _violated(
+            "Inside",
+            f"{block}: inside at {late[0]:.6f} s; it was {tenure.how} at {ended:.6f} s",
+        )
+
+
+def _tokens(held: dict[Block, Tenure]) -> None:
+    for (key, token), count in Counter((block.key, block.token) for block in held).items():
+        if count > 1:
+            raise _violated("Token", f"{count} blocks have token {token} of {key!r}")
+
+
+def _most(blocks: list[Block], held: dict[Block, Tenure]) -> None:
+    """Count the blocks that last when one begins; more can't last at any other moment."""
+    entered = [block for block in blocks if block.marks]
+    for block in entered:
+        at = block.marks[0]
+        beside = [
+            each
+            for each in entered
+            if each.marks[0] <= at < (math.inf if (end := held[each].ended) is None else end)
+        ]
+        # 0 admits any number of blocks of its kind, and none of another kind.
+        most = min((each.most for each in beside if each.most), default=len(beside))
+        if len(beside) > most:
+            tokens = ", ".join(str(each.token) for each in beside)
+            raise _violated(
+                "Most",
+                f"{len(beside)} have {block.resource} at {at:.6f} s, {most} may: tokens {tokens}",
+            )
+
+
+def _fence(key: bytes, held: dict[Block, Tenure], tenures: Tenures) -> None:
+    """Look at each value that the log had under a key: it names the block that wrote it."""
+    writers = {value: block for block in held for value in block.fenced}
+    for written in tenures.of.get(key, ()):
+        block = writers.get(written.value)
+        if block is not None and not held[block].covers(written.start):
+            raise _violated("Fence", f"{block} wrote {key!r} at {written.start}; it had ended")

@@ -1,0 +1,124 @@
+"""How programs use counters, queues and copies; see `uses.py`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...errors import RequestError
+from ...recipes.cache import cached
+from ...recipes.counter import Counter
+from ...recipes.queue import Queue
+from .copies import PREFIX, look
+from .stage import COUNTED, NUMBER
+
+if TYPE_CHECKING:
+    from ...keyvalue.programs.client import KeyValue
+    from ...keyvalue.programs.transaction import Transaction
+    from ...recipes.queue import Item
+    from .blocks import Block, Life
+    from .stage import Stage
+
+ADDITIONS: Final = 20
+BESIDE: Final = 4
+COUNTER: Final = b"quorate:counter:{hits}:value"
+
+
+async def use_counter(stage: Stage, program: Life, kv: KeyValue) -> None:
+    """Add to the counter that all share."""
+    counter = Counter(kv, "hits")
+    for _ in range(program.rng.randint(1, ADDITIONS)):
+        await stage.sums.add(COUNTER, counter.add())
+        await trio.sleep(program.unit * 0.1 * program.rng.random())
+
+
+async def use_batches(stage: Stage, program: Life, kv: KeyValue) -> None:
+    """Add to several numbers at once, each of one task: these travel together."""
+
+    async def add(number: int) -> None:
+        key = b"sum:%d:%d" % (program.number, number)
+        with suppress(RequestError):
+            for _ in range(program.rng.randint(1, ADDITIONS)):
+                await stage.sums.add(key, kv.increment(key))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(BESIDE):
+            nursery.start_soon(add, number)
+
+
+async def put_jobs(stage: Stage, program: Life, kv: KeyValue) -> None:
+    """Put some items."""
+    queue = _queue(stage, program, kv)
+    for _ in range(program.rng.randint(1, 4)):
+        value = stage.jobs.new(program.rng.choice((b"plain", COUNTED)))
+        await queue.put(value)
+        stage.jobs.put.append(value)
+
+
+async def take_job(stage: Stage, program: Life, kv: KeyValue) -> None:
+    """Take an item and work on it; some of the work fails."""
+    wait_s = stage.terms(program)["wait_s"]
+    async with _queue(stage, program, kv).take(wait_s=wait_s) as item:
+        block = await _work(stage, program, kv, item)
+    block.done = True
+
+
+async def drain(stage: Stage, program: Life, kv: KeyValue) -> None:
+    """Take all items that there are."""
+    queue = _queue(stage, program, kv)
+    with suppress(TimeoutError):
+        while True:
+            async with queue.take(wait_s=0) as item:
+                block = await _work(stage, program, kv, item)
+            block.done = True
+
+
+async def _work(stage: Stage, program: Life, kv: KeyValue, item: Item) -> Block:
+    """Work on an item.
+
+    Raises:
+        TimeoutError: the work has failed.
+    """
+    rng, lease = program.rng, item.lease
+    block = stage.blocks.enter(program, f"item {item.number}", lease.key, lease.token)
+    stage.jobs.taken.append((item.value, block))
+    while rng.random() < 0.5:
+        await trio.sleep(program.unit * rng.random())
+        block.mark()
+    if rng.random() < 0.1 and not stage.patient:
+        raise TimeoutError("the work takes too long")
+    if item.value.startswith(COUNTED):
+
+        async def body(transaction: Transaction) -> None:
+            await item.remove_in(transaction)
+            transaction.increment(NUMBER)
+
+        await kv.transact(body, rng=rng)
+    return block
+
+
+async def use_copy(stage: Stage, program: Life, kv: KeyValue) -> None:
+    """Keep a copy of some keys, and change them."""
+    rng = program.rng
+    async with cached(kv, PREFIX) as copy:
+        seen = stage.copies.new()
+        for _ in range(ADDITIONS):
+            if rng.random() < 0.3:
+                key = PREFIX + b"%d" % rng.randrange(3)
+                if rng.random() < 0.2:
+                    await kv.delete(key)
+                else:
+                    await kv.set(key, stage.copies.value(), px=round(5000 * program.unit))
+            await trio.sleep(program.unit * 0.2 * rng.random())
+            look(copy, seen)
+
+
+def _queue(stage: Stage, program: Life, kv: KeyValue) -> Queue:
+    terms = stage.terms(program)
+    return Queue(kv, "jobs", ttl_s=terms["ttl_s"], worker=terms["name"], rng=terms["rng"])
+
+
+USES: Final = {use_counter: 1, use_batches: 1, put_jobs: 3, take_job: 4, use_copy: 1}
+"""All uses, with their weights."""
