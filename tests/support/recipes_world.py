@@ -56,7 +56,7 @@ class PolledWatch(Watch):
         start = self._recent.start
         if self.position < start:
             raise WatchLostError("lost", after=self.position, oldest=start)
-        found, self.position = self._recent.after(self.position, self.prefix)
+        found, self.position = self._recent.page(self.position, self.prefix)
         return list(found)
 
     async def aclose(self) -> None:
