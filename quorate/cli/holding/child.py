@@ -38,9 +38,6 @@ class Child:
     Args:
         command: its words.
         grace_s: seconds between SIGTERM and SIGKILL.
-
-    Attributes:
-        is_over: it will not run any more.
     """
 
     def __init__(self, command: Sequence[str], grace_s: float) -> None:
