@@ -79,7 +79,11 @@ Exit status:
 - 76 - the member stopped, so that no data is lost
 - 77 - the member was removed from its cluster
 - 78 - a wrong configuration, or a store of another member
-- 122, 124 to 127 - lock and elect, around a command; see their help
+- 122 - lock, elect: the lease was lost, and the command was ended
+- 124 - lock, elect: not free in time
+- 125 - lock, elect: no member answers
+- 126 - lock, elect: the command can't be run
+- 127 - lock, elect: the command is not found
 - 130 - Ctrl-C
 - 143 - SIGTERM; run, cluster and everything with --follow stop in order instead, with 0
 
