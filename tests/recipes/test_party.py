@@ -108,6 +108,25 @@ async def test_a_barrier_does_not_count_the_dead(world: World) -> None:
 
 
 @played()
+async def test_in_a_storm_a_barrier_lets_through_whole_groups(world: World) -> None:
+    """Requests are lost, late and unanswered."""
+    random, through = Random(5), list[int]()
+    fates = ["refused", "lost", "unheard", "late"]
+
+    async def wait(seed: int) -> None:
+        link = world.link()
+        link.fate = lambda _: random.choice(fates) if random.random() < 0.1 else None
+        barrier = barrier_at(link, seed)
+        for _ in range(4):
+            through.append(await barrier.wait())
+
+    async with anyio.create_task_group() as group:
+        for seed in range(3):
+            group.start_soon(wait, seed)
+    assert sorted(through) == sorted([*range(3)] * 4)
+
+
+@played()
 async def test_a_barrier_that_is_not_reached_in_time(world: World) -> None:
     with pytest.raises(TimeoutError, match="through barrier 'start' was not free within 2 s"):
         await barrier_at(world.link()).wait(wait_s=2)

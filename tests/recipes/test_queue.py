@@ -1,11 +1,18 @@
 """A queue: first in, first out; each item is removed once, by one owner whose block ended well."""
 
+from contextlib import suppress
 from random import Random
 
 import anyio
 import pytest
 
-from quorate.errors import ConfigurationError, LeaseLostError
+from quorate.errors import (
+    ConfigurationError,
+    ConflictError,
+    LeaseLostError,
+    NoLeaderError,
+    UnknownOutcomeError,
+)
 from quorate.recipes.queue import Item, Queue
 from tests.support.played import played
 from tests.support.recipes_world import Link, World
@@ -190,6 +197,48 @@ async def test_many_workers_take_each_item_once(world: World) -> None:
             await queue.put(str(number))
             await anyio.sleep(0.2)
     assert sorted(taken) == sorted(b"%d" % number for number in range(12))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@played()
+async def test_in_a_storm_each_item_counts_once(world: World, seed: int) -> None:
+    """Requests are lost, late and unanswered, and workers fail; one transaction counts an item."""
+    random, put = Random(seed), set[int]()
+    fates = ["refused", "lost", "unheard", "late"]
+
+    def flaky() -> Link:
+        link = world.link()
+        link.fate = lambda _: random.choice(fates) if random.random() < 0.1 else None
+        return link
+
+    async def produce(number: int) -> None:
+        queue = queue_at(flaky(), number)
+        for at in range(5):
+            with suppress(NoLeaderError, UnknownOutcomeError):
+                put.add(await queue.put(str(10 * number + at)))
+            await anyio.sleep(random.random())
+
+    async def work(number: int) -> None:
+        link = flaky()
+        while True:
+            with suppress(NoLeaderError, UnknownOutcomeError, LeaseLostError, ConflictError):
+                async with queue_at(link, number).take() as item:
+                    await anyio.sleep(random.random())
+                    async with link.kv.transaction() as t:
+                        await item.remove_in(t)
+                        t.increment(f"done:{item.number}")
+
+    with anyio.move_on_after(60):
+        async with anyio.create_task_group() as group:
+            for number in range(3):
+                group.start_soon(produce, number)
+                group.start_soon(work, number + 3)
+    kv = world.store()
+    done = {int(key[5:]): value async for key, value in kv.scan_items("done:*")}
+    assert put <= set(done)
+    assert len(put) > 5
+    assert set(done.values()) == {b"1"}
+    assert [key async for key in kv.scan("quorate:queue:{jobs}:item:*")] == []
 
 
 @played("trio")
