@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from quorate.errors import ConfigurationError
+from quorate.keyvalue.programs.session import open_session
 from quorate.recipes.barrier import Barrier
 from quorate.recipes.counter import Counter
 from quorate.recipes.party import Party
@@ -150,3 +151,15 @@ async def test_a_counter_adds_up(world: World) -> None:
     assert await one.add() == 1
     assert await other.add(-5) == -4
     assert await one.value() == -4
+
+
+@played()
+async def test_in_a_session_a_counter_counts_once_what_was_sent_twice(world: World) -> None:
+    link = world.link()
+    async with open_session(link) as kv:
+        counter = Counter(kv, "hits")
+        assert await counter.add(2) == 2
+        unheard = ["unheard", "unheard"]
+        link.fate = lambda _: unheard.pop() if unheard else None
+        assert await counter.add(3) == 5
+        assert unheard == []

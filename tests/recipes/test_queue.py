@@ -174,6 +174,22 @@ async def test_the_head_moves_over_removed_items_and_never_over_one_to_come(worl
 
 
 @played()
+async def test_the_head_does_not_move_over_an_item_that_has_just_appeared(world: World) -> None:
+    queue, kv = queue_at(world.link()), world.store()
+    window = await queue._look(range(1, 33))
+    assert window == [(False, False)] * 32
+    await kv.set("quorate:queue:{jobs}:item:5", "x")
+    await queue._advance(range(1, 33))
+    assert await kv.get("quorate:queue:{jobs}:head") is None
+    await kv.delete("quorate:queue:{jobs}:item:5")
+    await queue._advance(range(1, 33))
+    assert await kv.get("quorate:queue:{jobs}:head") == b"33"
+    await queue._advance(range(1, 33))  # by one that has looked long ago
+    await queue._advance(range(65, 97))
+    assert await kv.get("quorate:queue:{jobs}:head") == b"33"
+
+
+@played()
 async def test_many_workers_take_each_item_once(world: World) -> None:
     taken: list[bytes] = []
 
