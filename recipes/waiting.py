@@ -105,10 +105,10 @@ async def until_changed(
     needed: int = 1,
     *,
     poll_s: float,
-) -> None:
+) -> bool:
     """Wait until some keys have other owners than those that were seen, or none.
 
-    It may return early: look again. So whatever happens to a watch, nobody waits for ever.
+    It may return early, and so nobody waits for ever, whatever happens to a watch.
 
     Args:
         kv: the store.
@@ -116,6 +116,9 @@ async def until_changed(
         prefix: of all these keys.
         needed: how many of them must have changed.
         poll_s: it waits at most that long.
+
+    Returns:
+        Whether so many have changed. If not, read the keys again.
     """
     left = dict(seen)
     enough = len(left) - needed
@@ -130,9 +133,11 @@ async def until_changed(
                     for key in [change.key] if change.key else list(left):
                         if key in left and not _same(_holder(change), left[key]):
                             del left[key]
+                return True
         except (RequestError, UnsupportedError):
             # The watch is lost, or this store has none.
             await anyio.sleep(LONGEST_PAUSE_S)
+    return False
 
 
 def _same(one: Holder | None, other: Holder | None) -> bool:

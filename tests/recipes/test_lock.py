@@ -375,4 +375,4 @@ def test_a_storm_never_lets_two_in(backend: str, seed: int, tmp_path: Path) -> N
 
 def fate(rng: Random, _payload: bytes) -> str | None:
     fates = "refused", "lost", "unheard", "late", "mute", "stuck"
-    return rng.choice(fates) if rng.random() < 0.1 else None
+    return rng.choice(fates) if rng.random() < 0.06 else None
