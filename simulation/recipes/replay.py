@@ -65,9 +65,9 @@ class Replay:
         """Everything up to a position is applied, at a time in seconds."""
         if position > self._position:
             self._service.advance(position, timestamp_ms)
-            changes = self._service.changes.after(self._position, b"")
-            self.tenures.note(changes, timestamp_ms, at)
-            self._position = position
+            while self._position < position:
+                changes, self._position = self._service.changes.after(self._position, b"")
+                self.tenures.note(changes, timestamp_ms, at)
 
     def _attend(self, store: Store) -> None:
         apply, advance = store.apply, store.advance
