@@ -269,6 +269,8 @@ class Lease:
                 error of its own, that one is raised, with a note.
         """
         assert self._values, f"{self!r} is not ours"
+        if self.lost:  # what came between took too long; the block would run to its first wait
+            raise LeaseLostError(self._loss())
         self._block = block = anyio.CancelScope(deadline=self._ends_at)
         try:
             async with alongside(self._keep):
