@@ -191,16 +191,13 @@ def _kind_untrusted(commands: Sequence[list[bytes]], *, stamped: bool) -> Reques
         spec = resolve(words)
         problem = fault(words)
         if problem is None and spec is not None:
+            name = spec.name.replace("|", " ").upper().encode()
             if spec.kind is Kind.CONNECTION or spec.name in CHANGES:
-                problem = b"ERR %b is not allowed in QUORATE.REQUEST" % _shown(spec)
-            elif stamped and spec.name.encode() == _SESSION:
-                problem = b"ERR %b needs a request without a session" % _shown(spec)
+                problem = b"ERR %b is not allowed in QUORATE.REQUEST: send it by itself" % name
+            elif stamped and name == _SESSION.upper():
+                problem = b"ERR %b needs a request without a session" % name
             elif spec.kind is Kind.WRITE:
                 kind = RequestKind.COMMAND
         if problem is not None:
             raise CommandError(resp.error(b"ERR command %d: %b" % (number, problem[4:])))
     return kind
-
-
-def _shown(spec: CommandSpec) -> bytes:
-    return spec.name.replace("|", " ").upper().encode()

@@ -81,7 +81,7 @@ class PushedWatch:
 
     def end_because(self, reason: str) -> None:
         """End it, and tell the client why; the text begins with an error code."""
-        if not self._over:
+        if not self._ends:
             self._reason = reason
             self._scope.cancel()
 
@@ -99,7 +99,7 @@ class PushedWatch:
 
     def tell_progress(self) -> None:
         """Push the position, if everything up to there was pushed."""
-        if self._waits and not self._over and self._connection.has_room:
+        if self._waits and not self._ends and self._connection.has_room:
             self._told = max(self._told, self._watch.position)
             self._connection.push(encode_progress(self._id, self._told))
 
@@ -168,7 +168,7 @@ class PushedWatch:
         Raises:
             _EndedError: its user may not any more.
         """
-        while not (self._is_allowed() and self._connection.has_room):
+        while self._ends or not (self._is_allowed() and self._connection.has_room):
             await self._looks.wait()
 
     def _is_allowed(self, *, afresh: bool = False) -> bool:
@@ -194,6 +194,11 @@ class PushedWatch:
             raise _EndedError(text.decode("utf-8", "replace"))
         self._allowed_by = client.access
         return True
+
+    @property
+    def _ends(self) -> bool:
+        """Whether its task is about to end."""
+        return self._over or bool(self._reason)
 
     def _begin(self, done: Callable[[bytes], None]) -> None:
         """Send the reply, unless it was sent."""

@@ -196,13 +196,13 @@ class LocalWatch(Watch):
             await trio.lowlevel.checkpoint()
             if self._closed:
                 raise StopAsyncIteration
+            self.position = self._fetched  # all that was fetched was returned
             if self._fetched < recent.start:
                 found = await self._replayed()
             else:
-                found, self._fetched = recent.after(self._fetched, self.prefix)
+                found, self._fetched = recent.page(self._fetched, self.prefix)
             if found:
                 return found
-            self.position = self._fetched
             if self._fetched == recent.position:
                 await self._wait()
 
@@ -233,7 +233,7 @@ class LocalWatch(Watch):
         if page is not None:
             found, self._fetched = page
             return found
-        self._reader, self._replayed_at = None, trio.current_time()
+        self._reader, self._replayed_at = None, reader.ended_at
         if reader.failure:
             raise self._source.lost(self._fetched, reader.failure)
         return []

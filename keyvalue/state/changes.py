@@ -174,7 +174,11 @@ class RecentChanges:
 
     # --- reading
 
-    def after(
+    def after(self, position: int, prefix: bytes) -> list[Change]:
+        """Return all changes after a position whose keys begin with a prefix."""
+        return self.page(position, prefix, len(self._rows))[0]
+
+    def page(
         self, position: int, prefix: bytes, limit: int = PAGE_CHANGES
     ) -> tuple[list[Change], int]:
         """Return changes after a position whose keys begin with a prefix, and how far they go.

@@ -34,9 +34,6 @@ PAGE_BYTES: Final = 1 << 20
 """Bytes of values after which a page is full, however few its changes are. More: memory for a slow
 watch. Less: nothing but more pages."""
 
-_WHOLE: Final = 1 << 62
-"""More rows than a batch can have."""
-
 Page: TypeAlias = tuple[list[Change], int]
 """Changes of whole log entries, and the position up to which there are no others."""
 
@@ -130,8 +127,8 @@ async def _apply(history: History, service: KeyValueService, pages: "Pages") -> 
             position = batch.header.end
             service.advance(position, batch.header.timestamp_ms)
             if position > pages.position:
-                found, _ = service.changes.after(pages.position, pages.prefix, _WHOLE)
-                await pages.add(found, position)
+                # All of them: these keep a batch whole, however many changes it has.
+                await pages.add(service.changes.after(pages.position, pages.prefix), position)
             await turn.rest_if_over()
         await pages.flush()
 

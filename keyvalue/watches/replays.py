@@ -5,6 +5,7 @@ member. Other watches wait for their turn. A watch that does not read what its r
 holds the turn up, so that its replay ends after a while, with an error that says where to resume.
 """
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable
@@ -40,14 +41,16 @@ class Reader:
         prefix: of the keys.
 
     Attributes:
-        failure: why it can't go on; empty if it can, and once it has ended.
+        failure: why it can't go on; empty if it can, also in memory.
+        ended_at: when it ended (trio's clock).
     """
 
     def __init__(self, after: int, prefix: bytes) -> None:
         self.after = after
         self.prefix = prefix
         self.scope = trio.CancelScope()
-        self.failure = ""
+        self.failure = "its member has stopped"  # unless it comes to another end
+        self.ended_at = math.inf
         # One page waits while the next one is made.
         self.send, self._receive = trio.open_memory_channel[Page](1)
 
@@ -100,8 +103,11 @@ class Replays:
     def open(self, after: int, prefix: bytes) -> Reader:
         """Ask for a replay of the changes after a position."""
         reader = Reader(after, prefix)
-        self.waiting += 1
-        self._queue.send_nowait(reader)
+        try:
+            self._queue.send_nowait(reader)
+            self.waiting += 1
+        except trio.BrokenResourceError:
+            reader.send.close()  # with the failure that it has from the start
         return reader
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
@@ -109,15 +115,17 @@ class Replays:
         # What a crash has left.
         await self._history.read(partial(remove, self._directory))
         task_status.started()
-        while True:
-            reader = await self._next.receive()
-            try:
-                with reader.scope, reader.send:
-                    await self._serve(reader)
-            except trio.BrokenResourceError:
-                pass  # the watch was closed
-            finally:
+        try:
+            while True:
+                reader = await self._next.receive()
+                with reader.scope, reader.send, contextlib.suppress(trio.BrokenResourceError):
+                    await self._serve(reader)  # until its end, or until the watch is closed
                 self.waiting -= 1
+                reader.ended_at = trio.current_time()
+        finally:
+            while self._next.statistics().current_buffer_used:
+                self._next.receive_nowait().send.close()
+            self._next.close()
 
     async def _serve(self, reader: Reader) -> None:
         await trio.lowlevel.checkpoint()  # for a watch that was closed while it waited
@@ -126,10 +134,11 @@ class Replays:
         pages = Pages(reader.after, reader.prefix, partial(_deliver, reader), self._covers)
         try:
             await replay(self._history, self._make, self._directory, pages)
+            reader.failure = ""
         except trio.TooSlowError:
             reader.failure = f"for {UNREAD_SECONDS:g} s nobody has read what its replay has found"
         except PrunedError:
-            pass  # the watch asks again: a newer snapshot may do by now
+            reader.failure = ""  # the watch asks again: a newer snapshot may do by now
         except StorageError as error:
             reader.failure = f"it can't be replayed: {error}"
         log_event(

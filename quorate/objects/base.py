@@ -12,7 +12,8 @@ import msgspec
 from ..errors import ConfigurationError, StorageError
 from .methods import Decorated, Signature, substituted
 from .shapes import Shape, check_type
-from .tracked import TrackedList, UndoLog
+from .tracked import UndoLog
+from .wire import check_result
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -200,14 +201,13 @@ class Replicated:
         self.note_time(command.position + command.index, command.timestamp_ms)
         inner.undo.begin()
         try:
-            result = inner.signatures[method, version].run_untrusted(self, arguments)
-            self._verify()
+            signature = inner.signatures[method, version]
+            return check_result(signature.run_untrusted(self, arguments))
         except Exception:
             inner.undo.roll_back()
             raise
         finally:
             inner.undo.end()
-        return result
 
     def note_time(self, position: int, timestamp_ms: int) -> None:
         """Note the position and the time of the log."""
@@ -235,7 +235,6 @@ class Replicated:
 
     def dump(self) -> bytes:
         """Return the state."""
-        self._verify()
         state = {
             name: msgspec.Raw(shape.codec.encode(self.__dict__[name]))
             for name, shape in self._own.shapes.items()
@@ -295,13 +294,6 @@ class Replicated:
         arguments = signature.encode_arguments(self, args, kwargs)
         data = await send(self.object_name, method.name, method.version, arguments)
         return cast("R", signature.decode_result_untrusted(data))
-
-    def _verify(self) -> None:
-        """Check that no list was changed past its methods."""
-        for name in self._own.shapes:
-            part = self.__dict__[name]
-            if isinstance(part, TrackedList):
-                part.verify()
 
 
 def signatures_of(cls: type, types: Mapping[str, Any]) -> dict[tuple[str, int], Signature]:

@@ -3,12 +3,14 @@
 The calls that tasks make while a batch is under way gather in the next one. One batch is under way
 at a time, so calls of one program are applied in the order in which they were made. A batch is sent
 again, with the same number, until it is answered or its time is up.
+
+When a call returns, this member has applied it, too: local reads see it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
@@ -26,7 +28,7 @@ from . import wire
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["Caller", "Endpoint"]
+__all__ = ["Caller", "Endpoint", "Waiting", "result_of"]
 
 BATCH_BYTES: Final = 128 << 10
 """If smaller, busy programs need more round trips. If larger, a call waits longer for its batch."""
@@ -46,13 +48,26 @@ class Endpoint(Protocol):
     def query(self, payload: bytes, flags: int = 0) -> Awaitable[bytes]: ...  # noqa: D102
 
 
+class Local(Protocol):
+    """This member's own state machine: :class:`.machine.ObjectsMachine`."""
+
+    applied: int
+
+    def moved(self) -> trio.Event: ...
+
+
 @attrs.define(eq=False)
-class _Waiting:
-    """A call that waits for its outcome."""
+class Waiting:
+    """A call that waits for its outcome.
+
+    Args:
+        call: the call.
+        done: called once with the outcome, on trio's thread; it must not raise.
+        gone: nobody waits for it any more.
+    """
 
     call: wire.Call
-    done: trio.Event = attrs.field(factory=trio.Event)
-    outcome: wire.Outcome | RequestError | None = None
+    done: Callable[[wire.Outcome | RequestError], object]
     gone: bool = False
 
 
@@ -64,6 +79,9 @@ class Caller:
 
     Raises:
         ConfigurationError: it is not positive.
+
+    Attributes:
+        local: the state machine of this member.
     """
 
     def __init__(self, patience_s: float) -> None:
@@ -71,36 +89,56 @@ class Caller:
             raise ConfigurationError(f"patience_s = {patience_s!r}: expected seconds, more than 0")
         self._patience_s = patience_s
         self._endpoint: Endpoint | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._wanted = trio.Event()
         self._session = 0
         self._sequence = 0
-        self.moved: Callable[[], trio.Event] = trio.Event
+        self.local: Local | None = None
+
+    def moved(self) -> trio.Event:
+        """Return an event that is set once this member has applied more."""
+        assert self.local is not None, "set with the machine"
+        return self.local.moved()
 
     async def send(self, target: str, method: str, version: int, arguments: bytes) -> bytes:
         """Record and apply a call; see :class:`.base.Home`."""
-        if self._endpoint is None:
-            raise ConfigurationError(f"{target} is not open any more: its block has ended")
-        waiting = _Waiting(wire.Call(target, method, version, arguments))
-        self._waiting.append(waiting)
-        self._wanted.set()
+        event = trio.Event()
+        outcomes: list[wire.Outcome | RequestError] = []
+
+        def note(outcome: wire.Outcome | RequestError) -> None:
+            outcomes.append(outcome)
+            event.set()
+
+        waiting = Waiting(wire.Call(target, method, version, arguments), note)
+        self.submit(waiting)
         try:
-            await waiting.done.wait()
+            await event.wait()
         finally:
             waiting.gone = True
-        return _result(waiting.call, waiting.outcome)
+        return result_of(waiting.call, outcomes[0])
+
+    def submit(self, waiting: Waiting) -> None:
+        """Have a call sent, after those that were submitted before.
+
+        Raises:
+            ConfigurationError: `run` does not run.
+        """
+        if self._endpoint is None:
+            raise ConfigurationError(f"{waiting.call.target} is not open: its block has ended")
+        self._waiting.append(waiting)
+        self._wanted.set()
 
     async def ask(self, target: str, method: str, version: int, arguments: bytes) -> bytes:
         """Ask a query; see :class:`.base.Home`."""
         if self._endpoint is None:
-            raise ConfigurationError(f"{target} is not open any more: its block has ended")
+            raise ConfigurationError(f"{target} is not open: its block has ended")
         call = wire.Call(target, method, version, arguments)
         payload = wire.encode(call)
         retry = Retry(trio.current_time, trio.current_time() + self._patience_s)
         data, _ = await _until_answered(self._endpoint.query, payload, retry)
         match wire.reply_untrusted(data):
-            case wire.Done((outcome,)):
-                return _result(call, outcome)
+            case wire.Done(_, (outcome,)):
+                return result_of(call, outcome)
             case reply:
                 raise RequestError(f"{target}.{method}: {getattr(reply, 'text', reply)}")
 
@@ -120,12 +158,11 @@ class Caller:
             self._endpoint = None
             error = UnknownOutcomeError("the member was stopped before this call was answered")
             for waiting in self._waiting:
-                waiting.outcome = error
-                waiting.done.set()
+                waiting.done(error)
 
-    def _next(self) -> list[_Waiting]:
+    def _next(self) -> list[Waiting]:
         """Take the calls of the next batch; those whose tasks are gone are never sent."""
-        batch: list[_Waiting] = []
+        batch: list[Waiting] = []
         size = 0
         while self._waiting and len(batch) < BATCH_CALLS:
             first = self._waiting[0]
@@ -137,20 +174,20 @@ class Caller:
                 batch.append(first)
         return batch
 
-    async def _send_batch(self, endpoint: Endpoint, batch: list[_Waiting]) -> None:
+    async def _send_batch(self, endpoint: Endpoint, batch: list[Waiting]) -> None:
         try:
             outcomes = await self._outcomes(endpoint, tuple(each.call for each in batch))
         except RequestError as error:
             for waiting in batch:
-                waiting.outcome = error
-                waiting.done.set()
+                waiting.done(error)
             return
         except trio.Cancelled:
             self._waiting.extendleft(reversed(batch))
             raise
-        for waiting, outcome in zip(batch, outcomes, strict=True):
-            waiting.outcome = outcome
-            waiting.done.set()
+        # A reply with long results has outcomes for the first calls alone.
+        self._waiting.extendleft(reversed(batch[len(outcomes) :]))
+        for waiting, outcome in zip(batch, outcomes, strict=False):
+            waiting.done(outcome)
 
     async def _outcomes(
         self, endpoint: Endpoint, calls: tuple[wire.Call, ...]
@@ -160,7 +197,8 @@ class Caller:
         Raises:
             RequestError: it was not answered in time, or refused.
         """
-        retry = Retry(trio.current_time, trio.current_time() + self._patience_s)
+        deadline = trio.current_time() + self._patience_s
+        retry = Retry(trio.current_time, deadline)
         while True:
             if not self._session:
                 await self._open(endpoint, retry)
@@ -173,8 +211,9 @@ class Caller:
                 self._session = 0
                 raise
             match wire.reply_untrusted(data):
-                case wire.Done(outcomes) if len(outcomes) == len(calls):
+                case wire.Done(position, outcomes) if 0 < len(outcomes) <= len(calls):
                     self._sequence = number
+                    await self._wait_applied(position, deadline)
                     return outcomes
                 case wire.SessionLost():
                     self._session = 0
@@ -185,6 +224,12 @@ class Caller:
                     raise UnknownOutcomeError("it was done, once; its result was too long to keep")
                 case reply:
                     raise RequestError(f"a reply to something else: {reply!r:.200}")
+
+    async def _wait_applied(self, position: int, deadline: float) -> None:
+        """Wait until this member has applied a call, too: the caller may read locally now."""
+        with trio.move_on_at(deadline):
+            while self.local is not None and self.local.applied <= position:
+                await self.local.moved().wait()
 
     async def _open(self, endpoint: Endpoint, retry: Retry) -> None:
         data, _ = await _until_answered(endpoint.command, wire.encode(_OPEN), retry)
@@ -218,7 +263,7 @@ async def _until_answered(
         await trio.sleep(pause)
 
 
-def _result(call: wire.Call, outcome: Any) -> bytes:
+def result_of(call: wire.Call, outcome: wire.Outcome | RequestError) -> bytes:
     """Return the bytes of a result, or raise what came in its place."""
     match outcome:
         case wire.Result(data):
@@ -228,5 +273,3 @@ def _result(call: wire.Call, outcome: Any) -> bytes:
         case RequestError():
             # One for each task: a raised error gets a traceback of its own.
             raise type(outcome)(*outcome.args)
-        case _:
-            raise AssertionError(f"no outcome: {outcome!r}")

@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 from ..errors import ConfigurationError, LeaseLostError, RequestError
+from ..node.one_error import one_error
 from .base import Replicated
 from .methods import query, replicated
 
@@ -105,6 +106,7 @@ class LockManager(Replicated):
         """Return who holds a lock; None if nobody does."""
         return self._holder(lock)
 
+    @one_error
     @asynccontextmanager
     async def hold(
         self, lock: str, *, ttl_s: float = 10.0, wait_s: float | None = None, owner: str = ""

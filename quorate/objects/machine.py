@@ -73,6 +73,9 @@ class ObjectsMachine(SnapshotStateMachine):
 
     Raises:
         ConfigurationError: two have the same name, or one is not ready to be opened.
+
+    Attributes:
+        applied: everything below this position of the log is applied.
     """
 
     kind = "replicated objects"
@@ -89,6 +92,7 @@ class ObjectsMachine(SnapshotStateMachine):
         for part in parts:
             part.open(home)
         self._sessions = Sessions()
+        self.applied = 0
         self._moved = trio.Event()
 
     def moved(self) -> trio.Event:
@@ -105,10 +109,23 @@ class ObjectsMachine(SnapshotStateMachine):
             return self._sessions.open(command.position + command.index)
         reply = self._sessions.reply_to(batch.session, batch.sequence)
         if reply is None:
-            outcomes = tuple(self._apply_one(command, call) for call in batch.calls)
-            reply = wire.encode(wire.Done(outcomes))
+            outcomes = self._apply_all(command, batch.calls)
+            reply = wire.encode(wire.Done(command.position, outcomes))
             self._sessions.keep(batch.session, batch.sequence, reply)
         return reply
+
+    def _apply_all(
+        self, command: Command, calls: tuple[wire.Call, ...]
+    ) -> tuple[wire.Outcome, ...]:
+        outcomes: list[wire.Outcome] = []
+        size = 0
+        for call in calls:
+            if size > wire.ENOUGH_BYTES:
+                break
+            outcome = self._apply_one(command, call)
+            outcomes.append(outcome)
+            size += len(outcome.data) if isinstance(outcome, wire.Result) else 0
+        return tuple(outcomes)
 
     def _apply_one(self, command: Command, call: wire.Call) -> wire.Outcome:
         part = self._find(call)
@@ -131,6 +148,7 @@ class ObjectsMachine(SnapshotStateMachine):
 
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Note the end of a batch of the log, and wake those that wait for a change."""
+        self.applied = position
         for part in self._parts.values():
             part.advance(position, timestamp_ms)
         self._moved.set()
@@ -149,10 +167,12 @@ class ObjectsMachine(SnapshotStateMachine):
             part = self._parts.get(call.target)
             if part is None or call.version or not part.knows(call.method, 0):
                 return wire.encode(wire.Malformed(f"no query {call.target}.{call.method} here"))
-            outcome: wire.Outcome = wire.Result(part.answer(call.method, 0, call.arguments))
+            outcome: wire.Outcome = wire.Result(
+                wire.check_result(part.answer(call.method, 0, call.arguments))
+            )
         except Exception as error:  # noqa: BLE001 - any error of a method is its reply
             outcome = _failure(error)
-        return wire.encode(wire.Done((outcome,)))
+        return wire.encode(wire.Done(0, (outcome,)))
 
     def dump(self) -> bytes:
         """Return the state of all objects."""
@@ -182,6 +202,7 @@ class ObjectsMachine(SnapshotStateMachine):
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
         """Take the state from the pieces of a snapshot."""
         await super().load(pieces, position, timestamp_ms)
+        self.applied = position
         for part in self._parts.values():
             part.note_time(position, timestamp_ms)
 

@@ -16,6 +16,7 @@ from typing import (
     Final,
     Generic,
     ParamSpec,
+    Protocol,
     Self,
     TypeVar,
     cast,
@@ -30,11 +31,8 @@ from .shapes import Codec, check_type
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from .base import Replicated
-
 __all__ = ["BoundCall", "BoundQuery", "Method", "Query", "Signature", "query", "replicated"]
 
-S = TypeVar("S", bound="Replicated")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -42,10 +40,25 @@ MAX_VERSION: Final = 2**31 - 1
 _PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+class Target(Protocol):
+    """An object with such methods: :class:`.base.Replicated`."""
+
+    def send(self, method: Decorated[Any, ..., R], args: Any, kwargs: Any) -> Awaitable[R]:
+        """Send a call."""
+        ...
+
+    def ask(self, method: Decorated[Any, ..., R], args: Any, kwargs: Any) -> Awaitable[R]:
+        """Ask a query."""
+        ...
+
+
+S = TypeVar("S", bound=Target)
+
+
 class BoundCall(Generic[P, R]):
     """A replicated method of an object, as its callers see it."""
 
-    def __init__(self, target: Replicated, method: Method[Any, P, R]) -> None:
+    def __init__(self, target: Target, method: Method[Any, P, R]) -> None:
         self._target, self._method = target, method
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
@@ -63,7 +76,7 @@ class BoundCall(Generic[P, R]):
 class BoundQuery(Generic[P, R]):
     """A query of an object, as its callers see it."""
 
-    def __init__(self, target: Replicated, method: Query[Any, P, R]) -> None:
+    def __init__(self, target: Target, method: Query[Any, P, R]) -> None:
         self._target, self._method = target, method
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:

@@ -50,7 +50,7 @@ async def open_objects(
     """
     caller = Caller(patience_s)
     machine = ObjectsMachine(objects, caller)
-    caller.moved = machine.moved
+    caller.local = machine
     async with (
         open_node(config, machine, security=security) as node,
         trio.open_nursery() as nursery,

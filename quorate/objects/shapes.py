@@ -49,7 +49,16 @@ _BUFFERS: Final = (inspect.ByteArrayType, inspect.MemoryViewType)
 _CONTAINERS: Final = (inspect.ListType, inspect.DictType)
 _OPTIONAL: Final = 2
 """Types in a union of one type and None."""
-_ENCODE: Final = msgpack.Encoder().encode
+
+
+def _plain(value: object) -> object:
+    """Return what msgspec encodes in place of a tracked list."""
+    if isinstance(value, TrackedList):
+        return list(cast("Any", value))
+    raise TypeError(f"a {type(value).__name__} has no bytes")
+
+
+_ENCODE: Final = msgpack.Encoder(enc_hook=_plain).encode
 
 
 def check_type(declared: object, where: str, *, state: bool = False) -> None:

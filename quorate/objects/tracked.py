@@ -12,15 +12,13 @@ What we do
     to undo the change. Nothing may be changed outside of a call that is being applied.
 
 What we do not do
-    C code that changes a list without its methods (`heapq`) is not seen. `TrackedList.verify` finds
-    it for a list whose length has changed. The order of a dict may differ after an undone deletion,
-    in the same way on all members.
+    The order of a dict may differ after an undone deletion, in the same way on all members.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
 from typing import Any, Final, SupportsIndex, TypeVar, cast
 
 __all__ = ["Take", "TrackedDict", "TrackedList", "UndoLog"]
@@ -35,8 +33,7 @@ Take = Callable[[Any], Any]
 
 _MISSING: Final = object()
 _DICT: Final[Any] = dict
-_LIST: Final[Any] = list
-"""Their own methods, without ours."""
+"""Its own methods, without ours."""
 
 
 class UndoLog:
@@ -151,121 +148,93 @@ class TrackedDict(dict[K, V]):
         return self
 
 
-class TrackedList(list[T]):
-    """A list of the state; its items are checked copies."""
+class TrackedList(MutableSequence[T]):
+    """A list of the state; its items are checked copies.
+
+    It is no `list`: `heapq` and other C code would change that without its methods.
+    """
 
     def __init__(self, undo: UndoLog, item: Take, items: Iterable[T]) -> None:
         self._undo, self._item = undo, item
-        super().__init__(item(each) for each in items)
-        self._length = len(self)
+        self._items: list[T] = [item(each) for each in items]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)
+        return list, (self.copy(),)
 
-    def verify(self) -> None:
-        """Check that the list was changed by its methods alone.
+    def __repr__(self) -> str:
+        return repr(self._items)
 
-        Raises:
-            TypeError: its length says otherwise.
-        """
-        if len(self) != self._length:
-            raise TypeError(
-                "a replicated list was changed by other means than its methods, such as heapq: "
-                "use bisect.insort and pop(0), or a dict"
-            )
+    def __eq__(self, other: object) -> bool:
+        return self._items == (
+            list(cast("Any", other)) if isinstance(other, TrackedList) else other
+        )
 
-    def _changing(self) -> None:
-        """Check that it may be changed, and note its content for the undo."""
-        self._undo.check()
-        self.verify()
-        before = list(self)
+    __hash__ = None  # type: ignore[assignment]
 
-        def put_back() -> None:
-            _LIST.__setitem__(self, slice(None), before)
-            self._length = len(before)
+    def __len__(self) -> int:
+        return len(self._items)
 
-        self._undo.note(put_back)
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
 
-    def append(self, item: T) -> None:
-        """Add an item at the end."""
-        self.insert(len(self), item)
+    def __getitem__(self, place: Any) -> Any:
+        return cast("Any", self._items)[place]
 
-    def insert(self, place: SupportsIndex, item: T) -> None:
-        """Add an item before a place."""
-        self._undo.check()
-        self.verify()
-        taken = self._item(item)
-        at = min(max(int(place) + (len(self) if int(place) < 0 else 0), 0), len(self))
-        self._undo.note(lambda: self._remove(at))
-        super().insert(at, taken)
-        self._length += 1
+    def __add__(self, other: Iterable[T]) -> list[T]:
+        return [*self._items, *other]
 
-    def pop(self, place: SupportsIndex = -1) -> T:
-        """Remove and return the item at a place."""
-        self._undo.check()
-        self.verify()
-        at = range(len(self))[place]
-        item = super().pop(at)
-        self._length -= 1
-        self._undo.note(lambda: self._put(at, item))
-        return item
+    def __radd__(self, other: Iterable[T]) -> list[T]:
+        return [*other, *self._items]
 
-    def _remove(self, at: int) -> None:
-        super().__delitem__(at)
-        self._length -= 1
-
-    def _put(self, at: int, item: T) -> None:
-        super().insert(at, item)
-        self._length += 1
+    def copy(self) -> list[T]:
+        """Return a plain copy."""
+        return self._items.copy()
 
     def __setitem__(self, place: Any, value: Any) -> None:
+        self._undo.check()
+        items = self._items
         if isinstance(place, slice):
             taken = [self._item(each) for each in value]
-            self._changing()
-            super().__setitem__(cast("Any", place), taken)
-            self._length = len(self)
+            self._note_all()
+            items[place] = taken
             return
-        self._undo.check()
-        self.verify()
-        at = range(len(self))[cast("SupportsIndex", place)]
-        old, taken_one = self[at], self._item(value)
-        self._undo.note(lambda: _LIST.__setitem__(self, at, old))
-        super().__setitem__(at, taken_one)
+        at = range(len(items))[cast("SupportsIndex", place)]
+        old, one = items[at], self._item(value)
+        self._undo.note(lambda: items.__setitem__(at, old))
+        items[at] = one
 
     def __delitem__(self, place: Any) -> None:
+        self._undo.check()
+        items = self._items
         if isinstance(place, slice):
-            self._changing()
-            super().__delitem__(cast("Any", place))
-            self._length = len(self)
-        else:
-            self.pop(place)
+            self._note_all()
+            del items[place]
+            return
+        at = range(len(items))[cast("SupportsIndex", place)]
+        old = items.pop(at)
+        self._undo.note(lambda: items.insert(at, old))
 
-    def extend(self, items: Iterable[T]) -> None:
-        """Add items at the end."""
-        for item in list(items):
-            self.append(item)
-
-    def __iadd__(self, items: Iterable[T]) -> TrackedList[T]:  # type: ignore[override, misc]
-        self.extend(items)
-        return self
-
-    def __imul__(self, times: SupportsIndex) -> TrackedList[T]:  # type: ignore[override, misc]
-        self[:] = list(self) * times
-        return self
-
-    def remove(self, item: T) -> None:
-        """Remove the first item that equals one."""
-        self.pop(self.index(item))
+    def insert(self, index: int, value: T) -> None:
+        """Add an item before a place."""
+        self._undo.check()
+        items, taken = self._items, self._item(value)
+        at = range(len(items) + 1)[max(index, -len(items)) if index < 0 else min(index, len(items))]
+        at -= index < 0
+        self._undo.note(lambda: items.pop(at))
+        items.insert(at, taken)
 
     def clear(self) -> None:
         """Remove all items."""
         del self[:]
 
-    def reverse(self) -> None:
-        """Reverse the order."""
-        self._changing()
-        super().reverse()
-
     def sort(self, *, key: Any = None, reverse: bool = False) -> None:
         """Sort in place."""
-        self[:] = sorted(cast("Any", self), key=key, reverse=reverse)
+        self[:] = sorted(cast("Any", self._items), key=key, reverse=reverse)
+
+    def __imul__(self, times: SupportsIndex) -> TrackedList[T]:
+        self[:] = self._items * times
+        return self
+
+    def _note_all(self) -> None:
+        items, before = self._items, self._items.copy()
+        self._undo.note(lambda: items.__setitem__(slice(None), before))

@@ -9,7 +9,16 @@ from msgspec import msgpack
 
 from ..errors import RequestError
 
-__all__ = ["Batch", "Call", "CallError", "Failure", "Outcome", "SessionLost", "TooLong"]
+MAX_RESULT_BYTES: Final = 32 << 20
+"""Of one call. With `ENOUGH_BYTES` it must fit into a frame between members (64 MiB). If smaller,
+long results are refused that could be sent."""
+
+ENOUGH_BYTES: Final = 8 << 20
+"""After so many bytes of results, the rest of a batch is left to the next one. If smaller, that
+happens often."""
+
+__all__ = ["ENOUGH_BYTES", "MAX_RESULT_BYTES", "Batch", "Call", "CallError", "Done", "Failure"]
+__all__ += ["Malformed", "Opened", "Outcome", "Reply", "Result", "SessionLost", "TooLong"]
 
 
 class CallError(RequestError):
@@ -75,7 +84,16 @@ Outcome = Result | Failure
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """What a batch has done: one outcome for each call."""
+    """What a batch has done: the outcomes of its calls, or of the first ones.
+
+    The calls after those were not applied: their results might not have fitted into the reply.
+
+    Args:
+        position: of the entry in the log.
+        outcomes: in the order of the calls.
+    """
+
+    position: int
 
     outcomes: tuple[Outcome, ...]
 
@@ -144,3 +162,14 @@ def reply_untrusted(data: bytes) -> Reply:
         return _REPLY.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RequestError(f"the reply is none of replicated objects: {error}") from None
+
+
+def check_result(data: bytes) -> bytes:
+    """Return the bytes of a result.
+
+    Raises:
+        OverflowError: they are too many for a reply.
+    """
+    if len(data) > MAX_RESULT_BYTES:
+        raise OverflowError(f"a result of {len(data)} bytes: at most {MAX_RESULT_BYTES} are sent")
+    return data

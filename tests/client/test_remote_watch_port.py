@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 import trio.lowlevel
 
 from quorate.client.dialling import Dialler
+from quorate.client.secure import ClientTls
 from quorate.client.watch import RemoteWatches
 from quorate.errors import KeyValueError, WatchLostError
 from quorate.keyvalue.port.listener import ClientPort
@@ -17,6 +19,7 @@ from quorate.keyvalue.state import changes
 from quorate.keyvalue.state.changes import Change, ChangeKind
 from quorate.node.requests.request import Request, RequestKind
 from quorate.transport import Address
+from tests.support.certificates import authority, port_context
 from tests.support.client_port_world import OneMember, World, command
 
 
@@ -54,30 +57,52 @@ def some_commands(rng: random.Random, count: int) -> Iterator[tuple[str, ...]]:
 
 async def test_lost_connections_make_no_gap_and_no_repetition(world: World) -> None:
     rng = random.Random(7)
+    clients = world.port.state.clients
 
-    async def cut() -> None:
-        while True:
-            await trio.sleep(0.002)
-            for connection in list(world.port.state.clients.values()):
-                connection.close()
-
-    async def write_all() -> None:
+    async def write_and_cut() -> None:
         for words in some_commands(rng, 300):
             world.member.time_ms += 1
             write(world.member, *words)
             if rng.random() < 0.1:
-                await trio.sleep(0.001)
+                await world.until(lambda: any(one.client.watches for one in clients.values()))
+                for _ in range(rng.randrange(4)):  # so that some has arrived, or nothing
+                    await trio.lowlevel.checkpoint()
+                for connection in list(clients.values()):
+                    connection.close()
         write(world.member, "SET", "a/end", "")
 
     async with trio.open_nursery() as nursery:
         watch = watches_of(world.port).watch(b"a/", 0)
-        nursery.start_soon(cut)
-        nursery.start_soon(write_all)
+        nursery.start_soon(write_and_cut)
         found = await changes_to_the_end(watch)
-        nursery.cancel_scope.cancel()
-    assert world.port.state.counters.connections > 5
+    assert world.port.state.counters.connections > 20
     local = LocalWatches(world.member.service.changes).watch(b"a/", 0)
     assert found == await changes_to_the_end(local)
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+async def test_waits_that_are_cancelled_lose_nothing(tmp_path: Path, *, with_tls: bool) -> None:
+    rng = random.Random(5)
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(authority().pem)
+    dialler = Dialler(tls=ClientTls(str(ca)) if with_tls else None)
+    found: list[Change] = []
+    async with World.opened(tmp_path / "tables", tls=port_context) as world, AsyncExitStack() as on:
+        state = world.port.state
+        address = Address("127.0.0.1", state.tls_port if with_tls else state.port)
+        source = RemoteWatches(dialler, [address], patience_s=5.0, rng=rng)
+        watch = await on.enter_async_context(source.watch(b"", -1))
+        for number in range(60):
+            for _ in range(rng.randrange(4)):
+                write(world.member, "SET", f"k{number}", "x" * rng.randrange(100_000))
+            with trio.move_on_after(rng.random() / 500):
+                while True:
+                    found.append(await anext(watch))
+        write(world.member, "SET", "a/end", "")
+        found += await changes_to_the_end(watch)
+        assert state.counters.connections == 1
+        local = LocalWatches(world.member.service.changes).watch(b"", 0)
+        assert found == await changes_to_the_end(local)
 
 
 async def changes_to_the_end(watch: Watch) -> list[Change]:

@@ -2,12 +2,15 @@
 
 from random import Random
 
+import attrs
 import msgspec
 
+from quorate import Command
 from quorate.objects import Counter, LockManager, Replicated, ReplicatedDict, query, replicated
 from quorate.objects.caller import Caller
 from quorate.objects.machine import ObjectsMachine
-from quorate.objects.wire import Batch, Call, encode
+from quorate.objects.sessions import Session
+from quorate.objects.wire import Batch, Call, batch_untrusted, encode
 from quorate.simulation import Sample
 
 
@@ -70,6 +73,16 @@ class Machine(ObjectsMachine):
         self.hits = Counter("hits")
         self.names: ReplicatedDict[str, int] = ReplicatedDict("names", str, int)
         super().__init__([self.bank, self.hits, self.names, LockManager("locks")], Caller(60.0))
+        self._sessions.by_id[1] = Session()
+
+    def apply(self, command: Command) -> bytes:
+        """Apply a batch; a sequence counts from the last one of session 1, so 0 repeats it."""
+        batch = batch_untrusted(command.payload)
+        if batch.session:
+            last = self._sessions.by_id[1].sequence
+            batch = Batch(1, last + batch.sequence, batch.calls)
+            command = attrs.evolve(command, payload=encode(batch))
+        return super().apply(command)
 
     @staticmethod
     def sample(rng: Random) -> Sample:
@@ -89,4 +102,5 @@ class Machine(ObjectsMachine):
                 Call("bank", "pay", 2, b"nonsense"),
             ]
         )
-        return Sample(encode(Batch(rng.choice([0, 1]), 1, (calls, calls))))
+        session, step = rng.choice([0, 1, 1, 1]), rng.choice([0, 1, 1, 1, 2])
+        return Sample(encode(Batch(session, step, (calls, calls))))

@@ -3,7 +3,9 @@
 # pyright: reportPrivateUsage=false
 
 import socket
+from collections.abc import Sequence
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -37,6 +39,16 @@ async def resp3(world: World) -> RawClient:
     await client.send(command("HELLO", "3"))
     await client.receive_until(b"modules\r\n*0\r\n")
     return client
+
+
+@attrs.define
+class Judge:
+    """Decides what users may do: nobody watches at night."""
+
+    day: bool = True
+
+    def allows(self, principal: str, command: Sequence[bytes]) -> bool:
+        return self.day or command[0] != b"QUORATE.WATCH"
 
 
 @pytest.fixture
@@ -298,3 +310,29 @@ async def test_nothing_is_pushed_while_the_users_are_unknown(
     await world.until(lambda: world.member.parked)
     world.member.release()
     await watcher.ask(b"", entry(at, b"set", b"a", b"x", 0))
+
+
+async def test_a_program_that_judges_commands_ends_a_watch_in_the_next_round(
+    world: World, watcher: RawClient
+) -> None:
+    judge = Judge()
+    users = world.port.state.access.users
+    users._authoriser = judge
+    users._changed()
+    await watcher.ask(command("QUORATE.WATCH", "a"), BEGUN)
+    pushes = world.port.state.watches
+    assert isinstance(pushes, watch_pushes.WatchPushes)
+    judge.day = False
+    await pushes._tell_progress()
+    text = b"NOPERM this user has no permissions to run the 'quorate.watch' command"
+    await watcher.ask(b"", push(b"quorate.watch.ended", 1, 0, text))
+
+
+async def test_a_member_that_stops_ends_watches_like_idle_connections(
+    world: World, watcher: RawClient
+) -> None:
+    await watcher.ask(command("QUORATE.WATCH", "a"), BEGUN)
+    with trio.fail_after(0.5):
+        await world.port.drain()
+        assert await watcher.rest() == b""
+    await world.until(lambda: not world.port.state.watches)

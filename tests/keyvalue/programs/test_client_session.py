@@ -197,6 +197,12 @@ async def test_a_program_with_a_member_inside_has_it(tmp_path: Path) -> None:
     async with quorate.open_node(config) as node:
         async with node.session() as kv:
             assert [await kv.increment("a") for _ in range(3)] == [1, 2, 3]
+            async with kv.watch("b") as changes:
+                async with kv.transaction() as t:
+                    t.set("b", await t.get("a") or b"")
+                assert t.results == [b"OK"]
+                change = await anext(changes)
+            assert (change.key, change.value, change.position) == (b"b", b"3", t.position)
         assert await node.kv.get("a") == b"3"
 
 

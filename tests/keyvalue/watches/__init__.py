@@ -1,0 +1,1 @@
+"""Watches of older changes: replays, and what they return."""

@@ -1,0 +1,62 @@
+"""Replicated objects on members: real ones on loopback, and simulated ones under faults."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import trio
+
+from quorate import ConfigurationError, local_configs
+from quorate.objects import CallError, Counter, LockManager, ReplicatedQueue, open_objects
+from quorate.simulation import Plan, simulate
+
+from .bank import Bank
+
+
+async def test_a_cluster_of_objects_calls_restarts_and_goes_on(tmp_path: Path) -> None:
+    configs = local_configs(3, tmp_path, profile="test")
+    for visit in (1, 2):
+        banks = [Bank() for _ in configs]
+        hits = [Counter("hits") for _ in configs]
+        queues = [ReplicatedQueue("q", str) for _ in configs]
+        locks = [LockManager("locks") for _ in configs]
+        async with AsyncExitStack() as stack:
+            nodes = [
+                await stack.enter_async_context(open_objects(config, objects))
+                for config, *objects in zip(configs, banks, hits, queues, locks, strict=True)
+            ]
+            async with trio.open_nursery() as nursery:
+                for counter in hits:
+                    for _ in range(10):
+                        nursery.start_soon(counter.add, 1)
+            assert [await counter.get() for counter in hits] == [30 * visit] * 3
+            with pytest.raises(CallError, match="too little"):
+                await banks[2].pay("ann", -100)
+            await banks[0].pay("ann", 5)
+            assert [await bank.balance("ann") for bank in banks] == [5 * visit] * 3
+            async with locks[1].hold("l", ttl_s=2) as held:
+                assert await locks[0].acquire("l", "other", 1000) == 0
+                assert held.token > 0
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(queues[1].put, "x")
+                assert await queues[2].get() == "x"
+            await nodes[1].snapshot()
+
+
+async def test_a_program_without_an_object_of_the_log_says_so(tmp_path: Path) -> None:
+    (config,) = local_configs(1, tmp_path, profile="test")
+    counter = Counter("hits")
+    async with open_objects(config, [counter]):
+        await counter.add(1)
+    with pytest.raises(ConfigurationError, match=r"version 1 of hits.add, which this program"):
+        async with open_objects(config, [Counter("other")]):
+            await trio.sleep(5)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_objects_pass_the_simulation(seed: int) -> None:
+    """Members are compared by replies and states, with restarts and snapshots."""
+    plan = Plan(seed, 3, 0.003, scenario="snapshots", service="tests.objects.bank:Machine")
+    outcome = simulate(plan)
+    assert outcome.violation is None, outcome.story
+    assert outcome.acknowledged > 10
