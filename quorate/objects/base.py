@@ -236,7 +236,7 @@ class Replicated:
     def dump(self) -> bytes:
         """Return the state."""
         state = {
-            name: msgspec.Raw(shape.codec.encode(self.__dict__[name]))
+            name: msgspec.Raw(shape.codec.pack(self.__dict__[name]))
             for name, shape in self._own.shapes.items()
         }
         return msgspec.msgpack.encode(state)
@@ -252,7 +252,7 @@ class Replicated:
             found = _RAW.decode(inner.first) | _RAW.decode(data)
             for name, shape in inner.shapes.items():
                 value = shape.codec.decode_untrusted(bytes(found[name]))
-                self.__dict__[name] = shape.take(value)
+                self.__dict__[name] = shape.wrap(value)
         except (ValueError, TypeError) as error:
             raise StorageError(f"{self!r}: saved state: {error}") from None
 
