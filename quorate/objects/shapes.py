@@ -258,8 +258,10 @@ def _wrapper(declared: Any, where: str, undo: UndoLog) -> Callable[[Any], Any] |
     if origin is list:
         item = Shape(arguments[0], inside, undo)
         # Most have no containers within: those are taken as they are, in C.
-        items: Callable[[Any], Any] = (lambda each: map(item.wrap, each)) if item.tracked else list
-        return lambda value: TrackedList(undo, item.take, items(value))
+        items: Callable[[Any], Any] = (
+            (lambda each: map(item.wrap, each)) if item.tracked else list[Any]
+        )
+        return lambda value: TrackedList[Any](undo, item.take, items(value))
     return None
 
 
