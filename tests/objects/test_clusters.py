@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 import trio
 
-from quorate import ConfigurationError, NoLeaderError, Service, local_configs
+from quorate import ConfigurationError, NoLeaderError, Service, UnknownOutcomeError, local_configs
 from quorate.objects import CallError, Counter, LockManager, ReplicatedQueue, open_objects
 from quorate.objects.caller import Caller
 from quorate.objects.machine import ObjectsMachine
@@ -67,16 +67,21 @@ def test_objects_pass_the_simulation(seed: int) -> None:
 
 
 class Alive:
-    """Sends to any member that runs."""
+    """Sends to any member that runs; every third reply is lost."""
 
     def __init__(self, world: World[ObjectsMachine]) -> None:
         self._world = world
+        self._replies = 0
 
     async def command(self, payload: bytes, flags: int = 0) -> bytes:
         running = self._world.running()
         if not running:
             raise NoLeaderError("no member runs")
-        return await self._world.hosts[running[-1]].running.command(payload, flags)
+        reply = await self._world.hosts[running[-1]].running.command(payload, flags)
+        self._replies += 1
+        if self._replies % 3 == 0:
+            raise UnknownOutcomeError("the reply is lost")
+        return reply
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
         return await self._world.hosts[self._world.running()[-1]].running.query(payload, flags)
