@@ -12,12 +12,12 @@ SPECS = {spec.name: spec for spec in all_commands()}
 
 
 def test_reads_only_read_and_writes_only_write() -> None:
-    assert {SPECS[name].kind for name in joined._READS} == {Kind.READ}
-    assert {SPECS[name].kind for name in joined._WRITES} == {Kind.WRITE}
+    assert {SPECS[name].kind for name in joined.READS} == {Kind.READ}
+    assert {SPECS[name].kind for name in joined.WRITES} == {Kind.WRITE}
 
 
 def test_a_command_whose_position_counts_travels_alone() -> None:
-    assert "quorate.cas" not in joined._WRITES
+    assert "quorate.cas" not in joined.WRITES
 
 
 def test_a_session_keeps_the_replies_to_a_batch_even_if_all_are_errors() -> None:
@@ -26,7 +26,7 @@ def test_a_session_keeps_the_replies_to_a_batch_even_if_all_are_errors() -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "returns"),
+    ("words", "expected"),
     [
         (["SET", "k", "GET"], False),
         (["SET", "k", "v", "EX", "10"], False),
@@ -34,5 +34,5 @@ def test_a_session_keeps_the_replies_to_a_batch_even_if_all_are_errors() -> None
         (["set", "k", "v", "EX", "10", "get"], True),
     ],
 )
-def test_a_set_that_returns_the_old_value_is_told_apart(words: list[str], returns: bool) -> None:
-    assert joined._may_return_value(resp.encode_command(words)) is returns
+def test_a_set_that_returns_the_old_value_is_told_apart(words: list[str], expected: object) -> None:
+    assert joined.may_return_value(resp.encode_command(words)) is expected
