@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 import quorate
-from quorate import errors
+from quorate import errors, recipes
 from quorate.cli import app as command_line
 from quorate.keyvalue.commands.table import all_commands
 from quorate.node.config.config import PROFILES
@@ -160,14 +160,18 @@ def error_tree() -> str:
 def api() -> str:
     """A directive of mkdocstrings for each public name that is no error."""
     parts: dict[str, list[str]] = {"Classes": [], "Functions": []}
-    for name in quorate.__all__:
-        value: object = getattr(quorate, name)
+    names = [(quorate, name) for name in quorate.__all__]
+    names += [(recipes, name) for name in recipes.__all__]
+    for module, name in names:
+        value: object = getattr(module, name)
         if inspect.isclass(value) and issubclass(value, BaseException):
             continue
         if inspect.isclass(value) or inspect.isfunction(value):
             title = "Classes" if inspect.isclass(value) else "Functions"
             home = f"{value.__module__}.{value.__qualname__}"
-            parts[title].append(f"::: {home}\n    options:\n      heading: quorate.{name}\n")
+            parts[title].append(
+                f"::: {home}\n    options:\n      heading: {module.__name__}.{name}\n"
+            )
     return "\n\n".join(f"## {title}\n\n" + "\n".join(found) for title, found in parts.items())
 
 

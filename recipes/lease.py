@@ -38,7 +38,7 @@ import os
 import re
 from contextlib import asynccontextmanager
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 import anyio
 
@@ -53,9 +53,10 @@ from ..keyvalue.retry import Retry
 from .background import alongside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
 
     from ..keyvalue.programs.client import KeyValue
+    from ..keyvalue.programs.transaction import Transaction
 
 __all__ = [
     "Holder",
@@ -63,8 +64,6 @@ __all__ = [
     "check_seconds",
     "holder_of_untrusted",
     "own_name",
-    "read_record",
-    "read_records",
 ]
 
 MIN_TTL_S: Final = 0.1
@@ -102,14 +101,6 @@ class Holder(NamedTuple):
     name: str
     token: int
     number: bytes
-
-
-class Reader(Protocol):
-    """A transaction, as far as a lease needs it."""
-
-    async def get(self, key: bytes | str) -> bytes | None:
-        """Return the value of a key, and have the commit fail if the key changes before it."""
-        ...
 
 
 class Lease:
@@ -209,11 +200,11 @@ class Lease:
 
     async def _recognise(self) -> bool:
         """Look whether an earlier attempt has taken the key; then renew it."""
-        record = await read_record(self.kv, self.key)
-        if record is not None and record[0] in self._doubtful:
-            self._doubtful.remove(record[0])
-            self._values, self.token = [record[0]], record[1]
-        elif record is None or record[0] not in self._values:
+        (record,) = await self.kv.records([self.key])
+        if record is not None and record.value in self._doubtful:
+            self._doubtful.remove(record.value)
+            self._values, self.token = [record.value], record.revision
+        elif record is None or record.value not in self._values:
             self._values = []
             return False
         return await self._renew()
@@ -269,6 +260,8 @@ class Lease:
                 error of its own, that one is raised, with a note.
         """
         assert self._values, f"{self!r} is not ours"
+        if self.lost:  # what came between took too long; the block would run to its first wait
+            raise LeaseLostError(self._loss())
         self._block = block = anyio.CancelScope(deadline=self._ends_at)
         try:
             async with alongside(self._keep):
@@ -302,10 +295,19 @@ class Lease:
         how = "it was deleted or has another owner" if self._gone else "it was not renewed in time"
         return f"the lease of {self.key!r:.300}, token {self.token}, was lost: {how}"
 
-    async def fence(self, transaction: Reader) -> None:
+    async def fence(self, transaction: Transaction) -> None:
         """Have a transaction fail unless the lease is still held when it commits.
 
-        A renewal between this and the commit is a conflict, too; `KeyValue.transact` repeats those.
+        ::
+
+            async def body(t: Transaction) -> None:
+                await held.fence(t)
+                t.set("balance", new)
+
+            await kv.transact(body)
+
+        A renewal between this and the commit is a conflict, too. `KeyValue.transact` runs the body
+        again then.
 
         Raises:
             LeaseLostError: the lease is lost already.
@@ -369,20 +371,6 @@ def holder_of_untrusted(value: bytes, revision: int) -> Holder:
         return Holder(value[:_NAME_BYTES].decode("utf-8", "replace"), revision, value)
     token = int(found[1]) or revision
     return Holder(found[3].decode("utf-8", "replace"), token, found[2])
-
-
-async def read_record(kv: KeyValue, key: bytes) -> tuple[bytes, int] | None:
-    """Return the value of a key and its revision; None if it does not exist."""
-    return (await read_records(kv, [key]))[0]
-
-
-async def read_records(kv: KeyValue, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
-    """Return the value and the revision of each key; None for one that does not exist."""
-    reply = cast("list[list[bytes | int] | None]", await kv.execute("QUORATE.RECORDS", *keys))
-    return [
-        None if record is None else (cast("bytes", record[0]), cast("int", record[1]))
-        for record in reply
-    ]
 
 
 def check_seconds(name: str, value: object, least: float, most: float) -> None:

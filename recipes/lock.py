@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ..errors import LeaseLostError
+from .background import alongside
 from .lease import Holder, Lease
 from .line import Line, head
 from .names import prefix_of
@@ -97,9 +98,14 @@ async def owning(lease: Lease, title: str, *, wait_s: float | None) -> AsyncGene
 
     with not_reentrant(lease.kv, lease.key, title):
         async with lease.releasing():
-            await in_time(wait_s, entrance.enter, title, entrance.line.whom)
-            async with lease.kept():
-                yield
+            ticket = await in_time(wait_s, entrance.enter, title, entrance.line.whom)
+            if ticket is None:
+                async with lease.held():
+                    yield
+            else:
+                # The block need not wait until we have left the line.
+                async with alongside(ticket.release), lease.held():
+                    yield
 
 
 class _Entrance:
@@ -115,28 +121,39 @@ class _Entrance:
         )
         self._lease = lease
 
-    async def enter(self, *, once: bool) -> None:
-        """Acquire the lease."""
+    async def enter(self, *, once: bool) -> Lease | None:
+        """Acquire the lease; return our ticket in the line, if there is one, to be released."""
         lease, line = self._lease, self.line
         waiting = await patiently(line.tickets, once=once)
         if not waiting and await patiently(lease.acquire, once=once):
-            return
+            return None
         if once:
             await self._look()
             raise NotNowError
         while lease.lost:
             ticket = await line.enter(head)
-            with suppress(LeaseLostError):
-                async with ticket.held():
-                    await self._until_free()
-                    while not await patiently(lease.acquire):
-                        await self._until_free()
+            try:
+                with suppress(LeaseLostError):
+                    async with ticket.kept():
+                        await self._until_ours()
+            except BaseException:
+                await ticket.release()
+                raise
+            if not lease.lost:
+                return ticket
+            await ticket.release()
+        return None
 
-    async def _until_free(self) -> None:
-        """Wait until nobody else owns the key."""
+    async def _until_ours(self) -> None:
+        """Wait until nobody else owns the key, and acquire the lease."""
         lease = self._lease
-        while holder := await patiently(self._look):
-            await until_changed(lease.kv, {lease.key: holder}, lease.key, poll_s=lease.ttl_s)
+        while True:
+            holder = await patiently(self._look)
+            free = holder is None or await until_changed(
+                lease.kv, {lease.key: holder}, lease.key, poll_s=lease.ttl_s
+            )
+            if free and await patiently(lease.acquire):
+                return
 
     async def _look(self) -> Holder | None:
         """Return the owner, unless it is ourselves, by an attempt that was late."""

@@ -11,7 +11,7 @@ import anyio
 from ..errors import NoLeaderError, RequestError, UnknownOutcomeError, UnsupportedError
 from ..keyvalue.retry import LONGEST_PAUSE_S, Retry
 from ..keyvalue.state.changes import Change, ChangeKind
-from .lease import Holder, check_seconds, holder_of_untrusted, read_records
+from .lease import Holder, check_seconds, holder_of_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -92,8 +92,8 @@ async def in_time(wait_s: float | None, wait: Waiting[T], title: str, whom: Call
 async def owned(kv: KeyValue, keys: Sequence[bytes]) -> list[Owned]:
     """Return which of the keys belong to somebody, and to whom."""
     return [
-        Owned(key, holder_of_untrusted(*record))
-        for key, record in zip(keys, await read_records(kv, keys), strict=True)
+        Owned(key, holder_of_untrusted(record.value, record.revision))
+        for key, record in zip(keys, await kv.records(keys), strict=True)
         if record is not None
     ]
 
@@ -105,10 +105,10 @@ async def until_changed(
     needed: int = 1,
     *,
     poll_s: float,
-) -> None:
+) -> bool:
     """Wait until some keys have other owners than those that were seen, or none.
 
-    It may return early: look again. So whatever happens to a watch, nobody waits for ever.
+    It may return early, and so nobody waits for ever, whatever happens to a watch.
 
     Args:
         kv: the store.
@@ -116,6 +116,9 @@ async def until_changed(
         prefix: of all these keys.
         needed: how many of them must have changed.
         poll_s: it waits at most that long.
+
+    Returns:
+        Whether so many have changed. If not, read the keys again.
     """
     left = dict(seen)
     enough = len(left) - needed
@@ -128,23 +131,22 @@ async def until_changed(
                 while len(left) > enough:
                     change = await anext(changes)
                     for key in [change.key] if change.key else list(left):
-                        if key in left and _ends(change, left[key]):
+                        if key in left and not _same(_holder(change), left[key]):
                             del left[key]
+                return True
         except (RequestError, UnsupportedError):
             # The watch is lost, or this store has none.
             await anyio.sleep(LONGEST_PAUSE_S)
+    return False
 
 
 def _same(one: Holder | None, other: Holder | None) -> bool:
     return (one and one.number) == (other and other.number)
 
 
-def _ends(change: Change, old: Holder | None) -> bool:
-    """Whether a change of a key means that it does not belong to its old owner any more."""
-    if old is not None and change.position <= old.token:
-        return False  # the watch began so early that it sees the key's earlier owners
-    new = None
-    if change.kind is ChangeKind.SET:
-        assert change.value is not None
-        new = holder_of_untrusted(change.value, change.position)
-    return not _same(new, old)
+def _holder(change: Change) -> Holder | None:
+    """Return the owner of a key after a change; None for nobody."""
+    if change.kind is not ChangeKind.SET:
+        return None
+    assert change.value is not None
+    return holder_of_untrusted(change.value, change.position)

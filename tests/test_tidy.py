@@ -34,6 +34,7 @@ ROOMS = (
     "web",
     "simulation",
     "pipeline",
+    "recipes",
 )
 FOLDERS = (*ROOMS, "quorate", "tests", "bench", "examples")
 MAX_FUNCTION_LINES = 50

@@ -10,10 +10,11 @@ from typing import Any
 import anyio
 import pytest
 
-from quorate.errors import ConfigurationError, LeaseLostError, UnknownOutcomeError
+from quorate.errors import ConfigurationError, ConflictError, LeaseLostError, UnknownOutcomeError
+from quorate.keyvalue.programs.transaction import Transaction
 from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.recipes import Lease
-from quorate.recipes.lease import holder_of_untrusted, read_record
+from quorate.recipes.lease import holder_of_untrusted
 from tests.support.recipes_world import Link, Run, World, play
 
 KEY = b"job"
@@ -63,9 +64,9 @@ def test_a_block_of_many_lifetimes_keeps_the_lease_and_its_token(run: Run) -> No
 
 
 async def found(link: Link) -> tuple[bytes, int]:
-    record = await read_record(link.kv, KEY)
+    (record,) = await link.kv.records([KEY])
     assert record is not None
-    return record
+    return record[:2]
 
 
 def const(fate: str, _payload: bytes) -> str:
@@ -403,6 +404,41 @@ def test_a_block_can_be_cancelled_by_asyncio_itself(tmp_path: Path) -> None:
         assert world.keys() == []
 
     play("asyncio", tmp_path, scenario)
+
+
+def test_a_fenced_transaction_is_done_only_while_the_lease_is_held(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        lease, other = lease_on(world.link()), lease_on(world.link(), seed=1)
+        kv = world.store()
+
+        async def write(t: Transaction) -> None:
+            await lease.fence(t)
+            t.increment("n")
+
+        async def overtaken() -> None:
+            async with kv.transaction() as t:
+                await write(t)
+                await kv.delete(KEY)
+                assert await other.acquire()
+
+        async def block() -> None:
+            await kv.transact(write)
+            await anyio.sleep(TTL_S)  # renewals change the key
+            await kv.transact(write)
+            with pytest.raises(ConflictError):
+                await overtaken()
+            assert not lease.lost  # as far as it knows
+            with pytest.raises(LeaseLostError):
+                await kv.transact(write)
+            await anyio.sleep_forever()
+
+        assert await lease.acquire()
+        with pytest.raises(LeaseLostError):
+            await hold(lease, block)
+        await other.release()
+        assert await kv.get("n") == b"2"
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1, 0.05, 1e6, float("nan"), "3", None, True])

