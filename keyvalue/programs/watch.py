@@ -245,7 +245,6 @@ class LocalWatch(Watch):
         self._source.watches.discard(self)
         if self._reader is not None:
             self._reader.close()
-        await trio.lowlevel.checkpoint()
 
 
 class LocalWatches:
@@ -277,7 +276,6 @@ class LocalWatches:
     async def now(self) -> int:
         """Return a position that has all that was acknowledged before the call."""
         if self._member is None:
-            await trio.lowlevel.checkpoint()
             return self.recent.position
         reply = await self._member.query(resp.encode_command((b"QUORATE.POSITION",)))
         (position,) = resp.parse_replies_untrusted(reply)

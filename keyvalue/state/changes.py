@@ -201,7 +201,8 @@ class RecentChanges:
         found = [
             row for row in rows[begin:end] if row[0].startswith(prefix) or row[1][3] == FLUSHED
         ]
-        return _changes_of(found), self.position if end == counted else _position_of(rows[end - 1])
+        upto = self.position if end == counted else _position_of(rows[end - 1])
+        return _changes_of(found), max(position, upto)
 
     # --- waiting
 

@@ -68,7 +68,7 @@ class Replay:
         if position > self.position:
             self._service.advance(position, timestamp_ms)
             while self.position < position:
-                changes, self.position = self._service.changes.after(self.position, b"")
+                changes, self.position = self._service.changes.page(self.position, b"")
                 self.tenures.note(changes, timestamp_ms, at)
 
     def _attend(self, store: Store) -> None:

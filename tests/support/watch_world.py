@@ -16,7 +16,7 @@ from quorate.keyvalue.state.changes import Change
 from quorate.keyvalue.watches.replays import Replays
 from quorate.node.readers.history import AppliedBatch, Beginning
 from quorate.storage import Entry, EntryKind, decode_header_untrusted, encode_batch
-from tests.support.service_world import START_MS, Line, encode, open_service
+from tests.support.service_world import START_MS, encode, open_service
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class KeptHistory:
 
     # --- what the member does
 
-    def batch(self, *entries: Line | list[Line], ms: int = 1) -> None:
+    def batch(self, *entries: str | list[str], ms: int = 1) -> None:
         """Apply a batch, each entry with one command or a list of them, after some time."""
         self.now += ms
         lines = [entry if isinstance(entry, list) else [entry] for entry in entries]
@@ -178,9 +178,9 @@ def some_batches(kept: KeptHistory, rng: random.Random, count: int) -> None:
     """Apply batches of all kinds of changes."""
     keys = [f"k{i}" for i in range(12)]
     for _ in range(count):
-        entries: list[Line | list[Line]] = []
+        entries: list[str | list[str]] = []
         for _ in range(rng.randrange(4)):
-            lines: list[Line] = []
+            lines: list[str] = []
             for _ in range(rng.randrange(1, 4)):
                 key, other = rng.sample(keys, 2)
                 line = rng.choice(

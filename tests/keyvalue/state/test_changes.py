@@ -80,7 +80,7 @@ def test_pages_have_whole_entries_and_all_of_them(
         recent.note(set_at(position, key))
     recent.advance(position + 1)
     whole, end = recent.page(after, prefix, 1000)
-    assert end == position + 1
+    assert end == max(position + 1, after)
     found: list[Change] = []
     while after < end:
         page, after = recent.page(after, prefix, limit)

@@ -8,9 +8,10 @@ import trio
 from trio.testing import MockClock
 
 from quorate.errors import RefusedError, StoreFullError, WatchLostError
-from quorate.keyvalue.programs.watch import REST_SECONDS, LocalWatch
+from quorate.keyvalue.programs.watch import REST_SECONDS, LocalWatch, LocalWatches
 from quorate.keyvalue.state.changes import Change, ChangeKind
-from quorate.keyvalue.watches.replays import UNREAD_SECONDS
+from quorate.keyvalue.watches.replays import UNREAD_SECONDS, Replays
+from tests.support.service_world import open_service
 from tests.support.watch_world import WatchWorld, gathered, some_batches, watch_world
 
 
@@ -300,3 +301,25 @@ async def test_a_thousand_watches_that_sleep_are_not_looked_at(
         # One watch, and the flushing of the tables.
         assert trio.lowlevel.current_statistics().tasks_runnable == 2
         nursery.cancel_scope.cancel()
+
+
+async def test_a_watch_of_a_member_that_has_stopped_does_not_wait_for_a_replay(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with watch_world(tmp_path) as world:
+        for _ in range(60):
+            world.kept.batch("INCR n")
+        world.forget()
+        recent = world.kept.service.changes
+        replays = Replays(world.kept, recent, tmp_path / "own", open_service)
+        under_way, waits, later = (LocalWatches(recent, replays).watch(b"", 0) for _ in range(3))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(replays.run)
+            await anext(under_way)
+            with trio.move_on_after(1):
+                await anext(waits)
+            nursery.cancel_scope.cancel()
+        for watch in (under_way, waits, later):
+            with pytest.raises(WatchLostError, match="its member has stopped"):  # noqa: PT012
+                while True:
+                    await anext(watch)
