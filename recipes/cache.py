@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Never
 
 import anyio
 
-from ..errors import NoLeaderError, UnknownOutcomeError, WatchLostError
+from ..errors import NoLeaderError, RefusedError, UnknownOutcomeError, WatchLostError
 from ..keyvalue.protocol.resp import word_of
 from ..keyvalue.retry import Retry
 from ..keyvalue.state.changes import ChangeKind
@@ -159,7 +159,7 @@ class Cache:
             await anyio.sleep(retry.pause_s() or 0.0)
             try:
                 return await self.begin(after)
-            except WatchLostError:
+            except (WatchLostError, RefusedError):  # or the log ends earlier: a restored cluster
                 after = None
             except (NoLeaderError, UnknownOutcomeError):
                 continue

@@ -182,8 +182,14 @@ class Queue:
                             await self._news(changes)
             except (RequestError, UnsupportedError):
                 # Without a watch, or while there is no leader, looking is all that is left.
-                await anyio.sleep(LONGEST_PAUSE_S)
-                item = item or await patiently(self._try)
+                if item is None:
+                    await anyio.sleep(LONGEST_PAUSE_S)
+                    item = await patiently(self._try)
+            except BaseException:
+                # Cancelled while the watch ends: nobody will work on the item.
+                if item is not None:
+                    await item.lease.release()
+                raise
         return item
 
     async def _news(self, changes: Watch) -> None:

@@ -79,6 +79,11 @@ Exit status:
 - 76 - the member stopped, so that no data is lost
 - 77 - the member was removed from its cluster
 - 78 - a wrong configuration, or a store of another member
+- 122 - lock, elect: the lease was lost, and the command was ended
+- 124 - lock, elect: not free in time
+- 125 - lock, elect: no member answers
+- 126 - lock, elect: the command can't be run
+- 127 - lock, elect: the command is not found
 - 130 - Ctrl-C
 - 143 - SIGTERM; run, cluster and everything with --follow stop in order instead, with 0
 
@@ -115,6 +120,8 @@ for _verb, _name in (
     ("cli.watch.top:top", "top"),
     ("cli.status:is_leader", "is-leader"),
     ("cli.control:transfer", "transfer"),
+    ("cli.holding.verbs:lock", "lock"),
+    ("cli.holding.verbs:elect", "elect"),
     ("cli.backup:backup", "backup"),
     ("cli.archive:archive", "archive"),
     ("cli.restore:restore", "restore"),

@@ -38,7 +38,7 @@ SILENT = [
     [verb]
     for verb in (
         *("run", "cluster", "demo", "log", "control", "member", "simulate", "torture"),
-        "support-bundle",
+        *("support-bundle", "lock", "elect"),
     )
 ]
 VERBS = SILENT + REPORTING

@@ -146,6 +146,10 @@ async def test_errors_come_out_as_themselves(world: World) -> None:
             cache["nosuch"]
 
 
+def refuse(_payload: bytes, _flags: int) -> bytes:
+    return b"-NOPERM no\r\n"
+
+
 @played("trio")
 async def test_an_error_that_a_repeat_does_not_help_ends_the_block(
     world: World, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +159,7 @@ async def test_an_error_that_a_repeat_does_not_help_ends_the_block(
     with anyio.fail_after(9), refused:
         async with cached(world.store(), "c/"):
             await anyio.sleep(1)
-            monkeypatch.setattr(world.fed.service, "query", lambda *_: b"-NOPERM no\r\n")
+            monkeypatch.setattr(world.fed.service, "query", refuse)
             for number in range(5):
                 world.fed.apply(f"SET c/b {number}")
             await anyio.sleep_forever()

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from quorate.errors import ConfigurationError
+from quorate.keyvalue.programs.session import open_session
 from quorate.recipes.barrier import Barrier
 from quorate.recipes.counter import Counter
 from quorate.recipes.party import Party
@@ -108,6 +109,25 @@ async def test_a_barrier_does_not_count_the_dead(world: World) -> None:
 
 
 @played()
+async def test_in_a_storm_a_barrier_lets_through_whole_groups(world: World) -> None:
+    """Requests are lost, late and unanswered."""
+    random, through = Random(5), list[int]()
+    fates = ["refused", "lost", "unheard", "late"]
+
+    async def wait(seed: int) -> None:
+        link = world.link()
+        link.fate = lambda _: random.choice(fates) if random.random() < 0.1 else None
+        barrier = barrier_at(link, seed)
+        for _ in range(4):
+            through.append(await barrier.wait())
+
+    async with anyio.create_task_group() as group:
+        for seed in range(3):
+            group.start_soon(wait, seed)
+    assert sorted(through) == sorted([*range(3)] * 4)
+
+
+@played()
 async def test_a_barrier_that_is_not_reached_in_time(world: World) -> None:
     with pytest.raises(TimeoutError, match="through barrier 'start' was not free within 2 s"):
         await barrier_at(world.link()).wait(wait_s=2)
@@ -131,3 +151,15 @@ async def test_a_counter_adds_up(world: World) -> None:
     assert await one.add() == 1
     assert await other.add(-5) == -4
     assert await one.value() == -4
+
+
+@played()
+async def test_in_a_session_a_counter_counts_once_what_was_sent_twice(world: World) -> None:
+    link = world.link()
+    async with open_session(link) as kv:
+        counter = Counter(kv, "hits")
+        assert await counter.add(2) == 2
+        unheard = ["unheard", "unheard"]
+        link.fate = lambda _: unheard.pop() if unheard else None
+        assert await counter.add(3) == 5
+        assert unheard == []

@@ -1,11 +1,18 @@
 """A queue: first in, first out; each item is removed once, by one owner whose block ended well."""
 
+from contextlib import suppress
 from random import Random
 
 import anyio
 import pytest
 
-from quorate.errors import ConfigurationError, LeaseLostError
+from quorate.errors import (
+    ConfigurationError,
+    ConflictError,
+    LeaseLostError,
+    NoLeaderError,
+    UnknownOutcomeError,
+)
 from quorate.recipes.queue import Item, Queue
 from tests.support.played import played
 from tests.support.recipes_world import Link, World
@@ -71,10 +78,10 @@ async def test_an_item_whose_owner_dies_is_taken_by_the_one_that_waits(world: Wo
         async with queue_at(world.link(), 1).take(wait_s=30) as item:
             taken.append(item.value)
 
+    began = anyio.current_time()
     async with anyio.create_task_group() as group:
         group.start_soon(die)
         await anyio.sleep(0.5)
-        began = anyio.current_time()
         await take()
     assert taken == [b"a"]
     assert 2 < anyio.current_time() - began < 8
@@ -167,6 +174,22 @@ async def test_the_head_moves_over_removed_items_and_never_over_one_to_come(worl
 
 
 @played()
+async def test_the_head_does_not_move_over_an_item_that_has_just_appeared(world: World) -> None:
+    queue, kv = queue_at(world.link()), world.store()
+    window = await queue._look(range(1, 33))
+    assert window == [(False, False)] * 32
+    await kv.set("quorate:queue:{jobs}:item:5", "x")
+    await queue._advance(range(1, 33))
+    assert await kv.get("quorate:queue:{jobs}:head") is None
+    await kv.delete("quorate:queue:{jobs}:item:5")
+    await queue._advance(range(1, 33))
+    assert await kv.get("quorate:queue:{jobs}:head") == b"33"
+    await queue._advance(range(1, 33))  # by one that has looked long ago
+    await queue._advance(range(65, 97))
+    assert await kv.get("quorate:queue:{jobs}:head") == b"33"
+
+
+@played()
 async def test_many_workers_take_each_item_once(world: World) -> None:
     taken: list[bytes] = []
 
@@ -190,6 +213,48 @@ async def test_many_workers_take_each_item_once(world: World) -> None:
             await queue.put(str(number))
             await anyio.sleep(0.2)
     assert sorted(taken) == sorted(b"%d" % number for number in range(12))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@played()
+async def test_in_a_storm_each_item_counts_once(world: World, seed: int) -> None:
+    """Requests are lost, late and unanswered, and workers fail; one transaction counts an item."""
+    random, put = Random(seed), set[int]()
+    fates = ["refused", "lost", "unheard", "late"]
+
+    def flaky() -> Link:
+        link = world.link()
+        link.fate = lambda _: random.choice(fates) if random.random() < 0.1 else None
+        return link
+
+    async def produce(number: int) -> None:
+        queue = queue_at(flaky(), number)
+        for at in range(5):
+            with suppress(NoLeaderError, UnknownOutcomeError):
+                put.add(await queue.put(str(10 * number + at)))
+            await anyio.sleep(random.random())
+
+    async def work(number: int) -> None:
+        link = flaky()
+        while True:
+            with suppress(NoLeaderError, UnknownOutcomeError, LeaseLostError, ConflictError):
+                async with queue_at(link, number).take() as item:
+                    await anyio.sleep(random.random())
+                    async with link.kv.transaction() as t:
+                        await item.remove_in(t)
+                        t.increment(f"done:{item.number}")
+
+    with anyio.move_on_after(60):
+        async with anyio.create_task_group() as group:
+            for number in range(3):
+                group.start_soon(produce, number)
+                group.start_soon(work, number + 3)
+    kv = world.store()
+    done = {int(key[5:]): value async for key, value in kv.scan_items("done:*")}
+    assert put <= set(done)
+    assert len(put) > 5
+    assert set(done.values()) == {b"1"}
+    assert [key async for key in kv.scan("quorate:queue:{jobs}:item:*")] == []
 
 
 @played("trio")
