@@ -97,6 +97,37 @@ def test_a_task_that_reads_cannot_begin_to_write(run: Run) -> None:
     run(scenario)
 
 
+def test_a_waiter_whose_ticket_has_ended_early_waits_behind_those_who_came_since(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        book = Book(world)
+
+        async def lose() -> None:
+            with pytest.raises(LeaseLostError):
+                await book.take("r1", 60)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(lose)
+            await anyio.sleep(0.2)
+            group.start_soon(book.take, "w2", 1)
+            await anyio.sleep(0.9)
+            world.ahead_s = 2 * TTL_S  # log time jumps, which ends both leases
+            book.inside.clear()
+            book.inside = Forgetful()
+            group.start_soon(book.take, "w3", 2)
+        assert book.entries == ["r1", "w3", "w2"]
+        assert world.keys() == []
+
+    run(scenario)
+
+
+class Forgetful(list[str]):
+    """Those who are inside, without those of an earlier list."""
+
+    def remove(self, name: str) -> None:
+        if name in self:
+            super().remove(name)
+
+
 class Joined(Link):
     """A connection that sends the requests of many tasks as one entry of the log."""
 
