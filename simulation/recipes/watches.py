@@ -59,7 +59,7 @@ class ProgramWatch(Watch):
             return []
         self._lost.clear()
         if self._fetched < recent.position:
-            found, self._fetched = recent.after(self._fetched, self.prefix)
+            found, self._fetched = recent.page(self._fetched, self.prefix)
             if found:
                 return found
             self.position = self._fetched
