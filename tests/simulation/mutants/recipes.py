@@ -139,8 +139,12 @@ def fence_by_what_was(patch: pytest.MonkeyPatch) -> None:
 
 def let_one_more_in(patch: pytest.MonkeyPatch) -> None:
     """Give one permit more than there are."""
+
+    def first(permits: int) -> lines.Rule:
+        return lines.first(permits + 1)
+
     module = importlib.import_module("quorate.recipes.semaphore")  # the name is the function's
-    patch.setattr(module, "first", lambda permits: lines.first(permits + 1))
+    patch.setattr(module, "first", first)
 
 
 def write_while_others_read(patch: pytest.MonkeyPatch) -> None:
