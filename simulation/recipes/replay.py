@@ -67,9 +67,9 @@ class Replay:
         """Everything up to a position is applied, at a time in seconds."""
         if position > self.position:
             self._service.advance(position, timestamp_ms)
-            while self.position < position:
-                changes, self.position = self._service.changes.after(self.position, b"")
-                self.tenures.note(changes, timestamp_ms, at)
+            changes = self._service.changes.after(self.position, b"")
+            self.tenures.note(changes, timestamp_ms, at)
+            self.position = position
 
     def _attend(self, store: Store) -> None:
         apply, advance = store.apply, store.advance
