@@ -7,6 +7,7 @@ take turns within each round, so that a noisy minute affects all alike; the tabl
 round. `of_faster` is our rate as a part of that of the faster one of the other two.
 
 Our client sends each write exactly once, and a row shows it without. The others repeat nothing.
+At the end the keys of all members are checked.
 """
 
 import json
@@ -18,7 +19,7 @@ from typing import Final
 import attrs
 import trio
 
-from bench.lib.filling import fill
+from bench.lib.filling import check, fill
 from bench.lib.harness import KEPT, USUAL, Common, lay_out_members, make_app, open_bench
 from bench.lib.measuring import Latencies, Load, settled
 from quorate.local.cluster import open_cluster
@@ -94,6 +95,7 @@ async def main(
                             "highest": max(rates),
                         }
                     )
+            await check(cluster, Load("set", 1))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ _SHARED_BOUNDS: Final = (b"-ERR too much work in one request", b"-ERR replies ma
 """Errors of a command that another command of the same request has left no room. As those with
 long replies only read, none of them has changed anything."""
 
+_APPLIED: Final = b"-FORGOTTEN "
+"""The one error of a whole request that was executed: its session keeps the replies no more."""
+
 _CLOSED: Final = "the client was closed before this was answered; it may or may not take effect"
 
 
@@ -203,6 +206,8 @@ class Batches:
             raise UnknownOutcomeError(f"the replies to a batch can't be read: {error}") from None
         if len(replies) == len(payloads):
             return replies
+        if len(replies) == 1 and joined.startswith(_APPLIED):
+            return replies * len(payloads)
         if len(replies) == 1 and joined.startswith(b"-"):
             return None
         raise UnknownOutcomeError(f"{len(payloads)} commands were sent, {len(replies)} answered")

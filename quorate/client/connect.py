@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from ..errors import leaves
 from .dialling import Dialler
 from .endpoint import RemoteEndpoint
 from .joined import JoinedKeyValue, PlainKeyValue, StampedKeyValue
@@ -111,21 +112,32 @@ async def open_through(
 
 @asynccontextmanager
 async def _running(kv: JoinedKeyValue) -> AsyncGenerator[None]:
-    """Run the tasks of a client; an error of the block comes out as itself, not as a group."""
+    """Run the tasks of a client; an error comes out as itself, not as a group."""
     failure: BaseException | None = None
-    async with anyio.create_task_group() as tasks:
-        kv.start(tasks)
-        try:
-            yield
-        except anyio.get_cancelled_exc_class():
+    try:
+        async with anyio.create_task_group() as tasks:
+            kv.start(tasks)
+            try:
+                yield
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised below
+                failure = error
+            finally:
+                await _finish(kv)
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # Of the tasks alone: KeyboardInterrupt, or a bug.
+        failure, *others = leaves(group)
+        if others:
             raise
-        except BaseException as error:  # noqa: BLE001 - raised below
-            failure = error
-        finally:
-            kv.finish()
-            if isinstance(kv, StampedKeyValue):
-                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-                    await kv.close()
-        tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+async def _finish(kv: JoinedKeyValue) -> None:
+    """Take no more commands, and close the session if the cluster answers."""
+    kv.finish()
+    if isinstance(kv, StampedKeyValue):
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            await kv.close()

@@ -14,13 +14,20 @@ if TYPE_CHECKING:
 
     from ..keyvalue.commands.spec import CommandSpec
 
-__all__ = ["JoinedKeyValue", "PlainKeyValue", "StampedKeyValue"]
+__all__ = [
+    "READS",
+    "WRITES",
+    "JoinedKeyValue",
+    "PlainKeyValue",
+    "StampedKeyValue",
+    "may_return_value",
+]
 
 _WORKERS: Final = 2
 """Batches of each kind under way at the same time. With one, the client waits while the cluster
 works, and the other way round. More, and batches are smaller than need be."""
 
-_WRITES: Final = frozenset(
+WRITES: Final = frozenset(
     {
         *("append", "decr", "decrby", "del", "expire", "expireat", "incr", "incrby", "incrbyfloat"),
         *("mset", "msetnx", "persist", "pexpire", "pexpireat", "psetex", "set", "setex"),
@@ -33,7 +40,7 @@ QUORATE.CAS is none of them: all commands of one log entry have one position, an
 lease is its fencing token, which no other lease may have.
 """
 
-_READS: Final = frozenset(
+READS: Final = frozenset(
     {
         *("exists", "expiretime", "get", "getrange", "pexpiretime", "pttl", "strlen", "substr"),
         *("touch", "ttl"),
@@ -62,9 +69,9 @@ class JoinedKeyValue(KeyValue):
     async def _send(self, spec: CommandSpec, payload: bytes) -> bytes:
         name = spec.name
         if len(payload) <= BATCH_BYTES:
-            if name in _READS:
+            if name in READS:
                 return await self._read.execute(payload)
-            if name in _WRITES and not (name == "set" and _may_return_value(payload)):
+            if name in WRITES and not (name == "set" and may_return_value(payload)):
                 return await self._write.execute(payload)
         return await self._send_alone(spec, payload)
 
@@ -82,6 +89,6 @@ class StampedKeyValue(JoinedKeyValue, SessionKeyValue):
     """The store within a session: each batch of writes is done exactly once."""
 
 
-def _may_return_value(payload: bytes) -> bool:
+def may_return_value(payload: bytes) -> bool:
     """Whether an encoded SET has the option GET; true also for some values that look like it."""
     return not payload.startswith(_PLAIN_SET) and _GET_OPTION in payload.upper()

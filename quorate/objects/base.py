@@ -236,7 +236,7 @@ class Replicated:
     def dump(self) -> bytes:
         """Return the state."""
         state = {
-            name: msgspec.Raw(shape.codec.encode(self.__dict__[name]))
+            name: msgspec.Raw(shape.codec.pack(self.__dict__[name]))
             for name, shape in self._own.shapes.items()
         }
         return msgspec.msgpack.encode(state)
@@ -252,7 +252,7 @@ class Replicated:
             found = _RAW.decode(inner.first) | _RAW.decode(data)
             for name, shape in inner.shapes.items():
                 value = shape.codec.decode_untrusted(bytes(found[name]))
-                self.__dict__[name] = shape.take(value)
+                self.__dict__[name] = shape.wrap(value)
         except (ValueError, TypeError) as error:
             raise StorageError(f"{self!r}: saved state: {error}") from None
 
@@ -323,13 +323,9 @@ def state_of(cls: type, types: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: the name of a type is not known.
     """
-    found: dict[str, Any] = {}
-    for owner in reversed(cls.__mro__):
-        if not issubclass(owner, Replicated) or owner is Replicated:
-            continue
-        for name in inspect.get_annotations(owner):
-            found[name] = None
+    owners = [owner for owner in reversed(cls.__mro__) if issubclass(owner, Replicated)]
     try:
+        names = [name for owner in owners for name in inspect.get_annotations(owner)]
         hints = typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
         raise ConfigurationError(
@@ -338,6 +334,6 @@ def state_of(cls: type, types: Mapping[str, Any]) -> dict[str, Any]:
         ) from None
     return {
         name: substituted(hints[name], types)
-        for name in found
+        for name in dict.fromkeys(names)
         if typing.get_origin(hints[name]) is not ClassVar and hints[name] is not ClassVar
     }

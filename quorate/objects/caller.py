@@ -96,6 +96,11 @@ class Caller:
         self._sequence = 0
         self.local: Local | None = None
 
+    @property
+    def backlog(self) -> int:
+        """How many calls wait to be sent."""
+        return len(self._waiting)
+
     def moved(self) -> trio.Event:
         """Return an event that is set once this member has applied more."""
         assert self.local is not None, "set with the machine"

@@ -171,6 +171,10 @@ class Codec(Generic[T]):
             raise TypeError(f"{self.where} = {_shown(value)}: {error}") from None
         return data
 
+    def pack(self, value: object) -> bytes:
+        """Return the bytes of a value of a state, which was checked before."""
+        return _ENCODE(value)
+
     def copy(self, value: object) -> T:
         """Return a checked copy of a value; errors as in `encode`."""
         try:
@@ -218,13 +222,21 @@ class Shape:
         self.codec: Codec[Any] = Codec(declared, where)
         self._wrap = _wrapper(declared, where, undo)
 
+    @property
+    def tracked(self) -> bool:
+        """Whether values of it have tracked dicts or lists."""
+        return self._wrap is not None
+
     def take(self, value: object) -> Any:
         """Return a checked copy of a value, with tracked dicts and lists.
 
         Raises:
             TypeError: it is not of the type.
         """
-        copied = self.codec.copy(value)
+        return self.wrap(self.codec.copy(value))
+
+    def wrap(self, copied: Any) -> Any:
+        """Return a value that is a checked copy already, with tracked dicts and lists."""
         return copied if self._wrap is None else self._wrap(copied)
 
 
@@ -241,12 +253,22 @@ def _wrapper(declared: Any, where: str, undo: UndoLog) -> Callable[[Any], Any] |
                 return lambda value: None if value is None else make(value)
         return None
     if origin is dict:
-        key, item = (
-            Shape(arguments[0], f"a key of {where}", undo),
-            Shape(arguments[1], inside, undo),
-        )
-        return lambda value: TrackedDict(undo, key.take, item.take, value)
+        key = Shape(arguments[0], f"a key of {where}", undo)
+        return _dict_wrapper(key, Shape(arguments[1], inside, undo), undo)
     if origin is list:
         item = Shape(arguments[0], inside, undo)
-        return lambda value: TrackedList(undo, item.take, value)
+        # Most have no containers within: those are taken as they are, in C.
+        items: Callable[[Any], Any] = (
+            (lambda each: map(item.wrap, each)) if item.tracked else list[Any]
+        )
+        return lambda value: TrackedList[Any](undo, item.take, items(value))
     return None
+
+
+def _dict_wrapper(key: Shape, item: Shape, undo: UndoLog) -> Callable[[Any], Any]:
+    def wrap(value: dict[Any, Any]) -> Any:
+        if item.tracked:
+            value = {name: item.wrap(each) for name, each in value.items()}
+        return TrackedDict(undo, key.take, item.take, value)
+
+    return wrap

@@ -87,7 +87,7 @@ class TrackedDict(dict[K, V]):
 
     def __init__(self, undo: UndoLog, key: Take, value: Take, items: Mapping[K, V]) -> None:
         self._undo, self._key, self._value = undo, key, value
-        super().__init__({key(name): value(item) for name, item in items.items()})
+        super().__init__(items)  # which are checked copies already
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
@@ -156,7 +156,7 @@ class TrackedList(MutableSequence[T]):
 
     def __init__(self, undo: UndoLog, item: Take, items: Iterable[T]) -> None:
         self._undo, self._item = undo, item
-        self._items: list[T] = [item(each) for each in items]
+        self._items: list[T] = list(items)  # which are checked copies already
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (self.copy(),)

@@ -29,10 +29,7 @@ class TrackedSet(MutableSet[T]):
         self, undo: UndoLog, take: Take, order: Callable[[T], bytes], items: Iterable[T]
     ) -> None:
         self._undo, self._take, self._order = undo, take, order
-        self._items: dict[T, bytes] = {}
-        for item in items:
-            taken = take(item)
-            self._items[taken] = order(taken)
+        self._items: dict[T, bytes] = {item: order(item) for item in items}
 
     @classmethod
     def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:

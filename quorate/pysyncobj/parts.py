@@ -238,8 +238,7 @@ class AttributesPart:
         for name in self._names - set(values):
             del state[name]
         self._names = set(values)
-        for name, value in values.items():
-            state[name] = self._take(value)
+        state.update({name: self._take(value) for name, value in values.items()})
 
 
 def _arguments_untrusted(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -138,13 +138,14 @@ def taker(undo: UndoLog) -> Callable[[Any], Any]:
     def wrapped(value: Any) -> Any:
         kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind is dict:
-            return TrackedDict[Any, Any](undo, take, take, value)
+            items = {key: wrapped(item) for key, item in value.items()}
+            return TrackedDict[Any, Any](undo, take, take, items)
         if kind is list:
-            return TrackedList[Any](undo, take, value)
+            return TrackedList[Any](undo, take, map(wrapped, value))
         if kind is set:
             return TrackedSet[Any](undo, take, encode, value)
         if kind is deque:
-            return TrackedDeque[Any](undo, take, value, value.maxlen)
+            return TrackedDeque[Any](undo, take, map(wrapped, value), value.maxlen)
         return tuple(wrapped(item) for item in value) if kind is tuple else value
 
     return take

@@ -102,13 +102,23 @@ class _MemberThread:
     def stop(self, *, wait: bool) -> None:
         """Stop the member in order."""
         self._stopping = True
-        if wait and threading.current_thread() is not self._thread:
+        if wait and not self.is_current:
             self._thread.join()
 
     @property
     def is_alive(self) -> bool:
         """Whether it runs."""
         return self._thread.is_alive()
+
+    @property
+    def backlog(self) -> int:
+        """How many calls wait to be sent, about."""
+        return self._caller.backlog
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the thread itself."""
+        return threading.current_thread() is self._thread
 
     def submit(self, waiting: Waiting) -> bool:
         """Have a call sent, after the earlier ones; return whether the member runs."""
@@ -274,6 +284,9 @@ class SyncObj(Replicating, metaclass=_Starting):
         if callback is not None or not sync:
             self._quorate_send(call, callback or _ignore)
             return None
+        if self._quorate_running.is_current:
+            text = f"{name}: a callback can't wait for a result: leave sync=True out there"
+            raise SyncObjException("Deadlock", text)
         future: Future[tuple[Any, int]] = Future()
 
         def note(result: Any, error: int) -> None:
@@ -295,7 +308,9 @@ class SyncObj(Replicating, metaclass=_Starting):
         def done(outcome: wire.Outcome | RequestError) -> None:
             thread.guarded(callback, *_answer(outcome))
 
-        if not thread.submit(Waiting(call, done)):
+        if thread.backlog >= self._quorate_conf.commandsQueueSize:
+            thread.guarded(callback, None, FAIL_REASON.QUEUE_FULL)
+        elif not thread.submit(Waiting(call, done)):
             thread.guarded(callback, None, FAIL_REASON.MISSING_LEADER)
 
     # --- the code version

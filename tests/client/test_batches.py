@@ -167,6 +167,31 @@ async def test_a_refused_batch_is_sent_one_by_one(autojump_clock: MockClock, rep
     assert sorted(sent[1:]) == [b"a ", b"b "]
 
 
+async def test_a_batch_whose_replies_are_forgotten_is_not_sent_again(
+    autojump_clock: MockClock,
+) -> None:
+    sent, found = list[bytes](), list[bytes]()
+
+    async def send(payload: bytes) -> bytes:
+        sent.append(payload)
+        return b"-FORGOTTEN this command was applied, once\r\n"
+
+    batches = Batches(send, 1)
+
+    async def execute() -> None:
+        found.append(await batches.execute(b"a "))
+
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(execute)
+            asking.start_soon(execute)
+        tasks.cancel_scope.cancel()
+    assert sent == [b"a a "]
+    assert found == [b"-FORGOTTEN this command was applied, once\r\n"] * 2
+
+
 async def test_a_command_without_room_in_its_batch_is_sent_alone(autojump_clock: MockClock) -> None:
     async def send(payload: bytes) -> bytes:
         if len(payload) == 2:

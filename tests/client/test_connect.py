@@ -446,3 +446,19 @@ async def test_an_error_of_the_block_comes_out_as_itself(
         async with raising(cluster):
             await anyio.sleep(2)
     assert scope.cancelled_caught
+
+
+async def test_an_error_of_a_task_of_the_client_comes_out_as_itself(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    def judge(_address: Address, _words: list[bytes]) -> None:
+        cluster.judge = lambda _address, _words: None
+        raise KeyboardInterrupt
+
+    async def use() -> None:
+        async with connected(cluster) as kv:
+            cluster.judge = judge
+            await kv.get("a")
+
+    with pytest.raises(KeyboardInterrupt):
+        await use()

@@ -2,13 +2,17 @@
 
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
 
-from quorate import ConfigurationError, local_configs
+from quorate import ConfigurationError, NoLeaderError, Service, UnknownOutcomeError, local_configs
 from quorate.objects import CallError, Counter, LockManager, ReplicatedQueue, open_objects
-from quorate.simulation import Plan, simulate
+from quorate.objects.caller import Caller
+from quorate.objects.machine import ObjectsMachine
+from quorate.pytest_plugin import RunWorld
+from quorate.simulation import Plan, World, simulate
 
 from .bank import Bank
 
@@ -60,3 +64,55 @@ def test_objects_pass_the_simulation(seed: int) -> None:
     outcome = simulate(plan)
     assert outcome.violation is None, outcome.story
     assert outcome.acknowledged > 10
+
+
+class Alive:
+    """Sends to any member that runs; every third reply is lost."""
+
+    def __init__(self, world: World[ObjectsMachine]) -> None:
+        self._world = world
+        self._replies = 0
+
+    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+        running = self._world.running()
+        if not running:
+            raise NoLeaderError("no member runs")
+        reply = await self._world.hosts[running[-1]].running.command(payload, flags)
+        self._replies += 1
+        if self._replies % 3 == 0:
+            raise UnknownOutcomeError("the reply is lost")
+        return reply
+
+    async def query(self, payload: bytes, flags: int = 0) -> bytes:
+        return await self._world.hosts[self._world.running()[-1]].running.query(payload, flags)
+
+
+def test_every_call_is_done_once_whoever_dies(quorate_world: RunWorld) -> None:
+    async def script(world: World[Service]) -> int:
+        hits = Counter("hits")
+        caller = Caller(60.0)
+        ObjectsMachine([hits], caller)  # of the program alone: it has no member
+        async with trio.open_nursery() as nursery:
+            await nursery.start(caller.run, Alive(cast("World[ObjectsMachine]", world)))
+            async with trio.open_nursery() as workers:
+                for _ in range(20):
+                    workers.start_soon(add, hits)
+                for _ in range(4):
+                    leader = await world.settled()
+                    await trio.sleep(0.02)
+                    await world.kill(leader)
+                    await trio.sleep(0.3)
+                    await world.start(leader)
+            total = await hits.set(0)
+            nursery.cancel_scope.cancel()
+            return total
+
+    async def add(hits: Counter) -> None:
+        for _ in range(20):
+            await hits.add(1)
+            await trio.sleep(0.05)
+
+    def machine() -> Service:
+        return ObjectsMachine([Counter("hits")], Caller(60.0))
+
+    assert quorate_world(script, machine) == 400
