@@ -9,12 +9,12 @@ Two clocks
 The key expires in log time. The owner's program cannot see that moment, so it counts on its own
 clock: `ttl_s` from *before* it sent the request, less a margin. From then on it must not believe
 that it owns the key, and its block is cancelled. Log time may run slower than the owner's clock;
-then the key lives longer, which is harmless. After a change of leader it may jump ahead by the
-skew of the members' clocks (5 s at most), or the key may be deleted by somebody. Then another owner
-may come while our block still runs, until our next renewal fails. No lease can rule that out, as a
-program can be suspended between two of its lines. Hence the *fencing token*: the log position at
-which the lease was taken. It rises from owner to owner, so a store that remembers the highest token
-can refuse late writes. `Lease.fence` does this for transactions of the store itself.
+then the key lives longer, which is harmless. It may jump ahead by 5 s at most, when the leader's
+clock is set, or another member with another clock leads. Or somebody may delete the key. Then
+another owner may come while our block still runs, until our next renewal fails. No lease can rule
+that out, as a program can be suspended between two of its lines. Hence the *fencing token*: the log
+position at which the lease was taken. It rises from owner to owner, so a store that remembers the
+highest token can refuse late writes. `Lease.fence` does this for transactions of the store itself.
 
 Unknown outcomes
 ================

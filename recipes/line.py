@@ -196,8 +196,11 @@ class Line:
 
     async def _turn(self, ticket: Lease, rule: Rule, *, once: bool) -> None:
         """Wait until nothing stands in the way of a ticket."""
-        while True:
+        while rule is not unopposed:
             tickets = await patiently(self.tickets, once=once)
+            # Older tickets may be gone because log time has jumped, which has ended ours, too.
+            if not any(ticket.tried(each.holder) for each in tickets):
+                raise LeaseLostError(f"the ticket {ticket.key!r} is gone")
             obstacle = rule([each for each in tickets if _place(each) < (ticket.token, ticket.key)])
             if obstacle is None:
                 return

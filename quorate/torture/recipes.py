@@ -48,7 +48,7 @@ PREFIXES: Final = (b"quorate:", b"fenced:", b"copied:", b"sum:")
 Main: TypeAlias = "Callable[[_Program, KeyValue], Awaitable[None]]"
 
 
-@attrs.frozen
+@attrs.define
 class _Program:
     """One life of a client, on connections of its own; see `Life`."""
 

@@ -39,19 +39,22 @@ SLOWEST: Final = 6.0
 async def use_lock(stage: Stage, program: Life, kv: KeyValue) -> None:
     """Hold one of two locks."""
     name = f"lock-{program.rng.randrange(2)}"
-    async with lock(kv, name, **stage.terms(program)) as held:
+    wait_s = stage.wait_s(program)
+    async with lock(kv, name, wait_s=wait_s, **stage.terms(program)) as held:
         await _stay(stage, program, kv, name, held)
 
 
 async def use_semaphore(stage: Stage, program: Life, kv: KeyValue) -> None:
     """Hold a permit."""
-    async with semaphore(kv, "permits", PERMITS, **stage.terms(program)) as held:
+    wait_s, terms = stage.wait_s(program), stage.terms(program)
+    async with semaphore(kv, "permits", PERMITS, wait_s=wait_s, **terms) as held:
         await _stay(stage, program, kv, "semaphore", held, most=PERMITS)
 
 
 async def use_rw_lock(stage: Stage, program: Life, kv: KeyValue) -> None:
     """Read or write."""
-    shared = rw_lock(kv, "shared", **stage.terms(program))
+    wait_s = stage.wait_s(program)
+    shared = rw_lock(kv, "shared", wait_s=wait_s, **stage.terms(program))
     if program.rng.random() < READING:
         async with shared.reading() as held:
             await _stay(stage, program, kv, "rw_lock", held, most=0)
@@ -62,9 +65,8 @@ async def use_rw_lock(stage: Stage, program: Life, kv: KeyValue) -> None:
 
 async def use_election(stage: Stage, program: Life, kv: KeyValue) -> None:
     """Lead."""
-    terms = stage.terms(program)
-    wait_s = terms.pop("wait_s")
-    async with election(kv, "boss", **terms).lead(wait_s=wait_s) as held:
+    wait_s = stage.wait_s(program)
+    async with election(kv, "boss", **stage.terms(program)).lead(wait_s=wait_s) as held:
         await _stay(stage, program, kv, "election", held)
 
 

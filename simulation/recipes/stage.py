@@ -45,7 +45,6 @@ class Terms(TypedDict):
     """The terms of a lease; see the recipes."""
 
     ttl_s: float
-    wait_s: float | None
     name: str
     rng: Random
 
@@ -81,14 +80,17 @@ class Stage:
 
     def terms(self, program: Life) -> Terms:
         """Draw on which terms a program takes a lease."""
-        rng, unit = program.rng, program.unit
-        waits = None if self.patient else rng.choice(WAIT_TIMEOUTS)
+        rng = program.rng
         return {
-            "ttl_s": unit * rng.choice(TTL_TIMEOUTS),
-            "wait_s": None if waits is None else unit * waits,
+            "ttl_s": program.unit * rng.choice(TTL_TIMEOUTS),
             "name": f"program-{program.number}",
             "rng": rng,
         }
+
+    def wait_s(self, program: Life) -> float | None:
+        """Draw how long a program waits for a block, in seconds."""
+        waits = None if self.patient else program.rng.choice(WAIT_TIMEOUTS)
+        return None if waits is None else program.unit * waits
 
     def longest_s(self, program: Life) -> float:
         """Return how long a program stays in a block, at most, in seconds."""

@@ -63,7 +63,7 @@ async def put_jobs(stage: Stage, program: Life, kv: KeyValue) -> None:
 
 async def take_job(stage: Stage, program: Life, kv: KeyValue) -> None:
     """Take an item and work on it; some of the work fails."""
-    wait_s = stage.terms(program)["wait_s"]
+    wait_s = stage.wait_s(program)
     async with _queue(stage, program, kv).take(wait_s=wait_s) as item:
         block = await _work(stage, program, kv, item)
     block.done = True

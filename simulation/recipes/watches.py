@@ -6,7 +6,7 @@ and goes to another member when this one is gone, stands still or is cut off.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import trio
 
@@ -16,15 +16,41 @@ from ...keyvalue.protocol import resp
 from ..store import Store
 
 if TYPE_CHECKING:
+    from random import Random
+
+    from ...keyvalue.programs.client import Endpoint
     from ...keyvalue.state.changes import Change, RecentChanges
     from ...node import Service
     from ..watching.watched import Watched
-    from .programs import Program
+    from ..world import World
 
 LOOK_TIMEOUTS: Final = 0.5
 """A member that has nothing new for so long is left, in heartbeat timeouts: it may be cut off from
 the cluster."""
 _POSITION: Final = resp.encode_command(["QUORATE.POSITION"])
+
+
+class Watcher(Protocol):
+    """A program, as its watches see it.
+
+    Attributes:
+        world: the cluster.
+        rng: of the program.
+        unit: a heartbeat timeout, in seconds.
+    """
+
+    world: World[Service]
+    rng: Random
+    unit: float
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Return its access to the cluster."""
+        ...
+
+    async def reaches(self) -> None:
+        """Wait until it is not cut off."""
+        ...
 
 
 class ProgramWatch(Watch):
@@ -36,7 +62,7 @@ class ProgramWatch(Watch):
         after: the position after which it begins; -1 for the present.
     """
 
-    def __init__(self, program: Program, prefix: bytes, after: int) -> None:
+    def __init__(self, program: Watcher, prefix: bytes, after: int) -> None:
         super().__init__(prefix, after)
         self._program = program
         self._fetched = after

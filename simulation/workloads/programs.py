@@ -46,7 +46,7 @@ CALM_TIMEOUTS: Final = 80.0
 class Connect(Protocol):
     """Connects a program to the cluster, with exactly-once writes or without."""
 
-    def __call__(self, program: Program, *, once: bool) -> AbstractAsyncContextManager[KeyValue]:
+    def __call__(self, program: Program, /, *, once: bool) -> AbstractAsyncContextManager[KeyValue]:
         """Return the store for the length of a block."""
         ...
 

@@ -139,8 +139,12 @@ def fence_by_what_was(patch: pytest.MonkeyPatch) -> None:
 
 def let_one_more_in(patch: pytest.MonkeyPatch) -> None:
     """Give one permit more than there are."""
+
+    def first(permits: int) -> lines.Rule:
+        return lines.first(permits + 1)
+
     module = importlib.import_module("quorate.recipes.semaphore")  # the name is the function's
-    patch.setattr(module, "first", lambda permits: lines.first(permits + 1))
+    patch.setattr(module, "first", first)
 
 
 def write_while_others_read(patch: pytest.MonkeyPatch) -> None:
@@ -190,11 +194,10 @@ def hand_over_twice(patch: pytest.MonkeyPatch) -> None:
 def forget_the_removal(patch: pytest.MonkeyPatch) -> None:
     """End the block of an item without removing it."""
 
-    async def remove(self: Queue, item: Item) -> None:
-        del self, item
-        await anyio.lowlevel.checkpoint()
+    async def remove_in(self: Item, transaction: Transaction) -> None:
+        await self.lease.fence(transaction)
 
-    patch.setattr(Queue, "_remove", remove)
+    patch.setattr(Item, "remove_in", remove_in)
 
 
 def let_too_few_through(patch: pytest.MonkeyPatch) -> None:
@@ -243,17 +246,17 @@ def copy_what_is_older(patch: pytest.MonkeyPatch) -> None:
 
 RECIPE_MUTANTS: Final = (
     RecipeMutant(take_what_is_taken, 3, ("Untouched",)),
-    RecipeMutant(renew_what_is_anothers, 20, ("Untouched", "Inside")),
+    RecipeMutant(renew_what_is_anothers, 20, ("Untouched", "Inside", "Fence")),
     RecipeMutant(release_what_is_anothers, 5, ("Inside",)),
     RecipeMutant(stay_inside, 5, ("Inside",)),
-    RecipeMutant(count_from_the_reply, 20, ("Inside",)),
+    RecipeMutant(count_from_the_reply, 30, ("Inside",), first=11),
     RecipeMutant(write_without_a_fence, 5, ("Fence",)),
     RecipeMutant(fence_by_what_was, 10, ("Fence",)),
     RecipeMutant(let_one_more_in, 3, ("Most",)),
     RecipeMutant(write_while_others_read, 5, ("Most",)),
     RecipeMutant(remove_what_is_anothers, 20, ("Queue",)),
     RecipeMutant(hand_over_twice, 20, ("Queue",)),
-    RecipeMutant(forget_the_removal, 5, ("Queue",)),
+    RecipeMutant(forget_the_removal, 5, ("Queue", "Live")),
     RecipeMutant(let_too_few_through, 5, ("Barrier",)),
     RecipeMutant(add_again, 20, ("Sum",)),
     RecipeMutant(keep_what_is_gone, 3, ("Left", "Live")),
