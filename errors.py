@@ -27,6 +27,7 @@
         ├── NoLeaderError           it was not sent: no leader was found in time
         ├── UnknownOutcomeError     it was sent, and its outcome will not be known
         ├── ConflictError           a key that a transaction has read was changed; nothing was done
+        ├── CallError               a method of a replicated object has raised; nothing was done
         ├── WatchLostError          a watch can't go on without a gap; it says from where it could
         ├── RefusedError            an operator's request is not possible now; nothing changed
         ├── OversizedRequestError   it is larger than the member accepts
@@ -198,6 +199,22 @@ class UnknownOutcomeError(RequestError):
 
 class ConflictError(RequestError):
     """A key that a transaction has read was changed before its commit. Nothing was done."""
+
+
+class CallError(RequestError):
+    """A method of a replicated object has raised an exception. Nothing was done, on no member.
+
+    Attributes:
+        method: object and name, as it was called.
+        kind: name of the exception's class.
+        text: the exception's own words.
+    """
+
+    def __init__(self, method: str, kind: str, text: str) -> None:
+        super().__init__(f"{method}: {kind}: {text}")
+        self.method = method
+        self.kind = kind
+        self.text = text
 
 
 class WatchLostError(RequestError):

@@ -15,7 +15,9 @@ sleep in their own ways.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +31,9 @@ __all__ = [
     "Retry",
     "SessionWindow",
     "Turns",
+    "check_seconds",
     "fate_of_code",
+    "has_no_answer",
 ]
 
 T = TypeVar("T")
@@ -73,6 +77,11 @@ _FATES: Final = {
 def fate_of_code(code: str) -> Fate:
     """Return what became of an attempt whose error reply begins with this word."""
     return _FATES.get(code, Fate.ANSWERED)
+
+
+def has_no_answer(code: str) -> bool:
+    """Whether the same request may be answered later: there was no leader, or its reply is lost."""
+    return code in {"UNKNOWN", "CLUSTERDOWN", "MOVED"}
 
 
 class Retry:
@@ -156,3 +165,14 @@ class SessionWindow:
     def end(self, number: int) -> None:
         """Take the number of a command that is answered, or given up."""
         self._unanswered.remove(number)
+
+
+def check_seconds(name: str, value: Any, least: float, most: float) -> None:
+    """Refuse what is not a number of seconds in a range.
+
+    Raises:
+        ConfigurationError: it names the argument, its value and the range.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and least <= value <= most):
+        raise ConfigurationError(f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}")

@@ -27,7 +27,8 @@ The names, by what they are for:
   `UnsupportedError`, `RemovedError`, `HistoryError`, `RecordingError`,
   `SafetyViolationError`, `LeaseLostError`.
 - Errors of a request: `RequestError`, and below it `NoLeaderError`, `UnknownOutcomeError`,
-  `ConflictError`, `WatchLostError`, `RefusedError`, `OversizedRequestError`, `KeyValueError`.
+  `ConflictError`, `CallError`, `WatchLostError`, `RefusedError`, `OversizedRequestError`,
+  `KeyValueError`.
 - Errors of the disk: `StorageError`, and below it `StoreMismatchError`, `StoreBusyError`,
   `StoreAccessError`, `StoreFullError`, `LostStoreError`, `DamagedRecordError`,
   `DamagedTablesError`, `PrunedError`.
@@ -58,6 +59,7 @@ _HOMES: Final = {
     ".client.secure": ("ClientTls",),
     ".embed": ("Node", "open_node"),
     ".errors": (
+        "CallError",
         "ConfigurationError",
         "ConflictError",
         "DamagedRecordError",
@@ -144,6 +146,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .client.secure import ClientTls as ClientTls
     from .embed import Node as Node
     from .embed import open_node as open_node
+    from .errors import CallError as CallError
     from .errors import ConfigurationError as ConfigurationError
     from .errors import ConflictError as ConflictError
     from .errors import DamagedRecordError as DamagedRecordError

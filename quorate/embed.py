@@ -380,7 +380,7 @@ async def _open_key_value(
             await nursery.start(gathering.run)
             count_clients(member, port)
             # Outermost: whoever watches sees the stop, too.
-            async with showing(member, config, guard, port):
+            async with showing(member, config, guard, port, watches):
                 yield Node(
                     member, member.state.terminated, KeyValue(member, gathering, watches), address
                 )

@@ -39,15 +39,12 @@ class Store(KeyValueService):
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self.tables = tables
-        self.now = 0
-
-    def advance(self, position: int, timestamp_ms: int) -> None:
-        """See `Service`."""
-        self.now = max(self.now, timestamp_ms)
-        super().advance(position, timestamp_ms)
 
     def state(self) -> bytes:
-        """Return a summary of all notes and unexpired keys, with revisions and types."""
+        """Return a summary of all notes and keys, with revisions and types.
+
+        Also of keys that are due and still there: watchers see when these go.
+        """
         held = blake2b(
             repr(sorted(self.tables.notes.rows.items())).encode(), digest_size=DIGEST_BYTES
         )
@@ -56,7 +53,7 @@ class Store(KeyValueService):
             keys, place = self.tables.page(place, PAGE_KEYS)
             for key in keys:
                 record = self.tables.get(key)
-                if record is not None and not 0 < record[1] <= self.now:
+                if record is not None:
                     held.update(repr((key, *record)).encode())
         return held.digest()
 

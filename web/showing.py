@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..keyvalue.port.figures import port_families
+from ..keyvalue.programs.figures import watch_families
 from ..keyvalue.protocol.resp import bulk_array
 from ..metrics import Histogram
 from ..node.live.figures import member_families
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from ..keyvalue.port.listener import ClientPort
+    from ..keyvalue.programs.watch import LocalWatches
     from ..metrics import Family
     from ..node import Member, NodeConfig
     from .guard import Guard
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def showing(
-    member: Member, config: NodeConfig, guard: Guard | None, port: ClientPort | None = None
+    member: Member,
+    config: NodeConfig,
+    guard: Guard | None,
+    port: ClientPort | None = None,
+    watches: LocalWatches | None = None,
 ) -> AsyncGenerator[None]:
     """Show a member to browsers and monitors for the length of a block, if its file says so.
 
@@ -34,6 +40,7 @@ async def showing(
         config: of the member.
         guard: judges who may look; None to show nothing.
         port: of its clients; None with a state machine of the program.
+        watches: of its keys; None without keys.
 
     Raises:
         OSError: the web port can't be bound.
@@ -44,7 +51,7 @@ async def showing(
     web = make_web_port(
         member,
         config,
-        families=partial(_families, member, port),
+        families=partial(_families, member, port, watches),
         read=partial(_read, member) if port else member.confirm,
         guard=guard,
     )
@@ -54,8 +61,12 @@ async def showing(
         nursery.cancel_scope.cancel()
 
 
-def _families(member: Member, port: ClientPort | None) -> list[Family]:
-    return member_families(member) + (port_families(port.state) if port else [])
+def _families(
+    member: Member, port: ClientPort | None, watches: LocalWatches | None
+) -> list[Family]:
+    families = member_families(member)
+    families += port_families(port.state) if port else []
+    return families + (watch_families(watches) if watches else [])
 
 
 async def _read(member: Member) -> bytes:

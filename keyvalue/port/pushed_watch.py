@@ -32,6 +32,7 @@ from ..programs.watch import Watch
 from ..protocol import resp
 from ..state.changes import Change
 from ..state.pushes import encode_ended, encode_entries, encode_lost, encode_progress
+from .push_turns import PushTurns
 
 __all__ = ["PushedWatch"]
 
@@ -51,6 +52,7 @@ class PushedWatch:
         arguments: the command that has begun it.
         watch_id: its id on this connection.
         watch: of this member.
+        turns: shared by all watches of the port.
     """
 
     def __init__(
@@ -60,9 +62,11 @@ class PushedWatch:
         arguments: Sequence[bytes],
         watch_id: int,
         watch: Watch,
+        *,
+        turns: PushTurns,
     ) -> None:
         self.place = (connection.client.client_id, watch_id)
-        self._state, self._connection = state, connection
+        self._state, self._connection, self._turns = state, connection, turns
         self._arguments, self._id, self._watch = list(arguments), watch_id, watch
         self._spec = resolve(self._arguments)
         self._allowed_by = connection.client.access  # the rules that have allowed it
@@ -92,7 +96,8 @@ class PushedWatch:
     def check_again(self) -> None:
         """End it if its user may not watch any more."""
         try:
-            self._is_allowed(afresh=True)
+            if not self._ends:
+                self._is_allowed(afresh=True)
         except _EndedError as ended:
             self.end_because(str(ended))
         self._looks.notify()
@@ -157,6 +162,7 @@ class PushedWatch:
         await self._send_entries(gathered, at)
 
     async def _send_entries(self, pushes: list[bytes], position: int) -> None:
+        await self._turns.enter()
         await self._until_ready()
         self._send(b"".join(pushes))
         self._told = position

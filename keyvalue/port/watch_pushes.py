@@ -17,6 +17,7 @@ from ..clients.port_state import ClientConnection, PortState
 from ..limits import MAX_CLIENT_WATCHES, MAX_WATCHES
 from ..programs.watch import WatchSource
 from ..protocol import resp
+from .push_turns import PushTurns
 from .pushed_watch import PushedWatch
 
 __all__ = ["PROGRESS_SECONDS", "SILENT_ROUNDS", "WatchPushes"]
@@ -48,6 +49,7 @@ class WatchPushes:
         self._running: set[PushedWatch] = set()
         self._nursery: trio.Nursery | None = None
         self._silent = 0
+        self._turns = PushTurns()
 
     def __len__(self) -> int:
         return len(self._running)
@@ -55,6 +57,7 @@ class WatchPushes:
     async def run(self) -> Never:
         """Serve watches until cancelled."""
         async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._turns.run)
             while True:
                 await trio.sleep(PROGRESS_SECONDS)
                 follows = self._state.gateway.status().state == _FOLLOWS
@@ -82,7 +85,8 @@ class WatchPushes:
         else:
             watch_id = watches.next_id()
             changes = self._source.watch(arguments[1], after)
-            watch = PushedWatch(self._state, connection, arguments, watch_id, changes)
+            of = self._state, connection, arguments, watch_id
+            watch = PushedWatch(*of, changes, turns=self._turns)
             watches.add(watch_id, watch)
             self._running.add(watch)
             self._nursery.start_soon(self._run, watch, done)

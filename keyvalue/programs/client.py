@@ -7,6 +7,7 @@ bytes. Text is accepted and encoded as UTF-8, but replies are bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
@@ -28,6 +29,7 @@ from ..limits import MAX_ARGUMENTS
 from ..protocol import resp
 from ..protocol.payload import RESP3, TRANSACTION
 from ..protocol.resp import word_of
+from ..retry import Retry
 from .encoding import (
     Argument,
     Text,
@@ -362,7 +364,9 @@ class KeyValue:
         """
         if integer_of(attempts, "attempts") < 1:
             raise ConfigurationError(f"attempts = {attempts}: expected 1 or more")
-        rng, pause_s = rng or SystemRandom(), _FIRST_PAUSE_S
+        rng = rng or SystemRandom()
+        pauses = {"first_pause_s": _FIRST_PAUSE_S, "longest_pause_s": _LONGEST_PAUSE_S}
+        retry = Retry(anyio.current_time, math.inf, **pauses)
         while True:
             try:
                 async with self.transaction() as t:
@@ -373,5 +377,4 @@ class KeyValue:
                     raise
             else:
                 return result
-            await anyio.sleep(rng.uniform(0, pause_s))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            await anyio.sleep(rng.uniform(0, retry.pause_s() or 0))

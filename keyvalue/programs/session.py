@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import anyio
 
 from ...errors import (
-    ConfigurationError,
     NoLeaderError,
     RefusedError,
     RequestError,
@@ -24,7 +23,7 @@ from ..commands.table import Kind
 from ..limits import MAX_SESSION_MS, MIN_SESSION_MS
 from ..protocol import resp
 from ..protocol.payload import RESP3, TRANSACTION
-from ..retry import Retry, SessionWindow
+from ..retry import Retry, SessionWindow, check_seconds
 from .client import KeyValue
 from .encoding import decoded, integer_in
 
@@ -178,21 +177,9 @@ async def open_session(
 
 
 def _check_session(*, timeout_s: Any, patience_s: Any) -> None:
-    """Check the two durations.
-
-    Raises:
-        ConfigurationError: it names the argument, its value and what was expected.
-    """
-    bounds = MIN_SESSION_MS / 1000, MAX_SESSION_MS / 1000
-    for name, value, (least, most) in (
-        ("timeout_s", timeout_s, bounds),
-        ("patience_s", patience_s, (0.0, bounds[1])),
-    ):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and least <= value <= most):
-            raise ConfigurationError(
-                f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}"
-            )
+    longest = MAX_SESSION_MS / 1000
+    check_seconds("timeout_s", timeout_s, MIN_SESSION_MS / 1000, longest)
+    check_seconds("patience_s", patience_s, 0.0, longest)
 
 
 def _give_up(error: RequestError, *, sent: bool) -> NoReturn:

@@ -135,14 +135,16 @@ class RecentChanges:
 
     def advance(self, position: int) -> None:
         """All changes up to `position`, the end of a batch, are noted."""
-        rows, counted = self._rows, self._counted
-        before, self.position = self.position, position
-        if len(rows) > counted:
-            fresh = rows[counted:]
+        # Once per batch, and often for one row: as few steps as possible.
+        rows, counted, before = self._rows, self._counted, self.position
+        self.position = position
+        count = len(rows)
+        if count > counted:
+            fresh, size = rows[counted:], self._bytes
             for key, record in fresh:
-                self._bytes += len(key) + len(record[0])
-            self._counted = len(rows)
-            if len(rows) > KEPT_CHANGES or self._bytes > KEPT_CHANGE_BYTES:
+                size += len(key) + len(record[0])
+            self._bytes, self._counted = size, count
+            if count > KEPT_CHANGES or size > KEPT_CHANGE_BYTES:
                 self._drop(counted)
             if self._waiting:
                 self._wake(fresh, before)

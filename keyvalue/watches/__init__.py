@@ -2,7 +2,6 @@
 
 - `replay.py`: one replay, from a snapshot and the log behind it to pages of changes
 - `replays.py`: the replays of a member, one at a time, and how watches ask for them
-- `figures.py`: what monitors see of watches
 
 Watches themselves are in `programs/watch.py`, the changes in memory in `state/changes.py`.
 

@@ -28,6 +28,7 @@ import cattrs
 from ...errors import KeyValueError, StorageError
 from ...keyvalue.limits import MAX_SESSION_MS
 from ...keyvalue.protocol.resp import encode_command
+from ...keyvalue.retry import has_no_answer
 from .members import Refused
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Load:
 
 
 def _unanswered(reply: Reply) -> bool:
-    return isinstance(reply, Refused) and reply.code in {"UNKNOWN", "CLUSTERDOWN"}
+    return isinstance(reply, Refused) and has_no_answer(reply.code)
 
 
 def _with(done: Progress, chunk: list[Command]) -> Progress:

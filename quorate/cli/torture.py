@@ -231,6 +231,7 @@ def _rows(outcome: Outcome, left_out: Mapping[Fault, str]) -> list[tuple[str, st
             "in sessions",
             f"{outcome.answered:,} of them, each done once, sent {outcome.sent:,} times",
         ),
+        ("blocks of recipes", f"{outcome.blocks:,}, each judged by the log"),
         ("nothing ok for", f"{span(outcome.longest_pause)} at the longest"),
         ("keys", f"{outcome.keys:,}, each checked for linearizability"),
         ("logs", f"equal and sound, {size(outcome.commit_position)} committed"),

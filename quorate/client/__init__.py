@@ -1,10 +1,23 @@
 """Clients: they talk to a cluster from another process, over its client ports.
 
-`SessionRedis` is for programs: redis-py's client, with writes that are done exactly once.
-`RespClient` is for the command line and the tools of this project, on trio.
+For programs
+    `connect.py`: :func:`quorate.connect`, the key-value store on trio and asyncio; `blocking.py`:
+    the same without an event loop. `session_redis.py`: redis-py's client, with writes that are done
+    exactly once.
+For the command line and the tools of this project
+    `resp.py`: :class:`RespClient`, on trio.
 
-Neither holds the policy of repeats: that is :mod:`quorate.keyvalue.retry`, which the store's own
+The parts of `connect`, from the socket upwards:
+
+- `dialling.py`: TCP, TLS and the login; a connection that sends bytes and returns values
+- `routing.py`: which member leads
+- `lanes.py`: connections to it, each with one request at a time
+- `endpoint.py`: requests, and what became of them
+- `batches.py`: joins the commands of many tasks into one request
+- `joined.py`: the store whose commands travel so; `watch.py`: its watches
+
+None holds the policy of repeats: that is :mod:`quorate.keyvalue.retry`, which the store's own
 sessions use, too. A program that runs a member needs no client: see :mod:`quorate.embed`.
 
-Read first: `session_redis`, then `redis_replies`.
+Read first: `connect.py`, then `endpoint.py`.
 """

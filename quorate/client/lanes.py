@@ -87,7 +87,7 @@ class Lanes:
         """Return a connection to the member that leads, as far as we know."""
         while self._idle:
             wire = self._idle.pop()
-            if self._routes.fits(wire) and not wire.closed:
+            if self._routes.fits(wire) and wire.usable:
                 return wire
             await wire.aclose()
         return await self._routes.open()

@@ -4,13 +4,14 @@ Any member serves any request, but a follower passes it on, which costs the way 
 back. So a new connection asks ``CLUSTER SLOTS``, where the leader comes first, and goes on to it.
 A connection that has asked is answered with ``-MOVED`` once another member leads.
 
-The leader may be known under an address that we can't reach: behind an address translation, or in
-a container. Then a member that was given to us passes our requests on. For that it needs a new
-connection, one that has not asked.
+The leader may be known under an address that we can't reach: it has just died, or there is an
+address translation in between. Then a member that was given to us passes our requests on. For that
+it needs a new connection, one that has not asked. After a while we look again, each time later.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -30,9 +31,14 @@ __all__ = ["Routes", "moved_to_untrusted"]
 
 _SLOTS: Final = encode_command(["CLUSTER", "SLOTS"])
 
-_SHUN_SECONDS: Final = 10.0
-"""How long an address of a leader is not tried again after it could not be reached. Smaller, and
-each new connection waits for it. Larger, and requests are passed on for longer after a fault."""
+_FIRST_SHUN_SECONDS: Final = 0.5
+"""How long the address of a leader is not tried again after it could not be reached. Smaller, and
+it is tried for nothing while the members elect another one. Larger, and requests are passed on for
+longer after that."""
+
+_LONGEST_SHUN_SECONDS: Final = 300.0
+"""It doubles up to this. Smaller, and a client behind an address translation waits for each attempt
+more often. Larger, and it takes longer to see that the way is free."""
 
 _ANSWER_SECONDS: Final = 5.0
 """For the reply to CLUSTER SLOTS, which a member gives at once."""
@@ -58,7 +64,8 @@ class Routes:
         self._turns = Turns(self._given)
         self._leader: Address | None = None
         self._current: Address | None = None
-        self._shunned: dict[Address, float] = {}
+        self._look_again = math.inf
+        self._shunned: dict[Address, tuple[float, float]] = {}  # until when, and for how long
 
     def __str__(self) -> str:
         """Return the addresses that were given."""
@@ -66,7 +73,7 @@ class Routes:
 
     def fits(self, wire: Wire) -> bool:
         """Whether a connection leads to the member that we talk to now."""
-        return wire.address == self._current
+        return wire.address == self._current and anyio.current_time() < self._look_again
 
     def follow(self, leader: Address) -> None:
         """Go to this member next: another one has said that it leads."""
@@ -115,7 +122,7 @@ class Routes:
             HandshakeError: it is no member's.
             KeyValueError: the user or its password is wrong.
         """
-        wire = await self._dialler.open(address)
+        wire, look_again = await self._dialler.open(address), math.inf
         try:
             for _ in range(_MOST_HOPS):
                 leader = await _ask(wire)
@@ -123,28 +130,36 @@ class Routes:
                     break
                 there = None if self._is_shunned(leader) else await self._try(leader)
                 await wire.aclose()
-                wire = there or await self._dialler.open(address)
                 if there is None:
+                    wire = await self._dialler.open(address)
+                    look_again = self._shunned[leader][0]
                     break
+                wire = there
         except BaseException:
             await wire.aclose()
             raise
         self._leader = self._current = wire.address
+        self._look_again = look_again
         return wire
 
     async def _try(self, leader: Address) -> Wire | None:
         """Open a connection to the leader; None if it can't be reached."""
         try:
-            return await self._dialler.open(leader)
+            wire = await self._dialler.open(leader)
         except (OSError, HandshakeError):
             self._shun(leader)
             return None
+        self._shunned.pop(leader, None)
+        return wire
 
     def _shun(self, address: Address) -> None:
-        self._shunned[address] = anyio.current_time() + _SHUN_SECONDS
+        _, before = self._shunned.get(address, (0.0, 0.0))
+        seconds = min(2 * before, _LONGEST_SHUN_SECONDS) or _FIRST_SHUN_SECONDS
+        self._shunned[address] = anyio.current_time() + seconds, seconds
 
     def _is_shunned(self, address: Address) -> bool:
-        return self._shunned.get(address, 0.0) > anyio.current_time()
+        until, _ = self._shunned.get(address, (-math.inf, 0.0))
+        return anyio.current_time() < until
 
 
 async def _ask(wire: Wire) -> Address | None:

@@ -46,7 +46,8 @@ from redis.connection import SSLConnection, parse_url
 
 from ..errors import ConfigurationError, UnsupportedError
 from ..keyvalue.commands.table import CommandSpec, Kind, resolve
-from ..keyvalue.retry import Fate, Retry, SessionWindow, Turns
+from ..keyvalue.limits import MAX_SESSION_MS, MIN_SESSION_MS
+from ..keyvalue.retry import Fate, Retry, SessionWindow, Turns, check_seconds
 from .redis_replies import (
     NoSessionError,
     OutcomeUnknownError,
@@ -55,7 +56,6 @@ from .redis_replies import (
     is_final,
     typed,
 )
-from .settings import check_times, members_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -155,14 +155,16 @@ class SessionRedis(redis.Redis):
         patience_s: float = 60.0,
         **options: Any,
     ) -> None:
-        self._members = [(one.host, one.port) for one in members_of(members)]
+        self._members = _checked_members(members)
         if own := sorted(_OWN_OPTIONS & options.keys()):
             raise ConfigurationError(
                 f"{own[0]} = {options[own[0]]!r}: expected no such option, SessionRedis sets it"
             )
         if db := options.get("db"):
             raise ConfigurationError(f"db = {db!r}: expected 0, members have one database")
-        check_times(session_timeout_s=session_timeout_s, patience_s=patience_s)
+        longest = MAX_SESSION_MS / 1000
+        check_seconds("session_timeout_s", session_timeout_s, MIN_SESSION_MS / 1000, longest)
+        check_seconds("patience_s", patience_s, 0.0, longest)
         self._options: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 1.0}
         self._options |= options
         retry = redis.retry.Retry(NoBackoff(), 0)  # repeats are the business of this class
@@ -349,6 +351,19 @@ class _UnsentError(Exception):
     def __init__(self, cause: redis.RedisError) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+def _checked_members(members: Any) -> list[tuple[str, int]]:
+    try:
+        found = [(host, port) for host, port in members]
+    except (TypeError, ValueError):
+        found = []
+    if not found or not all(isinstance(h, str) and isinstance(p, int) for h, p in found):
+        raise ConfigurationError(
+            f"members = {members!r}: expected host and client port of each member, such as "
+            '[("10.0.0.1", 7000), ("10.0.0.2", 7000)]'
+        )
+    return found
 
 
 def _split(args: Sequence[Any]) -> tuple[Any, ...]:

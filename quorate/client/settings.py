@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..errors import ConfigurationError
 from ..keyvalue.limits import MAX_SESSION_MS, MIN_SESSION_MS
+from ..keyvalue.retry import check_seconds
 from ..transport import Address, parse_address
 from .secure import ClientTls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Member", "check_login", "check_seconds", "check_times", "members_of"]
+__all__ = ["Member", "check_login", "check_times", "members_of"]
 
 Member: TypeAlias = str | tuple[str, int]
 """A member's client port: ``"10.0.0.1:7000"``, ``"[::1]:7000"`` or ``("10.0.0.1", 7000)``."""
@@ -80,13 +81,3 @@ def check_times(*, session_timeout_s: float, patience_s: float) -> None:
     longest = MAX_SESSION_MS / 1000
     check_seconds("session_timeout_s", session_timeout_s, MIN_SESSION_MS / 1000, longest)
     check_seconds("patience_s", patience_s, 0.0, longest)
-
-
-def check_seconds(name: str, value: Any, least: float, most: float) -> None:
-    """Refuse what is not a number of seconds in a range.
-
-    Raises:
-        ConfigurationError: it names the argument, its value and the range.
-    """
-    if type(value) not in {int, float} or not least <= value <= most:
-        raise ConfigurationError(f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}")

@@ -35,12 +35,12 @@ Read first: `base.py`, then `machine.py` (the state machine) and `caller.py` (ho
 - `containers.py`, `locks.py`: `Counter`, `ReplicatedDict` and so on
 """
 
+from ..errors import CallError
 from .base import Replicated
 from .containers import Counter, ReplicatedDict, ReplicatedQueue, ReplicatedSet, Scalar
 from .locks import Held, LockManager
 from .methods import query, replicated
 from .opening import open_objects
-from .wire import CallError
 
 __all__ = [
     "CallError",

@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from ..errors import (
+    CallError,
     ConfigurationError,
     NoLeaderError,
     RefusedError,
@@ -269,7 +270,7 @@ def result_of(call: wire.Call, outcome: wire.Outcome | RequestError) -> bytes:
         case wire.Result(data):
             return data
         case wire.Failure(kind, text):
-            raise wire.CallError(f"{call.target}.{call.method}", kind, text)
+            raise CallError(f"{call.target}.{call.method}", kind, text)
         case RequestError():
             # One for each task: a raised error gets a traceback of its own.
             raise type(outcome)(*outcome.args)

@@ -17,24 +17,8 @@ ENOUGH_BYTES: Final = 8 << 20
 """After so many bytes of results, the rest of a batch is left to the next one. If smaller, that
 happens often."""
 
-__all__ = ["ENOUGH_BYTES", "MAX_RESULT_BYTES", "Batch", "Call", "CallError", "Done", "Failure"]
+__all__ = ["ENOUGH_BYTES", "MAX_RESULT_BYTES", "Batch", "Call", "Done", "Failure"]
 __all__ += ["Malformed", "Opened", "Outcome", "Reply", "Result", "SessionLost", "TooLong"]
-
-
-class CallError(RequestError):
-    """A replicated method has raised an exception. Nothing of its call was done, on no member.
-
-    Args:
-        method: as it was called.
-        kind: name of the exception's class.
-        text: the exception's own words.
-    """
-
-    def __init__(self, method: str, kind: str, text: str) -> None:
-        super().__init__(f"{method}: {kind}: {text}")
-        self.method = method
-        self.kind = kind
-        self.text = text
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

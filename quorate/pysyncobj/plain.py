@@ -8,7 +8,7 @@ comes back as its own type. They are msgpack with extensions.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import msgpack
@@ -49,7 +49,7 @@ def encode(value: object) -> bytes:
 
 def _wire(value: Any, depth: int) -> Any:
     """Return what msgpack has for a value."""
-    kind = cast("type[Any]", type(value))
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS:
         return value
     if kind is int:
@@ -136,7 +136,7 @@ def taker(undo: UndoLog) -> Callable[[Any], Any]:
         return wrapped(decode_untrusted(encode(value)))
 
     def wrapped(value: Any) -> Any:
-        kind = cast("type[Any]", type(value))
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind is dict:
             return TrackedDict[Any, Any](undo, take, take, value)
         if kind is list:

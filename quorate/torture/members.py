@@ -25,6 +25,7 @@ import attrs
 import trio
 
 from ..client.resp import RespError
+from ..keyvalue.retry import has_no_answer
 from ..local.cluster import MemberProcess
 from ..local.member_list import Listed, ListedMember, decode_changed_untrusted
 from ..local.survey import StuckError
@@ -72,7 +73,6 @@ LOST_DISK: Final = "lost disk"
 
 _LATER: Final = frozenset({"in-flight", "not-settled", "would-lose-quorum"})
 """Refusals that end with the faults that cause them."""
-_NOT_DONE: Final = frozenset({"CLUSTERDOWN", "UNKNOWN"})
 
 Act: TypeAlias = Callable[[Listed, ListedMember], Awaitable[None]]
 
@@ -359,7 +359,7 @@ class Members:
         try:
             answer = await request(process, "member", *words)
         except RespError as refusal:
-            return "in-flight" if refusal.code in _NOT_DONE else str(refusal).partition(" ")[2]
+            return "in-flight" if has_no_answer(refusal.code) else str(refusal).partition(" ")[2]
         except OSError:
             return "in-flight"
         decode_changed_untrusted(answer)

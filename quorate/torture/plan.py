@@ -7,6 +7,7 @@ faults are over, all members must agree. Then:
 - the history, with a last read of every key, is linearizable for each key: no acknowledged write is
   lost or applied twice, no refused write has an effect, and no read is stale;
 - each answered sequence of a session was applied once, however often it was sent;
+- locks, queues and other recipes kept their promises, by the log;
 - every member's own state equals that last read, and holds no other key;
 - the recordings of all members are equal up to the commit position, batch by batch, also those of
   members that were removed, as far as they go;
@@ -23,7 +24,7 @@ since these are real processes.
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,7 @@ from .clients import Clients
 from .faults import Fault, Nemesis, NoProgressError
 from .machines import CLUSTER, Machines
 from .network import Namespaces, open_namespaces
+from .recipes import RecipeClients
 from .rotations import SECURITY, Certifier
 from .sessions import SessionClients
 from .tape import Tape, Violation
@@ -97,6 +99,7 @@ class Outcome:
         longest_pause: the longest time without an operation that was ok, in seconds.
         answered: number of answered commands of sessions; `operations` includes them.
         sent: number of times that these commands were sent.
+        blocks: number of blocks of recipes that were judged.
         keys: number of keys used.
         commit_position: final commit position.
         changes: number of completed changes of the members, by kind.
@@ -118,6 +121,7 @@ class Outcome:
     longest_pause: float
     answered: int
     sent: int
+    blocks: int
     keys: int
     commit_position: int
     changes: dict[str, int]
@@ -151,20 +155,30 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         async with _open_members(plan, certifier) as (cluster, machines, network):
             clients = Clients(cluster.addresses, HistoryWriter(file), plan.seed)
             sessions = SessionClients(clients, plan.seed)
+            recipes = RecipeClients(
+                cluster.addresses,
+                plan.seed,
+                plan.directory / "replay",
+                lambda: _directories(cluster.members),
+            )
             rng = random.Random(f"{plan.seed}/nemesis")  # noqa: S311 - no secret
             nemesis = Nemesis(
                 cluster, clients, rng, tell, plan.faults, network, machines, certifier, tape.fault
             )
-            elections = await _make_trouble(plan, nemesis, sessions)
+            elections = await _make_trouble(plan, nemesis, sessions, recipes)
     tell("checking the recordings")
     commit, found = check_recordings(
         _directories(cluster.members), _directories(nemesis.keeper.former)
     )
+    tell("checking what programs did with recipes")
+    with closing(recipes):
+        recipes.judge()
     tell(f"checking the history of {clients.outcomes.total():,} operations")
     report = check_history(plan.history)
     violations = [
         *(Violation("member or reply", each) for each in clients.violations),
         *(Violation("equal and sound logs", each) for each in found),
+        *(Violation("recipes", each) for each in recipes.violations),
         *map(_not_linearizable, report.trouble),
     ]
     recording = plan.directory / f"torture-{plan.seed}.qtrace"
@@ -174,6 +188,7 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         tape.write(recording, directories, plan.history, violations)
     return attrs.evolve(
         _outcome(plan, nemesis, sessions),
+        blocks=recipes.judged,
         elections=elections,
         keys=len(report.keys),
         commit_position=commit,
@@ -199,6 +214,7 @@ def _outcome(plan: Plan, nemesis: Nemesis, sessions: SessionClients) -> Outcome:
         longest_pause=clients.longest_pause,
         answered=sessions.answered,
         sent=sessions.sent,
+        blocks=0,
         keys=0,
         commit_position=-1,
         changes=dict(members.picture.completed) if members else {},
@@ -263,7 +279,9 @@ async def _open_members(
             await cluster.kill()
 
 
-async def _make_trouble(plan: Plan, nemesis: Nemesis, sessions: SessionClients) -> int:
+async def _make_trouble(
+    plan: Plan, nemesis: Nemesis, sessions: SessionClients, recipes: RecipeClients
+) -> int:
     """Run clients and faults, then check the members. Return the number of terms.
 
     Violations are added to the clients' list.
@@ -273,8 +291,10 @@ async def _make_trouble(plan: Plan, nemesis: Nemesis, sessions: SessionClients) 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(clients.run)
             nursery.start_soon(sessions.run)
+            nursery.start_soon(recipes.run)
             await nemesis.run(plan.seconds, plan.kills)
             nursery.cancel_scope.cancel()
+        await recipes.finish()
         terms = await check_states(nemesis, sessions)
         clients.violations += await _certificate_trouble(nemesis)
     except* (NoProgressError, StuckError, OSError, RespError) as group:

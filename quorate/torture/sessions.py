@@ -20,7 +20,7 @@ import trio
 
 from ..client.resp import Reply, RespClient, RespError
 from ..histories.history import Operation, Status, Value
-from ..keyvalue.retry import Retry
+from ..keyvalue.retry import Retry, has_no_answer
 from .clients import CLIENTS, KEY_OPERATIONS, Clients
 
 __all__ = ["SESSION_CLIENTS", "SessionClients"]
@@ -41,7 +41,6 @@ WINDOW: Final = 20
 replies that members keep: such a repetition would fail."""
 _PAUSE_SECONDS: Final = 0.01
 """Pause between attempts. It never grows, since this load wants many repetitions."""
-_NO_ANSWER: Final = frozenset({"UNKNOWN", "CLUSTERDOWN"})
 
 
 class _ViolationError(Exception):
@@ -269,7 +268,7 @@ class _SessionClient:
                 (reply,) = await resp.pipeline([words])
             except OSError:
                 return None
-        if isinstance(reply, RespError) and reply.code in _NO_ANSWER:
+        if isinstance(reply, RespError) and has_no_answer(reply.code):
             return None
         return reply
 

@@ -12,6 +12,8 @@ from ...keyvalue.access.verifier import Verifier
 from ...keyvalue.clients.port_access import PortAccess
 from ...keyvalue.clients.port_state import ClientPortLimits, PortState
 from ...keyvalue.port.leader_users import follow_users
+from ...keyvalue.port.watch_pushes import WatchPushes
+from ...keyvalue.programs.watch import LocalWatches
 from ...node.protocol.signal import Signal
 from ..door import Serials
 from ..store import Store
@@ -87,10 +89,16 @@ class Ports:
         gateway = NumberingGateway(member, self._serials, self._tell)
         port = PortState(gateway, ClientPortLimits(), access=access, wake=wake.notify)
         gateway.later = port.resume_later
+        pushes = None
+        if isinstance(watched, Store):
+            # Without replays of the log: a watch that is far behind is lost.
+            pushes = port.watches = WatchPushes(LocalWatches(watched.changes, member=member), port)
         self._open[i] = port
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(follow_users, port)
+                if pushes is not None:
+                    nursery.start_soon(pushes.run)
                 nursery.start_soon(access.verifier.run)
                 nursery.start_soon(access.penalties.run)
                 while True:

@@ -73,10 +73,13 @@ class Session:
 
     async def receive(self) -> bytes:
         """Return what was sent to the client; wait for it. Empty once the connection is closed."""
-        while not self._received and not self.closed:
+        while not (self._received or self.pushes or self.closed):
             self._came = trio.Event()
             await self._came.wait()
-        received, self._received = self._received, b""
+        # The reply to QUORATE.WATCH comes before the pushes of that watch.
+        received = self._received + b"".join(self.pushes)
+        self._received = b""
+        self.pushes.clear()
         return received
 
     def _replies(self) -> list[bytes]:
@@ -110,6 +113,7 @@ class Session:
     def push(self, data: bytes) -> None:
         """See `ClientConnection`."""
         self.pushes.append(data)
+        self._came.set()
 
     def doubt(self) -> None:
         """See `ClientConnection`."""

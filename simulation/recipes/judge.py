@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..invariants import ViolationError
 from .tenures import OVERWRITTEN
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from .blocks import Block, Blocks
     from .tenures import Tenure, Tenures
+
+TICK_S: Final = 0.001
+"""Log time has milliseconds, and programs are more exact."""
 
 
 def judge(blocks: Blocks, tenures: Tenures, fences: Iterable[bytes] = ()) -> None:
@@ -69,7 +72,7 @@ def _tenure(block: Block, tenures: Tenures) -> Tenure:
 
 def _inside(block: Block, tenure: Tenure) -> None:
     ended = tenure.ended
-    late = [at for at in block.marks if ended is not None and at > ended]
+    late = [at for at in block.marks if ended is not None and at > ended + TICK_S]
     if late:
         raise _violated(
             "Inside",

@@ -28,18 +28,20 @@ class Replay:
 
     Args:
         directory: for the tables of the replay; it must not exist.
+        prefixes: of the keys whose tenures are noted.
 
     Attributes:
         tenures: of all keys.
+        position: up to which the log was applied.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.tenures = Tenures()
+    def __init__(self, directory: Path, prefixes: tuple[bytes, ...] = (b"",)) -> None:
+        self.tenures = Tenures(prefixes)
         self._service = KeyValueService.open(
             directory, cluster="replay", member_id=0, executor=InlineExecutor
         )
         self._applied = (-1, -1)
-        self._position = 0
+        self.position = 0
 
     def close(self) -> None:
         """Close the tables."""
@@ -63,11 +65,11 @@ class Replay:
 
     def advance(self, position: int, timestamp_ms: int, at: float) -> None:
         """Everything up to a position is applied, at a time in seconds."""
-        if position > self._position:
+        if position > self.position:
             self._service.advance(position, timestamp_ms)
-            changes = self._service.changes.after(self._position, b"")
-            self.tenures.note(changes, timestamp_ms, at)
-            self._position = position
+            while self.position < position:
+                changes, self.position = self._service.changes.after(self.position, b"")
+                self.tenures.note(changes, timestamp_ms, at)
 
     def _attend(self, store: Store) -> None:
         apply, advance = store.apply, store.advance

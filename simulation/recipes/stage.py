@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from ..invariants import ViolationError
 from .blocks import Blocks
 from .copies import Copies
+from .gates import THROUGH, Gates
 from .jobs import Jobs
 from .judge import judge
 from .sums import Sums
@@ -54,17 +55,19 @@ class Stage:
 
     Args:
         tenures: by the committed log.
+        slack_s: how far their times may be behind those of the programs.
 
     Attributes:
         blocks: of all programs.
         jobs: items of the queue.
         sums: additions.
         copies: copies of keys.
+        gates: parties and barriers.
         patient: programs wait for a block for as long as it takes.
         judged: number of blocks that were judged so far.
     """
 
-    def __init__(self, tenures: Tenures) -> None:
+    def __init__(self, tenures: Tenures, slack_s: float = 0.0) -> None:
         self.tenures = tenures
         self.blocks = Blocks()
         self.judged = 0
@@ -72,6 +75,8 @@ class Stage:
         self.jobs = Jobs()
         self.sums = Sums()
         self.copies = Copies()
+        self.gates = Gates(slack_s)
+        self._slack_s = slack_s
         self._fences: dict[bytes, None] = {}
 
     def terms(self, program: Life) -> Terms:
@@ -106,8 +111,11 @@ class Stage:
         self.jobs.judge(tenures, QUEUE, COUNTED, NUMBER)
         self.sums.judge(tenures)
         self.copies.judge(tenures)
-        if left := [key for key in tenures.held(PREFIX) if not key.endswith(LASTING)]:
+        self.gates.judge(tenures)
+        lasting = (key for key in tenures.held(PREFIX) if not key.startswith(THROUGH))
+        if left := [key for key in lasting if not key.endswith(LASTING)]:
             raise ViolationError(f"Recipes.Left: nobody uses them any more: {left}")
         self.judged += len(self.blocks)
         self.blocks = Blocks()
         self.copies = Copies()
+        self.gates = Gates(self._slack_s)

@@ -63,14 +63,18 @@ class Tenure:
 
 
 class Tenures:
-    """The tenures of all keys.
+    """The tenures of keys.
+
+    Args:
+        prefixes: of the keys; other ones are ignored.
 
     Attributes:
-        of: of each key, in the order of the log.
+        of: for each key, in the order of the log.
         now_ms: log time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefixes: tuple[bytes, ...] = (b"",)) -> None:
+        self._prefixes = prefixes
         self.of: dict[bytes, list[Tenure]] = {}
         self.now_ms = 0
         self._open: dict[bytes, Tenure] = {}
@@ -99,7 +103,8 @@ class Tenures:
         self.now_ms = max(self.now_ms, timestamp_ms)
         for change in changes:
             if change.kind is ChangeKind.SET:
-                self._set(change, at)
+                if change.key.startswith(self._prefixes):
+                    self._set(change, at)
             elif change.kind is ChangeKind.FLUSHED:
                 for key in list(self._open):
                     self._end(key, change.position, DELETED, at)

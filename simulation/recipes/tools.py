@@ -1,4 +1,4 @@
-"""How programs use counters, queues and copies; see `uses.py`."""
+"""How programs use counters, queues, copies, parties and barriers; see `uses.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import RequestError
+from ...recipes.barrier import Barrier
 from ...recipes.cache import cached
 from ...recipes.counter import Counter
+from ...recipes.party import Party
 from ...recipes.queue import Queue
 from .copies import PREFIX, look
+from .gates import PARTIES
 from .stage import COUNTED, NUMBER
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 ADDITIONS: Final = 20
 BESIDE: Final = 4
+WAITING: Final = 10
 COUNTER: Final = b"quorate:counter:{hits}:value"
 
 
@@ -115,10 +119,34 @@ async def use_copy(stage: Stage, program: Life, kv: KeyValue) -> None:
             look(copy, seen)
 
 
+async def use_party(stage: Stage, program: Life, kv: KeyValue) -> None:
+    """Be there, and look who else is."""
+    terms = stage.terms(program)
+    party = Party(kv, "crowd", ttl_s=terms["ttl_s"], rng=terms["rng"])
+    async with party.join(terms["name"]) as lease:
+        block = stage.blocks.enter(program, "party", lease.key, lease.token, most=0)
+        while program.rng.random() < 0.7:
+            await trio.sleep(program.unit * program.rng.random())
+            block.mark()
+            asked_at = program.awake()
+            members = await party.members()
+            if asked_at is not None:
+                stage.gates.saw(asked_at, tuple(each.token for each in members))
+        block.done = True
+
+
+async def use_barrier(stage: Stage, program: Life, kv: KeyValue) -> None:
+    """Wait for others, but not for ever: they may be elsewhere."""
+    terms = stage.terms(program)
+    barrier = Barrier(kv, "gate", PARTIES, ttl_s=terms["ttl_s"], rng=terms["rng"])
+    came_at = program.awake()
+    with suppress(TimeoutError):
+        index = await barrier.wait(wait_s=program.unit * WAITING)
+        went_at = program.awake()
+        if came_at is not None and went_at is not None:
+            stage.gates.passed(came_at, went_at, index)
+
+
 def _queue(stage: Stage, program: Life, kv: KeyValue) -> Queue:
     terms = stage.terms(program)
     return Queue(kv, "jobs", ttl_s=terms["ttl_s"], worker=terms["name"], rng=terms["rng"])
-
-
-USES: Final = {use_counter: 1, use_batches: 1, put_jobs: 3, take_job: 4, use_copy: 1}
-"""All uses, with their weights."""

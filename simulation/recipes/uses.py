@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .holding import use_election, use_lock, use_rw_lock, use_semaphore
-from .tools import put_jobs, take_job, use_batches, use_copy, use_counter
+from .tools import (
+    put_jobs,
+    take_job,
+    use_barrier,
+    use_batches,
+    use_copy,
+    use_counter,
+    use_party,
+)
 
 if TYPE_CHECKING:
     from .holding import Use
@@ -20,4 +28,6 @@ USES: Final[dict[Use, int]] = {
     use_counter: 1,
     use_batches: 1,
     use_copy: 1,
+    use_party: 2,
+    use_barrier: 3,
 }

@@ -58,11 +58,12 @@ class ProgramWatch(Watch):
             self._leave(recent)
             return []
         self._lost.clear()
-        found = recent.after(self._fetched, self.prefix)
-        self._fetched = max(self._fetched, recent.position)
-        if found:
-            return found
-        self.position = self._fetched
+        if self._fetched < recent.position:
+            found, self._fetched = recent.after(self._fetched, self.prefix)
+            if found:
+                return found
+            self.position = self._fetched
+            return []
         look = LOOK_TIMEOUTS * self._program.unit
         if not await recent.moved.wait(trio.current_time() + look):
             self._at = -1

@@ -226,6 +226,22 @@ async def test_members_pass_requests_on_to_a_leader_that_we_cannot_reach(
     assert cluster.dialled.count(cluster.leader) == 1
 
 
+async def test_it_goes_to_the_next_leader_though_members_still_name_the_dead_one(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    first, second, third = cluster.addresses
+    async with connected(cluster) as kv:
+        await kv.set("a", "1")
+        cluster.down = {first}
+        await kv.set("a", "2")
+        assert cluster.dialled[-1] == second, "it passes requests on"
+        cluster.leader = third
+        await anyio.sleep(2)
+        await kv.set("a", "3")
+        await kv.set("a", "4")
+        assert cluster.dialled[-1] == third
+
+
 async def test_a_dead_leader_is_left(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     first, second, _ = cluster.addresses
     async with connected(cluster) as kv:

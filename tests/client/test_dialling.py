@@ -76,6 +76,20 @@ async def test_it_logs_in_and_reads_values_and_pushes() -> None:
     assert asked[0] == [b"HELLO", b"3", b"AUTH", b"alice", b"secret"]
 
 
+async def test_an_idle_connection_that_was_closed_is_not_used_again() -> None:
+    async with serving(HELLO, b"+late\r\n") as address:
+        wire = await Dialler().open(address)
+        assert wire.usable
+        await wire.send(b"*1\r\n$4\r\nPING\r\n")
+        while wire.usable:  # a reply that nobody reads is as bad as a closed connection
+            await trio.sleep(0.001)
+        assert await wire.receive() == b"late"
+        while wire.usable:
+            await trio.sleep(0.001)
+        await wire.aclose()
+        assert not wire.usable
+
+
 @pytest.mark.parametrize(
     ("reply", "kind", "words"),
     [

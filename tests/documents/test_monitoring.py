@@ -15,7 +15,12 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 CONTRIB: Final = ROOT / "contrib"
-SOURCES: Final = ("node/live/figures.py", "node/live/process.py", "keyvalue/port/figures.py")
+SOURCES: Final = (
+    "node/live/figures.py",
+    "node/live/process.py",
+    "keyvalue/port/figures.py",
+    "keyvalue/programs/figures.py",
+)
 RULES: Final = (CONTRIB / "alerts.yml").read_text(encoding="utf-8")
 BOARD: Final[dict[str, Any]] = json.loads((CONTRIB / "grafana.json").read_text(encoding="utf-8"))
 PAGE: Final = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")

@@ -5,7 +5,15 @@ import math
 import pytest
 
 from quorate.keyvalue.limits import KEPT_REPLIES
-from quorate.keyvalue.retry import SESSION_WINDOW, Retry, SessionWindow, Turns
+from quorate.keyvalue.retry import (
+    SESSION_WINDOW,
+    Fate,
+    Retry,
+    SessionWindow,
+    Turns,
+    fate_of_code,
+    has_no_answer,
+)
 
 
 def test_pauses_double_up_to_the_longest() -> None:
@@ -21,6 +29,15 @@ def test_no_attempt_begins_after_the_deadline() -> None:
     assert retry.pause_s() is None, "10.02 + 0.04 is too late"
     now = 9.0
     assert retry.pause_s() == 0.04, "a pause that was not given does not count"
+
+
+def test_the_fate_of_an_attempt_follows_from_the_code_of_its_error() -> None:
+    found = {code: fate_of_code(code) for code in ("CLUSTERDOWN", "MOVED", "REFUSED", "WRONGPASS")}
+    assert set(found.values()) == {Fate.NOT_DONE}
+    assert fate_of_code("UNKNOWN") is Fate.UNKNOWN
+    assert {fate_of_code(code) for code in ("ERR", "NOSESSION", "NOPERM")} == {Fate.ANSWERED}
+    later = [code for code in ("UNKNOWN", *found, "ERR", "NOPERM") if has_no_answer(code)]
+    assert later == ["UNKNOWN", "CLUSTERDOWN", "MOVED"]
 
 
 def test_members_take_turns() -> None:

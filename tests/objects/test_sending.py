@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from quorate import (
+    CallError,
     ConfigurationError,
     NoLeaderError,
     OversizedRequestError,
@@ -179,7 +180,7 @@ async def test_long_results_are_cut_into_several_replies(
             nursery.start_soon(ask, size)
         await trio.sleep(1)
         assert sorted(sizes) == list(range(300, 310))
-        with pytest.raises(wire.CallError, match="at most 1000 are sent"):
+        with pytest.raises(CallError, match="at most 1000 are sent"):
             await texts.long(2000)
         assert texts.count == 10
         monkeypatch.setattr(session_rules, "LONGEST_KEPT", 100)

@@ -28,6 +28,10 @@ async def test_the_counter_example_adds_up_on_every_member(tmp_path: Path) -> No
     assert await load("counter").main(tmp_path) == [55, 55, 55]
 
 
+async def test_the_bank_example_pays_on_every_member(tmp_path: Path) -> None:
+    assert await load("bank").main(tmp_path) == [55, 55, 55]
+
+
 @pytest.mark.parametrize("payload", [b"x", b"", b"\xff", b"1.5", b"9" * 19, b"9" * 5000])
 async def test_the_counter_example_survives_bad_input(tmp_path: Path, payload: bytes) -> None:
     first = free_client_port(2)

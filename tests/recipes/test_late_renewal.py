@@ -1,7 +1,9 @@
 """A lease is not entered after its time, however late the replies come."""
 
 import anyio
+import pytest
 
+from quorate.errors import LeaseLostError
 from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.recipes import Lease
 from tests.support.recipes_world import Link, Run, World
@@ -35,5 +37,17 @@ def test_a_lease_is_not_ours_if_the_reply_to_its_renewal_comes_after_its_time(ru
         assert await lease.acquire()
         assert not lease.lost
         await lease.release()
+
+    run(scenario)
+
+
+def test_a_block_does_not_begin_when_the_time_of_its_lease_is_over(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        lease = Lease(world.store(), b"job", ttl_s=TTL_S)
+        assert await lease.acquire()
+        await anyio.sleep(TTL_S)
+        with pytest.raises(LeaseLostError, match="was lost"):
+            async with lease.held():
+                pytest.fail("the block began")
 
     run(scenario)

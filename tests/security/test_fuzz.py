@@ -363,7 +363,7 @@ def test_any_records_behind_a_handshake_break_the_connection(data: bytes, seed: 
 WORDS = st.sampled_from(
     b"AUTH HELLO QUIT RESET PING GET SET MULTI EXEC ACL SETUSER DELUSER WHOAMI default bob secret "
     b"3 2 -1 >x on QUORATE.ONCE QUORATE.STATUS QUORATE.CONTROL INFO SETNAME WATCH SUBSCRIBE "
-    b"QUORATE.REQUEST".split()
+    b"QUORATE.REQUEST QUORATE.WATCH QUORATE.UNWATCH".split()
 )
 commands = st.lists(WORDS | st.binary(max_size=40), min_size=1, max_size=6).map(
     lambda words: command(*words)

@@ -11,6 +11,7 @@ import trio
 from quorate.keyvalue.access.hashing import hash_secret
 from quorate.keyvalue.access.verifier import BUSY, MAX_WAITING, Verifier
 from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.protocol.payload import PayloadParser
 from tests.support.client_port_world import RawClient, World, command
 
 NOAUTH = b"-NOAUTH Authentication required.\r\n"
@@ -217,6 +218,38 @@ async def test_a_dry_run_of_a_whole_request_looks_into_it(world: World) -> None:
     ):
         words = (b"ACL", b"DRYRUN", b"bob", b"QUORATE.REQUEST", b"0", b"0", b"0")
         await root.ask(resp.pack((*words, b"".join(map(line, texts)))), reply)
+
+
+async def test_a_dry_run_agrees_with_the_port(world: World) -> None:
+    root = await admin(world, "ACL SETUSER bob on nopass")
+    bob = await logged_in(world, "AUTH bob x")
+    payloads = [
+        *([text] for text in ("GET a", "SET a 1", "SET a 1 GET", "RENAME a b", "DBSIZE", "KEYS *")),
+        *([text] for text in ("QUORATE.CAS a ABSENT SET 1", "QUORATE.RECORDS a b", "OBJECT HELP")),
+        *(["WATCH a 0", text] for text in ("GET a", "SET b 1")),
+        ["GET a", "DEL a", "MGET b a"],
+    ]
+    denied = 0
+    for rules in (
+        "~* +@all",
+        "~a +@all",
+        "%R~* +@all",
+        "%W~a +@all -watch",
+        "~* +get",
+        "~* +@read",
+    ):
+        await ask(root, f"ACL SETUSER bob reset on nopass {rules} +quorate.request", resp.OK)
+        bob = await logged_in(world, "AUTH bob x")
+        for texts in payloads:
+            data = whole(2 if texts[0].startswith("WATCH") else 0, *texts)
+            words = PayloadParser().parse_untrusted(data)[0]
+            await root.send(resp.pack((b"ACL", b"DRYRUN", b"bob", *words)) + line("ECHO end"))
+            allowed = (await root.receive_until(b"end\r\n")).startswith(resp.OK)
+            await bob.send(data + whole(9))
+            reply = await bob.receive_until(b"for one transaction\r\n")
+            assert reply.startswith(b"-NOPERM ") != allowed, (rules, texts)
+            denied += not allowed
+    assert 20 < denied < 60
 
 
 async def test_a_session_is_of_no_use_to_other_users(world: World) -> None:

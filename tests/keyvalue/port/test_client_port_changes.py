@@ -105,6 +105,14 @@ async def test_a_watch_begins_after_a_position(
     await watcher.ask(b"", entry(second, b"set", b"a", b"2", 0))
 
 
+async def test_a_position_beyond_the_end_of_the_log_is_refused(
+    world: World, watcher: RawClient, client: RawClient
+) -> None:
+    await write(world, client, "SET", "a", "1")
+    text = f"after = 900: the log ends at {world.member.position}; expected a position of this"
+    await watcher.ask(command("QUORATE.WATCH", "a", "AFTER", "900"), f"-ERR {text}".encode())
+
+
 async def test_an_unwatched_prefix_is_not_pushed_any_more_and_its_id_is_not_used_again(
     world: World, watcher: RawClient, client: RawClient
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -326,6 +327,44 @@ async def test_concurrent_transfers_keep_the_sum(
     balances = [int(value) for value in (await kv.get_many([*"abc"])).values()]
     assert sum(balances) == 300
     assert min(balances) >= 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_transactions_take_place_one_after_the_other(
+    member: LoneMember, autojump_clock: MockClock, seed: int
+) -> None:
+    """What each has read is the state that those before it, by position, have made."""
+    rng = Random(seed)
+    kv = KeyValue(SlowMember(member.fed, rng))
+    done: list[tuple[int, dict[str, bytes | None], dict[str, bytes | None]]] = []
+
+    async def some(name: int) -> None:
+        for number in range(12):
+            reads: dict[str, bytes | None] = {}
+            writes: dict[str, bytes | None] = {}
+            with suppress(ConflictError):
+                async with kv.transaction() as t:
+                    for key in rng.sample("abcd", rng.randint(0, 3)):
+                        reads[key] = await t.get(key)
+                    for key in rng.sample("abcd", rng.randint(1, 2)):
+                        if rng.random() < 0.3:
+                            t.delete(key)
+                            writes[key] = None
+                        else:
+                            t.set(key, f"{name}/{number}")
+                            writes[key] = b"%d/%d" % (name, number)
+                done.append((t.position, reads, writes))
+
+    async with trio.open_nursery() as nursery:
+        for name in range(4):
+            nursery.start_soon(some, name)
+    state: dict[str, bytes | None] = {}
+    for _, reads, writes in sorted(done, key=lambda one: one[0]):
+        assert reads == {key: state.get(key) for key in reads}
+        state |= writes
+    found = {key: await kv.get(key) for key in "abcd"}
+    assert found == {key: state.get(key) for key in "abcd"}
+    assert 12 < len(done) < 48, "some met a conflict"
 
 
 async def test_in_a_session_a_commit_of_unknown_outcome_is_done_once(

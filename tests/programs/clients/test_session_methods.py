@@ -13,6 +13,8 @@ overridden or looked at.
 
 import ast
 import inspect
+import subprocess
+import sys
 import textwrap
 from functools import cache
 from typing import Any, Final, cast
@@ -174,7 +176,7 @@ def test_urls_that_name_no_cluster(urls: list[str]) -> None:
 
 @pytest.mark.parametrize("members", [[], "127.0.0.1:7000", [("127.0.0.1",)], [(1, "a")], None, 7])
 def test_what_is_no_list_of_members(members: list[tuple[str, int]]) -> None:
-    with pytest.raises(ConfigurationError, match=r"members.* = .* expected the client ports"):
+    with pytest.raises(ConfigurationError, match=r"members = .* expected host and client port"):
         SessionRedis(members)
 
 
@@ -205,3 +207,8 @@ def test_a_wrong_argument_is_named_at_once(options: dict[str, Any], words: str) 
 def test_a_database_in_a_url_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="db = 3: expected 0"):
         SessionRedis.from_url("redis://127.0.0.1:1/3", "redis://127.0.0.1:2/3")
+
+
+def test_a_program_with_redis_py_loads_no_event_loop() -> None:
+    code = "import sys, quorate.client.session_redis; sys.exit('trio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,13 +5,16 @@ They are hunted in storms over programs, so they have a table of their own.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import attrs
 import pytest
 
+from quorate.errors import UnknownOutcomeError
 from quorate.keyvalue.programs.client import KeyValue
+from quorate.recipes import Barrier, Cache, Item, Queue
 from quorate.recipes import line as lines
 from quorate.recipes.lease import Lease
 from quorate.simulation import Plan, simulate
@@ -19,7 +22,9 @@ from quorate.simulation import Plan, simulate
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from quorate.keyvalue.programs.client import Text
+    from quorate.keyvalue.programs.encoding import Text
+    from quorate.keyvalue.programs.transaction import Transaction
+    from quorate.keyvalue.state.changes import Change
     from quorate.recipes.waiting import Owned
 
 HOURS: Final = 0.01
@@ -134,7 +139,8 @@ def fence_by_what_was(patch: pytest.MonkeyPatch) -> None:
 
 def let_one_more_in(patch: pytest.MonkeyPatch) -> None:
     """Give one permit more than there are."""
-    patch.setattr("quorate.recipes.semaphore.first", lambda permits: lines.first(permits + 1))
+    module = importlib.import_module("quorate.recipes.semaphore")  # the name is the function's
+    patch.setattr(module, "first", lambda permits: lines.first(permits + 1))
 
 
 def write_while_others_read(patch: pytest.MonkeyPatch) -> None:
@@ -143,12 +149,101 @@ def write_while_others_read(patch: pytest.MonkeyPatch) -> None:
     def writers(older: Sequence[Owned]) -> lines.Obstacle | None:
         return lines.head([each for each in older if b":write:" in each.key])
 
-    patch.setattr("quorate.recipes.rw_lock.head", writers)
+    patch.setattr(importlib.import_module("quorate.recipes.rw_lock"), "head", writers)
+
+
+def remove_what_is_anothers(patch: pytest.MonkeyPatch) -> None:
+    """Remove an item from a queue whether it is still ours or not."""
+
+    async def remove_in(self: Item, transaction: Transaction) -> None:
+        await transaction.exists(self._key)  # pyright: ignore[reportPrivateUsage]
+        transaction.delete(self._key)  # pyright: ignore[reportPrivateUsage]
+
+    patch.setattr(Item, "remove_in", remove_in)
+
+
+def hand_over_twice(patch: pytest.MonkeyPatch) -> None:
+    """Hand over an item that the owner before has removed since we looked."""
+
+    async def take(self: Queue, number: int) -> Item | None:
+        item = await original(self, number)
+        if item is not None:
+            return item
+        lease = self._lease(number)  # pyright: ignore[reportPrivateUsage]
+        key = self._item(number)  # pyright: ignore[reportPrivateUsage]
+        value = seen.get(key)
+        return Item(number, key, value, lease) if value and await lease.acquire() else None
+
+    async def get(self: KeyValue, key: Text) -> bytes | None:
+        value = await get_it(self, key)
+        if isinstance(key, bytes) and b":item:" in key and value is not None:
+            seen[key] = value
+        return value
+
+    seen: dict[bytes, bytes] = {}
+    original = Queue._take  # pyright: ignore[reportPrivateUsage]
+    get_it = KeyValue.get
+    patch.setattr(Queue, "_take", take)
+    patch.setattr(KeyValue, "get", get)
+
+
+def forget_the_removal(patch: pytest.MonkeyPatch) -> None:
+    """End the block of an item without removing it."""
+
+    async def remove(self: Queue, item: Item) -> None:
+        del self, item
+        await anyio.lowlevel.checkpoint()
+
+    patch.setattr(Queue, "_remove", remove)
+
+
+def let_too_few_through(patch: pytest.MonkeyPatch) -> None:
+    """Open a barrier to the parties whose tickets are there, and forget that one may go."""
+
+    async def open_it(self: Barrier) -> None:
+        tickets = (await self._line.tickets())[: self._parties]  # pyright: ignore[reportPrivateUsage]
+        if len(tickets) < self._parties:  # pyright: ignore[reportPrivateUsage]
+            return
+        for index, each in enumerate(tickets):
+            place = self._place(each.holder.token)  # pyright: ignore[reportPrivateUsage]
+            await self._kv.set(place, str(index), px=600_000)  # pyright: ignore[reportPrivateUsage]
+            await self._kv.delete(each.key)  # pyright: ignore[reportPrivateUsage]
+
+    patch.setattr(Barrier, "_open", open_it)
+
+
+def add_again(patch: pytest.MonkeyPatch) -> None:
+    """Add once more if the answer is lost."""
+
+    async def add(self: KeyValue, key: Text, by: int = 1) -> int:
+        try:
+            return await original(self, key, by)
+        except UnknownOutcomeError:
+            return await original(self, key, by)
+
+    original = KeyValue.increment
+    patch.setattr(KeyValue, "increment", add)
+
+
+def keep_what_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """Watch no renewals: a member stays in a party for an hour after its last sign of life."""
+    patch.setattr(Lease, "_ttl_ms", property(lambda _: 3_600_000))
+
+
+def copy_what_is_older(patch: pytest.MonkeyPatch) -> None:
+    """Take changes into a copy that are older than what was read."""
+
+    def apply(self: Cache, entry: Sequence[Change]) -> None:
+        self._revisions = dict.fromkeys(self._revisions, -1)  # pyright: ignore[reportPrivateUsage]
+        original(self, entry)
+
+    original = Cache._apply  # pyright: ignore[reportPrivateUsage]
+    patch.setattr(Cache, "_apply", apply)
 
 
 RECIPE_MUTANTS: Final = (
     RecipeMutant(take_what_is_taken, 3, ("Untouched",)),
-    RecipeMutant(renew_what_is_anothers, 20, ("Untouched",)),
+    RecipeMutant(renew_what_is_anothers, 20, ("Untouched", "Inside")),
     RecipeMutant(release_what_is_anothers, 5, ("Inside",)),
     RecipeMutant(stay_inside, 5, ("Inside",)),
     RecipeMutant(count_from_the_reply, 20, ("Inside",)),
@@ -156,6 +251,13 @@ RECIPE_MUTANTS: Final = (
     RecipeMutant(fence_by_what_was, 10, ("Fence",)),
     RecipeMutant(let_one_more_in, 3, ("Most",)),
     RecipeMutant(write_while_others_read, 5, ("Most",)),
+    RecipeMutant(remove_what_is_anothers, 20, ("Queue",)),
+    RecipeMutant(hand_over_twice, 20, ("Queue",)),
+    RecipeMutant(forget_the_removal, 5, ("Queue",)),
+    RecipeMutant(let_too_few_through, 5, ("Barrier",)),
+    RecipeMutant(add_again, 20, ("Sum",)),
+    RecipeMutant(keep_what_is_gone, 3, ("Left", "Live")),
+    RecipeMutant(copy_what_is_older, 20, ("Copy",)),
 )
 
 

@@ -1,0 +1,4 @@
+"""PySyncObj's names over replicated objects.
+
+Read first: `test_programs.py`, which runs PySyncObj's example programs.
+"""
