@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -109,6 +110,7 @@ def test_a_release_at_any_moment_of_a_waiters_steps_is_noticed(run: Run) -> None
                 start = anyio.current_time()
                 await book.take("b", 0)
                 assert anyio.current_time() - start < 0.5
+        book.check()
 
     run(scenario)
 
@@ -328,8 +330,10 @@ class Refusing(Link):
         return b"-NOPERM no\r\n"
 
 
-@pytest.mark.parametrize("name", ["", "a b", "{a}", "a*", "x" * 201, "ü" * 101, "a\n"])
-def test_a_name_that_would_not_be_plain_is_refused(run: Run, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["", "a b", "{a}", "a*", "x" * 201, "ü" * 101, "a\n", "\ud800", None, 7]
+)
+def test_a_name_that_would_not_be_plain_is_refused(run: Run, name: Any) -> None:
     async def scenario(world: World) -> None:
         with pytest.raises(ConfigurationError, match=r"^name of the lock = .*: expected 1 to 200"):
             async with lock(world.store(), name):

@@ -9,9 +9,12 @@ import anyio
 import pytest
 
 from quorate.errors import LeaseLostError
+from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.recipes import RWLock, rw_lock
+from quorate.recipes.line import Line
+from quorate.recipes.waiting import Owned
 from tests.recipes.test_lock import fate
-from tests.support.recipes_world import BACKENDS, Run, World, play
+from tests.support.recipes_world import BACKENDS, LATENCY_S, Link, Run, World, play
 
 TTL_S = 3.0
 
@@ -92,6 +95,48 @@ def test_a_task_that_reads_cannot_begin_to_write(run: Run) -> None:
                     raise AssertionError
 
     run(scenario)
+
+
+class Joined(Link):
+    """A connection that sends the requests of many tasks as one entry of the log."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._waiting: list[bytes] = []
+        self._replies: list[bytes] = []
+
+    async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        place = len(self._waiting)
+        self._waiting.append(payload)
+        await anyio.sleep(LATENCY_S)
+        if place == 0:
+            reply = self.world.apply(b"".join(self._waiting), flags, stamp)
+            self._replies = reply.splitlines(keepends=True)
+            self._waiting = []
+        await anyio.sleep(LATENCY_S / 2)
+        return self._replies[place]
+
+
+def test_tickets_of_one_entry_have_an_order(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        book = Book(world)
+        link = Joined(world)
+        async with anyio.create_task_group() as group:
+            for name in ("w1", "w2", "r1", "r2", "w3"):
+                shared = rw_lock(link.kv, "book", ttl_s=TTL_S, name=name, rng=Random(name))
+                group.start_soon(book.take, name, 1.0, shared)
+            await anyio.sleep(LATENCY_S * 5)
+            tokens = {ticket.holder.token for ticket in await tickets(link)}
+            assert len(tokens) == 1
+        assert len(book.entries) == 5
+        assert world.keys() == []
+
+    run(scenario)
+
+
+async def tickets(link: Link) -> list[Owned]:
+    prefix = b"quorate:rw_lock:{book}:"
+    return await Line(link.kv, prefix, ttl_s=TTL_S, name=None, rng=None).tickets()
 
 
 @pytest.mark.parametrize("seed", range(2))
