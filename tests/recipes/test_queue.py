@@ -1,5 +1,7 @@
 """A queue: first in, first out; each item is removed once, by one owner whose block ended well."""
 
+# pyright: reportPrivateUsage=false
+
 from contextlib import suppress
 from random import Random
 
