@@ -166,6 +166,15 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
                 cluster, clients, rng, tell, plan.faults, network, machines, certifier, tape.fault
             )
             elections = await _make_trouble(plan, nemesis, sessions, recipes)
+    outcome = attrs.evolve(_outcome(plan, nemesis, sessions), elections=elections)
+    return _checked(plan, nemesis, recipes, tape, outcome)
+
+
+def _checked(
+    plan: Plan, nemesis: Nemesis, recipes: RecipeClients, tape: Tape, outcome: Outcome
+) -> Outcome:
+    """Check what is left when the members have ended; return the outcome with all findings."""
+    clients, cluster, tell = nemesis.clients, nemesis.cluster, nemesis.tell
     tell("checking the recordings")
     commit, found = check_recordings(
         _directories(cluster.members), _directories(nemesis.keeper.former)
@@ -187,9 +196,8 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         directories = [each.config.directory for each in processes]
         tape.write(recording, directories, plan.history, violations)
     return attrs.evolve(
-        _outcome(plan, nemesis, sessions),
+        outcome,
         blocks=recipes.judged,
-        elections=elections,
         keys=len(report.keys),
         commit_position=commit,
         violations=tuple(each.text for each in violations),
