@@ -11,8 +11,10 @@ import trio
 import trio.testing
 
 from quorate.keyvalue.port import watch_pushes
+from quorate.keyvalue.programs.watch import LocalWatch
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.state import changes
+from quorate.keyvalue.state.changes import Change
 from quorate.node.state_machine.service import Command
 from tests.support.client_port_world import RawClient, World, command
 
@@ -334,6 +336,21 @@ async def test_a_program_that_judges_commands_ends_a_watch_in_the_next_round(
     await pushes._tell_progress()
     text = b"NOPERM this user has no permissions to run the 'quorate.watch' command"
     await watcher.ask(b"", push(b"quorate.watch.ended", 1, 0, text))
+
+
+async def test_a_bug_in_a_watch_ends_that_watch_only(
+    watcher: RawClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(_: LocalWatch) -> list[Change]:
+        await trio.lowlevel.checkpoint()
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(LocalWatch, "_fetch", fail)
+    text = b"ERR internal error in 'quorate.watch', see the member's log"
+    ended = push(b"quorate.watch.ended", 1, 0, text)
+    await watcher.ask(command("QUORATE.WATCH", "a"), BEGUN + ended)
+    await watcher.ask(command("PING"), b"+PONG\r\n")
+    assert "a bug" in caplog.text
 
 
 async def test_a_member_that_stops_ends_watches_like_idle_connections(
