@@ -80,12 +80,6 @@ async def open_redis_py(ports: Sequence[int], command: str, value: bytes) -> Asy
         yield get_value if command == "get" else set_value
 
 
-async def _swapped(
-    call: Callable[[bytes, bytes], Awaitable[object]], value: bytes, key: bytes
-) -> None:
-    await call(key, value)
-
-
 async def load(client: str, command: str, tasks: int, seconds: float, ports: Sequence[int]) -> None:
     """Run the tasks, and print what they measured."""
     shape = Load(command, tasks)
