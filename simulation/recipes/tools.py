@@ -15,6 +15,7 @@ from ...recipes.party import Party
 from ...recipes.queue import Queue
 from .copies import PREFIX, look
 from .gates import PARTIES
+from .holding import CARELESS, SLOWEST
 from .stage import COUNTED, NUMBER
 
 if TYPE_CHECKING:
@@ -97,9 +98,12 @@ async def _work(stage: Stage, program: Life, kv: KeyValue, item: Item) -> Block:
 
         async def body(transaction: Transaction) -> None:
             await item.remove_in(transaction)
+            if not stage.patient:
+                await trio.sleep(program.unit * SLOWEST * rng.random() ** 4)
             transaction.increment(NUMBER)
 
-        await kv.transact(body, rng=rng)
+        with trio.CancelScope(shield=rng.random() < CARELESS):
+            await kv.transact(body, rng=rng)
     return block
 
 

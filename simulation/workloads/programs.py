@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from ...keyvalue.programs.client import KeyValue
     from ..door import Door
+    from ..recipes.holding import Use
     from ..recipes.replay import Replay
-    from ..recipes.uses import Use
 
 TASKS: Final = 3
 ONCE: Final = 0.7
