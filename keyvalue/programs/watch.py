@@ -217,6 +217,7 @@ class LocalWatch(Watch):
         try:
             await waiting.lot.park()
         finally:
+            recent.wake_some()  # it is the next one's turn
             # Cancelled, too: nothing has happened to our keys up to here.
             self.position = self._fetched = self.position
             self._waiting = None
