@@ -150,8 +150,9 @@ class RemoteWatch(Watch):
                 return await self._gathered(changes)
             case Progress(position=position):
                 self._retry = None
-                self._lost.clear()
-                self.position = max(self.position, position)
+                if position > self.position:  # otherwise it may still wait for a replay
+                    self._lost.clear()
+                    self.position = position
             case Lost(after=after, oldest=oldest, text=text):
                 self.position = max(self.position, after)
                 await self._give_up_member(WatchLostError(text, after=after, oldest=oldest))
@@ -243,8 +244,10 @@ class RemoteWatch(Watch):
             WatchLostError: changes are lost, and each member was asked.
             NoLeaderError: it is time to give up.
             KeyValueError, RefusedError: every member would reply with this error.
+            StopAsyncIteration: it was closed.
         """
         await self._drop()
+        self._check_open()
         self._turns.advance()
         if isinstance(error, KeyValueError):
             if error.code == BEYOND:

@@ -235,6 +235,14 @@ async def test_gaps_that_were_passed_are_forgotten() -> None:
     assert await changes_of(watch_of(script), 1) == [change(9)]
 
 
+async def test_a_member_that_waits_for_a_replay_has_passed_no_gap() -> None:
+    progress = decoded(encode_progress(1, 5))
+    script = Script(lost(400), [BEGUN, progress, lost(500)[1]])
+    with pytest.raises(WatchLostError):
+        await changes_of(watch_of(script), 1)
+    assert script.dialled == MEMBERS
+
+
 async def test_a_watch_that_falls_behind_at_each_member_in_turn_hears_of_it() -> None:
     script = Script(*([BEGUN, entry(change(n)), lost(1)[1]] for n in range(6, 20)))
     async with watch_of(script) as watch:
@@ -281,8 +289,9 @@ async def test_a_member_that_leaves_an_entry_unfinished_or_has_too_much_of_it_is
 async def test_one_that_is_closed_while_it_dials_or_waits_ends_and_keeps_no_connection(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    for pauses in ([2.0, BEGUN], [BEGUN, 2.0, entry(change(9))]):
-        script = Script(pauses)
+    connections: list[list[object]] = [[2.0, BEGUN], [BEGUN, 2.0, entry(change(9))]]
+    for connection in connections:
+        script = Script(connection)
         watch = watch_of(script)
         found: list[Change] = []
 
