@@ -157,6 +157,7 @@ class RecentChanges:
             if self._waiting:
                 self._wake(fresh, before)
         self.moved.notify()
+        self.wake_some(WOKEN_AT_ONCE)
 
     def _drop(self, most: int) -> None:
         """Drop the oldest rows, but none of the present batch, so that a reader sees it whole."""
@@ -178,10 +179,10 @@ class RecentChanges:
         self.start = self.position = position
         for waiting in [*self._waiting.values()]:
             self._end(waiting, before)
-        self.wake_some(WOKEN_AT_ONCE)
         self._waiting.clear()
         self._lengths.clear()
         self.moved.notify()
+        self.wake_some(WOKEN_AT_ONCE)
 
     # --- reading
 
@@ -230,7 +231,8 @@ class RecentChanges:
 
     def wake_some(self, count: int = 1) -> None:
         """Wake some of the watches whose keys have changed. Each of them wakes another one."""
-        self._woken.unpark(count=count)
+        if self._woken:
+            self._woken.unpark(count=count)
 
     def _wake(self, fresh: list[Row], before: int) -> None:
         """Wake the watches that wait for what has just been changed."""
@@ -243,7 +245,6 @@ class RecentChanges:
             for prefix in hit:
                 self._end(self._waiting[prefix], before)
                 self._forget(prefix)
-        self.wake_some(WOKEN_AT_ONCE)
 
     def _forget(self, prefix: bytes) -> None:
         del self._waiting[prefix]
