@@ -150,7 +150,7 @@ async def test_a_closed_client_refuses_and_opens_nothing(
     async with connected(cluster) as kv:
         await kv.set("a", "1")
     dials = len(cluster.dialled)
-    with pytest.raises(RefusedError, match="closed; nothing was done"):
+    with pytest.raises(RequestError, match="closed; nothing was done"):
         await kv.compare_and_set("a", "1", "2")
     with pytest.raises(RefusedError, match="closed; nothing was done"):
         await kv.mget("a")
