@@ -45,20 +45,19 @@ class _OpenSession(SessionWindow):
         super().__init__(session_id)
         self._ended: anyio.Event | None = None  # while somebody waits
 
-    @asynccontextmanager
-    async def sequence(self) -> AsyncGenerator[int]:
-        """Give a number for the length of the block, in which its command is answered."""
+    async def begin_in_turn(self) -> int:
+        """Return the number of the next command, once there is room for it."""
         while self.is_full:
             self._ended = self._ended or anyio.Event()
             await self._ended.wait()
-        number = self.begin()
-        try:
-            yield number
-        finally:
-            self.end(number)
-            if self._ended is not None:
-                self._ended.set()
-                self._ended = None
+        return self.begin()
+
+    def end(self, number: int, reply_bytes: int = 0) -> None:
+        """Take a number, and wake those who wait for room."""
+        super().end(number, reply_bytes)
+        if self._ended is not None:
+            self._ended.set()
+            self._ended = None
 
 
 class SessionKeyValue(KeyValue):
@@ -105,9 +104,16 @@ class SessionKeyValue(KeyValue):
         """Send a request within the session until it is answered."""
         while True:
             session = await self._opened()
-            async with session.sequence() as sequence:
+            sequence, size = await session.begin_in_turn(), 0
+            try:
                 stamp = session.session_id, sequence
                 reply, sent_before = await self._send_until_answered(payload, flags, stamp)
+                size = len(reply)
+            finally:
+                session.end(sequence, size)
+            if reply.startswith(b"-FORGOTTEN "):
+                text = reply[1:].decode("utf-8", "replace").rstrip()
+                raise UnknownOutcomeError(f"this write was sent, and its reply is lost: {text}")
             if not reply.startswith(b"-NOSESSION "):
                 return reply
             if self._session is session:
@@ -132,7 +138,8 @@ class SessionKeyValue(KeyValue):
         """Send a command until it is answered; return the reply, and whether it was sent before.
 
         Raises:
-            RequestError: it was not answered in time, or refused.
+            UnknownOutcomeError: it was sent, and not answered in time.
+            RequestError: it was refused, by the first attempt that may have reached the cluster.
         """
         retry = Retry(anyio.current_time, anyio.current_time() + self._patience_s)
         sent = False
@@ -146,6 +153,8 @@ class SessionKeyValue(KeyValue):
                 pause = retry.pause_s()
                 if pause is None:
                     _give_up(error, sent=sent)
+            except RequestError as error:  # of the request as a whole: nothing of it was executed
+                _give_up(error, sent=sent)
             await anyio.sleep(pause)
 
 
@@ -184,7 +193,7 @@ def _check_session(*, timeout_s: Any, patience_s: Any) -> None:
 
 def _give_up(error: RequestError, *, sent: bool) -> NoReturn:
     """Raise the last error, or "unknown" if an earlier attempt may have succeeded."""
-    # NoLeaderError says that nothing happened. That is true of its own attempt only.
+    # Most errors say that nothing happened. That is true of their own attempt only.
     if sent and not isinstance(error, UnknownOutcomeError):
         raise UnknownOutcomeError(f"an earlier attempt may or may not take effect: {error}")
     raise error

@@ -7,7 +7,8 @@ What is repeated here
 
 The errors
     `NoLeaderError`: nothing has happened, and nothing will. `UnknownOutcomeError`: it may or may
-    not take effect. A reply that is an error of the store is returned, as from a member.
+    not take effect. An error reply to one of the commands is returned, as from a member. One to the
+    request as a whole, such as ``-NOPERM``, is raised as `KeyValueError`: this attempt did nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ _OVERSIZED: Final = (
 )
 """What members say of a request that is longer than their limit."""
 
+_ANSWERS: Final = frozenset({"NOSESSION", "FORGOTTEN"})
+"""Codes of errors that the store gives to a whole request; see `keyvalue/programs/session.py`."""
+
 
 class RemoteEndpoint:
     """Sends requests to a cluster; see `keyvalue.programs.client.Endpoint`.
@@ -75,6 +79,7 @@ class RemoteEndpoint:
             UnknownOutcomeError: it was sent, and may or may not take effect.
             RefusedError: writes are suspended, or the user may not log in any more.
             OversizedRequestError: it is larger than the members accept.
+            KeyValueError: the request as a whole was answered with this error; it was not executed.
         """
         data = _encode(payload, flags, stamp)
         if stamp != UNSTAMPED:
@@ -88,6 +93,7 @@ class RemoteEndpoint:
             NoLeaderError: no member answered in time.
             RefusedError: the user may not log in any more.
             OversizedRequestError: it is larger than the members accept.
+            KeyValueError: the request as a whole was answered with this error.
         """
         data = _encode(payload, flags, UNSTAMPED)
         try:
@@ -165,7 +171,9 @@ def _answer(error: KeyValueError) -> bytes:
         raise OversizedRequestError(f"larger than the members accept ({text}); nothing was done")
     fate = fate_of_code(error.code)
     if fate is Fate.ANSWERED:
-        return resp.error(text)
+        if error.code in _ANSWERS:
+            return resp.error(text)
+        raise error
     if fate is Fate.UNKNOWN:
         raise UnknownOutcomeError(text)
     if error.code == "REFUSED":

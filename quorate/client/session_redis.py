@@ -43,6 +43,7 @@ import redis
 import redis.retry
 from redis.backoff import NoBackoff
 from redis.connection import SSLConnection, parse_url
+from redis.exceptions import NoPermissionError
 
 from ..errors import ConfigurationError, UnsupportedError
 from ..keyvalue.commands.table import CommandSpec, Kind, resolve
@@ -307,7 +308,8 @@ class SessionRedis(redis.Redis):
             except redis.RedisError as error:
                 trouble, fate = error, fate_of(error)
             if fate is Fate.ANSWERED:
-                raise trouble
+                # Rules may have changed since an attempt that was done.
+                raise (unknown or trouble) if isinstance(trouble, NoPermissionError) else trouble
             if fate is Fate.UNKNOWN:
                 unknown = trouble
             pause = retry.pause_s()

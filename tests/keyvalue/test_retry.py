@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from quorate.keyvalue.limits import KEPT_REPLIES
+from quorate.keyvalue.limits import KEPT_REPLIES, KEPT_REPLY_BYTES
 from quorate.keyvalue.retry import (
     SESSION_WINDOW,
     Fate,
@@ -62,6 +62,19 @@ def test_a_window_is_full_while_an_old_number_is_not_answered() -> None:
     assert not window.is_full
     with pytest.raises(KeyError):
         window.end(1)
+
+
+def test_a_window_is_full_once_long_replies_could_push_out_the_one_that_is_missing() -> None:
+    window, full_batch = SessionWindow(7), 10 << 10
+    for _ in range(3):
+        window.begin()
+    window.end(2, full_batch)
+    assert window.is_full
+    assert 3 * full_batch < KEPT_REPLY_BYTES, "those of 1 and 3 are still to come"
+    window.end(1, full_batch)
+    assert not window.is_full, "only what came after the oldest one counts"
+    window.end(3, full_batch)
+    assert not window.is_full
 
 
 def test_members_keep_more_replies_than_a_window_has_numbers() -> None:
