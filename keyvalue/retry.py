@@ -22,6 +22,7 @@ from .limits import KEPT_REPLY_BYTES, LONGEST_KEPT_REPLY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from random import Random
 
 __all__ = [
     "FIRST_PAUSE_S",
@@ -98,6 +99,8 @@ class Retry:
         deadline: no attempt begins later; on that clock.
         first_pause_s: pause before the second attempt.
         longest_pause_s: the pause doubles up to this.
+        rng: draws each pause, from half of it up to all of it: clients that lost the same member
+            would return in step. None for all of it.
     """
 
     def __init__(
@@ -107,11 +110,13 @@ class Retry:
         *,
         first_pause_s: float = FIRST_PAUSE_S,
         longest_pause_s: float = LONGEST_PAUSE_S,
+        rng: Random | None = None,
     ) -> None:
         self._clock = clock
         self._deadline = deadline
         self._pause_s = first_pause_s
         self._longest_pause_s = longest_pause_s
+        self._rng = rng
 
     def pause_s(self) -> float | None:
         """Return how long to wait before the next attempt; None if the deadline comes first."""
@@ -119,7 +124,7 @@ class Retry:
         if self._clock() + pause > self._deadline:
             return None
         self._pause_s = min(2 * pause, self._longest_pause_s)
-        return pause
+        return pause if self._rng is None else self._rng.uniform(pause / 2, pause)
 
 
 class Turns(Generic[T]):

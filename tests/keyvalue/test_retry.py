@@ -1,6 +1,7 @@
 """The policy by which clients repeat requests, and the window of a session."""
 
 import math
+from random import Random
 
 import pytest
 
@@ -19,6 +20,16 @@ from quorate.keyvalue.retry import (
 def test_pauses_double_up_to_the_longest() -> None:
     retry = Retry(lambda: 0.0, math.inf)
     assert [retry.pause_s() for _ in range(8)] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
+
+
+def test_clients_that_failed_together_do_not_return_together() -> None:
+    pauses = [Retry(lambda: 0.0, math.inf, rng=Random(n)).pause_s() for n in range(20)]
+    assert len(set(pauses)) == 20
+    assert all(pause is not None and 0.01 <= pause <= 0.02 for pause in pauses)
+    retry = Retry(lambda: 0.0, math.inf, rng=Random(1))
+    last = [retry.pause_s() for _ in range(20)][-1]
+    assert last is not None
+    assert 0.5 <= last <= 1.0
 
 
 def test_no_attempt_begins_after_the_deadline() -> None:
