@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.lowlevel
 
 from ..errors import (
     HandshakeError,
@@ -33,6 +34,8 @@ from .lanes import LostReplyError
 from .routing import moved_to_untrusted
 
 if TYPE_CHECKING:
+    from random import Random
+
     from .lanes import Lanes
     from .routing import Routes
 
@@ -61,12 +64,16 @@ class RemoteEndpoint:
         routes: where the leader is.
         lanes: connections to it.
         patience_s: how long a request is sent again.
+        rng: draws the pauses between attempts.
     """
 
-    def __init__(self, routes: Routes, lanes: Lanes, *, patience_s: float) -> None:
+    def __init__(
+        self, routes: Routes, lanes: Lanes, *, patience_s: float, rng: Random | None = None
+    ) -> None:
         self._routes = routes
         self._lanes = lanes
         self._patience_s = patience_s
+        self._rng = rng
 
     def __repr__(self) -> str:
         return f"<the cluster at {self._routes}>"
@@ -127,7 +134,8 @@ class RemoteEndpoint:
                 await self._pause(retry, error)
 
     def _retry(self) -> Retry:
-        return Retry(anyio.current_time, anyio.current_time() + self._patience_s)
+        deadline = anyio.current_time() + self._patience_s
+        return Retry(anyio.current_time, deadline, rng=self._rng)
 
     async def _pause(self, retry: Retry, error: Exception) -> None:
         """Wait before the next attempt; raise the error if time is over."""
@@ -142,6 +150,7 @@ class RemoteEndpoint:
         Raises:
             RequestError: see `command`.
         """
+        await anyio.lowlevel.checkpoint_if_cancelled()  # the way to the socket has no checkpoint
         for _ in range(_MOST_HOPS):
             try:
                 reply = await self._lanes.call(data)

@@ -120,11 +120,17 @@ class _Session(SessionWindow):
         self._turn = threading.Condition()
 
     @contextmanager
-    def sequence(self) -> Generator[int]:
-        """Give a number for the length of the block, in which its command is answered."""
+    def sequence(self, end: float) -> Generator[int]:
+        """Give a number for the length of the block, in which its command is answered.
+
+        Raises:
+            redis.TimeoutError: older commands were not answered until `end`.
+        """
         with self._turn:
             while self.is_full:
-                self._turn.wait()
+                if not self._turn.wait(end - time.monotonic()):
+                    words = "older writes were not answered in time; this one was not sent"
+                    raise redis.TimeoutError(words)
             number = self.begin()
         try:
             yield number
@@ -240,7 +246,7 @@ class SessionRedis(redis.Redis):
             return self._surely(words, args[0], options, end)
         while True:
             session = self._opened(end)
-            with session.sequence() as sequence:
+            with session.sequence(end) as sequence:
                 stamped = ("QUORATE.ONCE", session.session_id, sequence, *words)
                 try:
                     return self._surely(stamped, args[0], options, end)

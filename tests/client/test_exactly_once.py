@@ -1,4 +1,4 @@
-"""Whatever becomes of a reply, a write through `quorate.connect` is done once, or its error says so."""
+"""Whatever becomes of a reply, a write through `quorate.connect` is done once, or nobody knows."""
 
 from collections.abc import Generator
 from pathlib import Path
