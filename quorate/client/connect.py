@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from ..errors import leaves
+from ..node.one_error import one_error
 from .dialling import Dialler
 from .endpoint import RemoteEndpoint
 from .joined import JoinedKeyValue, PlainKeyValue, StampedKeyValue
@@ -110,29 +110,17 @@ async def open_through(
         await lanes.aclose()
 
 
+@one_error
 @asynccontextmanager
 async def _running(kv: JoinedKeyValue) -> AsyncGenerator[None]:
-    """Run the tasks of a client; an error comes out as itself, not as a group."""
-    failure: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as tasks:
-            kv.start(tasks)
-            try:
-                yield
-            except anyio.get_cancelled_exc_class():
-                raise
-            except BaseException as error:  # noqa: BLE001 - raised below
-                failure = error
-            finally:
-                await _finish(kv)
-            tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        # Of the tasks alone: KeyboardInterrupt, or a bug.
-        failure, *others = leaves(group)
-        if others:
-            raise
-    if failure is not None:
-        raise failure
+    """Run the tasks of a client."""
+    async with anyio.create_task_group() as tasks:
+        kv.start(tasks)
+        try:
+            yield
+        finally:
+            await _finish(kv)
+        tasks.cancel_scope.cancel()
 
 
 async def _finish(kv: JoinedKeyValue) -> None:

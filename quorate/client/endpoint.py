@@ -30,6 +30,7 @@ from ..keyvalue.protocol import resp
 from ..keyvalue.protocol.payload import TRANSACTION
 from ..keyvalue.retry import REFUSALS, Fate, Retry, fate_of_code
 from ..node.requests.request import UNSTAMPED, Stamp
+from .dialling import DIAL_SECONDS
 from .lanes import LostReplyError
 from .routing import moved_to_untrusted
 
@@ -84,13 +85,14 @@ class RemoteEndpoint:
         Raises:
             NoLeaderError: it was not sent.
             UnknownOutcomeError: it was sent, and may or may not take effect.
-            RefusedError: writes are suspended, or the user may not log in any more.
+            RefusedError: writes are suspended, the user may not log in any more, or the client is
+                closed.
             OversizedRequestError: it is larger than the members accept.
             KeyValueError: the request as a whole was answered with this error; it was not executed.
         """
         data = _encode(payload, flags, stamp)
         if stamp != UNSTAMPED:
-            return await self._attempt(data)
+            return await self._attempt(data, self._send_by())
         return await self._patiently(data, NoLeaderError)
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
@@ -98,7 +100,7 @@ class RemoteEndpoint:
 
         Raises:
             NoLeaderError: no member answered in time.
-            RefusedError: the user may not log in any more.
+            RefusedError: the user may not log in any more, or the client is closed.
             OversizedRequestError: it is larger than the members accept.
             KeyValueError: the request as a whole was answered with this error.
         """
@@ -116,26 +118,33 @@ class RemoteEndpoint:
             HandshakeError: what answers is no member, or TLS does not fit.
             KeyValueError: the user or its password is wrong.
         """
-        retry = self._retry()
+        retry, send_by = self._retry(), self._send_by()
         while True:
             try:
-                return await self._lanes.open()
+                return await self._lanes.open(send_by)
             except NoLeaderError as error:
                 await self._pause(retry, error)
 
     async def _patiently(
         self, data: bytes, again: type[Exception] | tuple[type[Exception], ...]
     ) -> bytes:
-        retry = self._retry()
+        retry, send_by = self._retry(), self._send_by()
         while True:
             try:
-                return await self._attempt(data)
+                return await self._attempt(data, send_by)
             except again as error:
                 await self._pause(retry, error)
 
     def _retry(self) -> Retry:
         deadline = anyio.current_time() + self._patience_s
         return Retry(anyio.current_time, deadline, rng=self._rng)
+
+    def _send_by(self) -> float:
+        """Return until when a call may be sent: set once, it covers waiting for other calls, too.
+
+        The first attempt has the time to open a connection, however short the patience is.
+        """
+        return anyio.current_time() + max(self._patience_s, DIAL_SECONDS)
 
     async def _pause(self, retry: Retry, error: Exception) -> None:
         """Wait before the next attempt; raise the error if time is over."""
@@ -144,8 +153,8 @@ class RemoteEndpoint:
             raise type(error)(f"no answer for {self._patience_s:g} s: {error}") from None
         await anyio.sleep(pause)
 
-    async def _attempt(self, data: bytes) -> bytes:
-        """Send a request to the leader, once.
+    async def _attempt(self, data: bytes, send_by: float) -> bytes:
+        """Send a request to the leader, once, until a time on anyio's clock.
 
         Raises:
             RequestError: see `command`.
@@ -153,15 +162,13 @@ class RemoteEndpoint:
         await anyio.lowlevel.checkpoint_if_cancelled()  # the way to the socket has no checkpoint
         for _ in range(_MOST_HOPS):
             try:
-                reply = await self._lanes.call(data)
+                reply = await self._lanes.call(data, send_by)
             except LostReplyError as error:
                 raise UnknownOutcomeError(f"the reply is lost: {error}") from None
             except (HandshakeError, KeyValueError) as error:  # of a new connection
                 raise RefusedError(f"no connection: {error}") from None
             if isinstance(reply, bytes):
                 return reply
-            if not isinstance(reply, KeyValueError):
-                raise UnknownOutcomeError(f"expected a bulk string, found {reply!r:.60}")
             moved = moved_to_untrusted(reply)
             if moved is None:
                 return _answer(reply)

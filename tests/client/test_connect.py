@@ -81,6 +81,19 @@ async def test_it_is_the_same_on_asyncio(cluster: FakeCluster) -> None:
     assert await anyio.to_thread.run_sync(run) == 31
 
 
+async def test_an_error_of_the_block_comes_out_as_itself_on_asyncio(cluster: FakeCluster) -> None:
+    def run() -> None:
+        anyio.run(raise_in_block, cluster, backend="asyncio")
+
+    with pytest.raises(ValueError, match=r"^mine$"):
+        await anyio.to_thread.run_sync(run)
+
+
+async def raise_in_block(cluster: FakeCluster) -> None:
+    async with raising(cluster):
+        raise ValueError("mine")
+
+
 async def test_a_lone_write_waits_for_nobody(
     cluster: FakeCluster, autojump_clock: MockClock
 ) -> None:

@@ -48,6 +48,7 @@ class FakeCluster:
         judge: decides about each request.
         requests: the words of each QUORATE.REQUEST that arrived.
         dialled: the addresses of the connections that were opened.
+        latency: how long a member takes for a reply, in seconds, if it is not `LATENCY`.
     """
 
     def __init__(self, fed: Fed, members: int = 3) -> None:
@@ -58,6 +59,7 @@ class FakeCluster:
         self.judge: Judge = lambda _address, _words: None
         self.requests: list[list[bytes]] = []
         self.dialled: list[Address] = []
+        self.latency: dict[Address, float] = {}
 
     def answer(self, stream: "FakeStream", words: list[bytes]) -> bytes:
         """Do what a member does; return its reply.
@@ -110,11 +112,13 @@ class FakeStream(ByteStream):
         self._reader = hiredis.Reader()
         self._replies: deque[bytes | None] = deque()
         self._closed = anyio.Event()
+        self._due = 0.0
 
     async def send(self, item: bytes) -> None:
         """Take a request, and do it at once."""
         await anyio.lowlevel.checkpoint()
         self._check()
+        self._due = anyio.current_time() + self._cluster.latency.get(self.address, LATENCY)
         self._reader.feed(bytes(item))
         while (words := self._reader.gets()) is not False:
             try:
@@ -125,7 +129,7 @@ class FakeStream(ByteStream):
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Return a reply after a while."""
         self._check()
-        await anyio.sleep(LATENCY)
+        await anyio.sleep_until(self._due)
         self._check()
         reply = self._replies.popleft() if self._replies else b""
         if reply is None:
