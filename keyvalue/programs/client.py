@@ -365,8 +365,12 @@ class KeyValue:
         if integer_of(attempts, "attempts") < 1:
             raise ConfigurationError(f"attempts = {attempts}: expected 1 or more")
         rng = rng or SystemRandom()
-        pauses = {"first_pause_s": _FIRST_PAUSE_S, "longest_pause_s": _LONGEST_PAUSE_S}
-        retry = Retry(anyio.current_time, math.inf, **pauses)
+        retry = Retry(
+            anyio.current_time,
+            math.inf,
+            first_pause_s=_FIRST_PAUSE_S,
+            longest_pause_s=_LONGEST_PAUSE_S,
+        )
         while True:
             try:
                 async with self.transaction() as t:

@@ -94,13 +94,13 @@ async def open_through(
     """Connect through a dialler; see `connect`."""
     routes = Routes(dialler, members)
     lanes = Lanes(routes)
-    endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s)
+    rng = SystemRandom()
+    endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s, rng=rng)
     kv = (
-        StampedKeyValue(endpoint, timeout_s=session_timeout_s, patience_s=patience_s)
+        StampedKeyValue(endpoint, timeout_s=session_timeout_s, patience_s=patience_s, rng=rng)
         if exactly_once
         else PlainKeyValue(endpoint)
     )
-    rng = SystemRandom()
     kv.watches = RemoteWatches(dialler, members, patience_s=patience_s, rng=rng)
     await endpoint.open()
     try:

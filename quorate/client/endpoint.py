@@ -7,7 +7,8 @@ What is repeated here
 
 The errors
     `NoLeaderError`: nothing has happened, and nothing will. `UnknownOutcomeError`: it may or may
-    not take effect. A reply that is an error of the store is returned, as from a member.
+    not take effect. An error reply to one of the commands is returned, as from a member. One to the
+    request as a whole, such as ``-NOPERM``, is raised as `KeyValueError`: this attempt did nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.lowlevel
 
 from ..errors import (
     HandshakeError,
@@ -33,6 +35,8 @@ from .lanes import LostReplyError
 from .routing import moved_to_untrusted
 
 if TYPE_CHECKING:
+    from random import Random
+
     from .lanes import Lanes
     from .routing import Routes
 
@@ -50,6 +54,9 @@ _OVERSIZED: Final = (
 )
 """What members say of a request that is longer than their limit."""
 
+_ANSWERS: Final = frozenset({"NOSESSION", "FORGOTTEN"})
+"""Codes of errors that the store gives to a whole request; see `keyvalue/programs/session.py`."""
+
 
 class RemoteEndpoint:
     """Sends requests to a cluster; see `keyvalue.programs.client.Endpoint`.
@@ -58,12 +65,16 @@ class RemoteEndpoint:
         routes: where the leader is.
         lanes: connections to it.
         patience_s: how long a request is sent again.
+        rng: draws the pauses between attempts.
     """
 
-    def __init__(self, routes: Routes, lanes: Lanes, *, patience_s: float) -> None:
+    def __init__(
+        self, routes: Routes, lanes: Lanes, *, patience_s: float, rng: Random | None = None
+    ) -> None:
         self._routes = routes
         self._lanes = lanes
         self._patience_s = patience_s
+        self._rng = rng
 
     def __repr__(self) -> str:
         return f"<the cluster at {self._routes}>"
@@ -77,6 +88,7 @@ class RemoteEndpoint:
             RefusedError: writes are suspended, the user may not log in any more, or the client is
                 closed.
             OversizedRequestError: it is larger than the members accept.
+            KeyValueError: the request as a whole was answered with this error; it was not executed.
         """
         data = _encode(payload, flags, stamp)
         if stamp != UNSTAMPED:
@@ -90,6 +102,7 @@ class RemoteEndpoint:
             NoLeaderError: no member answered in time.
             RefusedError: the user may not log in any more, or the client is closed.
             OversizedRequestError: it is larger than the members accept.
+            KeyValueError: the request as a whole was answered with this error.
         """
         data = _encode(payload, flags, UNSTAMPED)
         try:
@@ -123,7 +136,8 @@ class RemoteEndpoint:
                 await self._pause(retry, error)
 
     def _retry(self) -> Retry:
-        return Retry(anyio.current_time, anyio.current_time() + self._patience_s)
+        deadline = anyio.current_time() + self._patience_s
+        return Retry(anyio.current_time, deadline, rng=self._rng)
 
     def _send_by(self) -> float:
         """Return until when a call may be sent: set once, it covers waiting for other calls, too.
@@ -145,6 +159,7 @@ class RemoteEndpoint:
         Raises:
             RequestError: see `command`.
         """
+        await anyio.lowlevel.checkpoint_if_cancelled()  # the way to the socket has no checkpoint
         for _ in range(_MOST_HOPS):
             try:
                 reply = await self._lanes.call(data, send_by)
@@ -172,7 +187,9 @@ def _answer(error: KeyValueError) -> bytes:
         raise OversizedRequestError(f"larger than the members accept ({text}); nothing was done")
     fate = fate_of_code(error.code)
     if fate is Fate.ANSWERED:
-        return resp.error(text)
+        if error.code in _ANSWERS:
+            return resp.error(text)
+        raise error
     if fate is Fate.UNKNOWN:
         raise UnknownOutcomeError(text)
     if error.code == "REFUSED":

@@ -29,12 +29,13 @@ works, and the other way round. More, and batches are smaller than need be."""
 
 WRITES: Final = frozenset(
     {
-        *("append", "decr", "decrby", "del", "expire", "expireat", "incr", "incrby", "incrbyfloat"),
+        *("append", "decr", "decrby", "del", "expire", "expireat", "incr", "incrby"),
         *("mset", "msetnx", "persist", "pexpire", "pexpireat", "psetex", "set", "setex"),
         *("setnx", "setrange", "unlink"),
     }
 )
-"""Writes whose replies are short: a session keeps only so many bytes of a reply.
+"""Writes whose replies are short: a session keeps only so many bytes of a reply. INCRBYFLOAT is
+none of them, since its reply may have hundreds of digits.
 
 QUORATE.CAS is none of them: all commands of one log entry have one position, and the position of a
 lease is its fencing token, which no other lease may have.

@@ -393,8 +393,10 @@ async def test_the_session_is_closed_at_the_end(
     async with connected(cluster) as kv:
         await kv.set("a", "1")
     assert cluster.fed.service.next_deadline_ms() is None
-    with pytest.raises(UnknownOutcomeError, match="closed"):
+    with pytest.raises(NoLeaderError, match="the client is closed; this was not sent"):
         await kv.set("a", "2")
+    with pytest.raises(NoLeaderError, match="the store is closed; nothing was done"):
+        await kv.compare_and_set("a", "1", "2")
 
 
 async def test_a_dead_cluster_delays_the_end_for_a_second(
