@@ -86,7 +86,9 @@ class Routes:
 
     def fits(self, wire: Wire) -> bool:
         """Whether a connection leads to the member that we talk to now."""
-        return wire.address == self._current and anyio.current_time() < self._look_again
+        if wire.address != self._current:
+            return False
+        return self._look_again == math.inf or anyio.current_time() < self._look_again
 
     def follow(self, leader: Address) -> None:
         """Go to this member next: another one has said that it leads."""
