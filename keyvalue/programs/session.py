@@ -156,7 +156,7 @@ class SessionKeyValue(KeyValue):
         if self._session is not None:
             return self._session
         if self._closed:
-            raise NoLeaderError("the store is closed; nothing was done")
+            raise RefusedError("the client is closed; nothing was done")
         await self._take_turn(deadline)
         try:
             if self._session is None:

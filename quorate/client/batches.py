@@ -31,8 +31,8 @@ import anyio.lowlevel
 
 from ..errors import (
     KeyValueError,
-    NoLeaderError,
     OversizedRequestError,
+    RefusedError,
     RequestError,
     UnknownOutcomeError,
     WireError,
@@ -57,7 +57,7 @@ _SHARED_BOUNDS: Final = (b"-ERR too much work in one request", b"-ERR replies ma
 """Errors of a command that another command of the same request has left no room. As those with
 long replies only read, none of them has changed anything."""
 
-_UNSENT: Final = "the client is closed; this was not sent, and nothing was done"
+_UNSENT: Final = "the client is closed; nothing was done"
 _CLOSED: Final = "the client was closed before this was answered; it may or may not take effect"
 
 
@@ -128,12 +128,12 @@ class Batches:
             payload: one encoded command, of `BATCH_BYTES` at most, whose reply is no list.
 
         Raises:
-            NoLeaderError: the client is closed; nothing was done.
+            RefusedError: the client is closed; nothing was done.
             RequestError: there is no reply.
         """
         await anyio.lowlevel.checkpoint_if_cancelled()  # or a free worker may send it at once
         if not self._open:
-            raise NoLeaderError(_UNSENT)
+            raise RefusedError(_UNSENT)
         waiter = _Waiter(payload)
         if not self._gathered:
             self._wake()
@@ -144,7 +144,7 @@ class Batches:
         """Answer the commands that are not sent yet with an error, and take no more."""
         self._open = False
         for waiter in self._gathered:
-            waiter.finish(NoLeaderError(_UNSENT))
+            waiter.finish(RefusedError(_UNSENT))
         self._gathered.clear()
 
     def _wake(self) -> None:

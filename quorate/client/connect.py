@@ -104,7 +104,7 @@ async def open_through(
     kv.watches = RemoteWatches(dialler, members, patience_s=patience_s, rng=rng)
     await endpoint.open()
     try:
-        async with _running(kv):
+        async with _running(kv, endpoint):
             yield kv
     finally:
         await lanes.aclose()
@@ -112,10 +112,10 @@ async def open_through(
 
 @one_error
 @asynccontextmanager
-async def _running(kv: JoinedKeyValue) -> AsyncGenerator[None]:
+async def _running(kv: JoinedKeyValue, endpoint: RemoteEndpoint) -> AsyncGenerator[None]:
     """Run the tasks of a client."""
     async with anyio.create_task_group() as tasks:
-        kv.start(tasks)
+        kv.start(tasks, endpoint)
         try:
             yield
         finally:

@@ -13,6 +13,7 @@ The errors
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -37,7 +38,7 @@ from .routing import moved_to_untrusted
 if TYPE_CHECKING:
     from random import Random
 
-    from .lanes import Lanes
+    from .lanes import Answer, Lanes
     from .routing import Routes
 
 __all__ = ["RemoteEndpoint"]
@@ -53,6 +54,11 @@ _OVERSIZED: Final = (
     "ERR the request is too large",
 )
 """What members say of a request that is longer than their limit."""
+
+_ASK_LIMIT: Final = resp.encode_command(["CONFIG", "GET", "proto-max-bulk-len"])
+
+_SMALLEST_LIMIT: Final = 1024
+"""Requests up to this length are taken by all members, however they are configured."""
 
 _ANSWERS: Final = frozenset({"NOSESSION", "FORGOTTEN"})
 """Codes of errors that the store gives to a whole request; see `keyvalue/programs/session.py`."""
@@ -75,6 +81,7 @@ class RemoteEndpoint:
         self._lanes = lanes
         self._patience_s = patience_s
         self._rng = rng
+        self._most: float = _SMALLEST_LIMIT  # no request is longer, as far as we know
 
     def __repr__(self) -> str:
         return f"<the cluster at {self._routes}>"
@@ -92,8 +99,22 @@ class RemoteEndpoint:
         """
         data = _encode(payload, flags, stamp)
         if stamp != UNSTAMPED:
-            return await self._attempt(data, self._send_by())
-        return await self._patiently(data, NoLeaderError)
+            return _joined(await self._attempt(data, self._send_by()))
+        return _joined(await self._patiently(data, NoLeaderError))
+
+    async def command_by_itself(self, command: bytes) -> bytes:
+        """Send a command that may not be part of a request; return its reply, encoded.
+
+        Raises:
+            RequestError: see `command`. It was not sent again after an unknown outcome.
+        """
+        match await self._patiently(command, NoLeaderError):
+            case bytes(text):
+                return resp.bulk(text)
+            case int(number):
+                return resp.integer(number)
+            case reply:
+                raise UnknownOutcomeError(f"expected a string or a number, found {reply!r:.60}")
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
         """Answer a linearizable read.
@@ -106,7 +127,7 @@ class RemoteEndpoint:
         """
         data = _encode(payload, flags, UNSTAMPED)
         try:
-            return await self._patiently(data, (NoLeaderError, UnknownOutcomeError))
+            return _joined(await self._patiently(data, (NoLeaderError, UnknownOutcomeError)))
         except UnknownOutcomeError as error:
             raise NoLeaderError(str(error)) from None
 
@@ -127,7 +148,7 @@ class RemoteEndpoint:
 
     async def _patiently(
         self, data: bytes, again: type[Exception] | tuple[type[Exception], ...]
-    ) -> bytes:
+    ) -> Answer:
         retry, send_by = self._retry(), self._send_by()
         while True:
             try:
@@ -153,7 +174,7 @@ class RemoteEndpoint:
             raise type(error)(f"no answer for {self._patience_s:g} s: {error}") from None
         await anyio.sleep(pause)
 
-    async def _attempt(self, data: bytes, send_by: float) -> bytes:
+    async def _attempt(self, data: bytes, send_by: float) -> Answer:
         """Send a request to the leader, once, until a time on anyio's clock.
 
         Raises:
@@ -162,18 +183,54 @@ class RemoteEndpoint:
         await anyio.lowlevel.checkpoint_if_cancelled()  # the way to the socket has no checkpoint
         for _ in range(_MOST_HOPS):
             try:
+                if len(data) > self._most:
+                    await self._check_size(len(data), send_by)
                 reply = await self._lanes.call(data, send_by)
             except LostReplyError as error:
                 raise UnknownOutcomeError(f"the reply is lost: {error}") from None
             except (HandshakeError, KeyValueError) as error:  # of a new connection
                 raise RefusedError(f"no connection: {error}") from None
-            if isinstance(reply, bytes):
+            if not isinstance(reply, KeyValueError):
                 return reply
             moved = moved_to_untrusted(reply)
             if moved is None:
                 return _answer(reply)
             self._routes.follow(moved)
         raise NoLeaderError("members disagree about who leads; nothing was done")
+
+    async def _check_size(self, size: int, send_by: float) -> None:
+        """Ask for the longest request: a member closes the connection of one that is longer.
+
+        Raises:
+            OversizedRequestError: it is too long; nothing was sent.
+            NoLeaderError: there is no answer; nothing was sent.
+            Exception: of a new connection.
+        """
+        try:
+            reply = await self._lanes.call(_ASK_LIMIT, send_by)
+        except LostReplyError as error:
+            raise NoLeaderError(f"nothing was done: {error}") from None
+        self._most = _limit_untrusted(reply)
+        if size > self._most:
+            raise OversizedRequestError(
+                f"a request of {size} bytes: the members accept {self._most:.0f}, their "
+                "max_request_bytes; nothing was done"
+            )
+
+
+def _joined(reply: Answer) -> bytes:
+    if isinstance(reply, bytes):
+        return reply
+    raise UnknownOutcomeError(f"expected a bulk string, found {reply!r:.60}")
+
+
+def _limit_untrusted(reply: Answer) -> float:
+    """Read the reply to CONFIG GET; without the right to ask, the members tell."""
+    match reply:
+        case {b"proto-max-bulk-len": bytes(number)} if number.isdigit():
+            return float(number)
+        case _:
+            return math.inf
 
 
 def _answer(error: KeyValueError) -> bytes:

@@ -13,7 +13,7 @@ waits has another member asked who leads. If that is somebody else by now, we go
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .dialling import Value, Wire
     from .routing import Routes
 
-__all__ = ["LANES", "Lanes", "LostReplyError"]
+__all__ = ["LANES", "Answer", "Lanes", "LostReplyError"]
 
 LANES: Final = 8
 """Requests on their way at the same time. Fewer, and slow requests hold up the others. More, and
@@ -47,11 +47,16 @@ _SEND_SECONDS: Final = 10.0
 """For a member to take a long request, beyond what its bytes need. Smaller: a busy member looks
 dead. Larger: a dead machine holds up its clients for longer."""
 
+_PROTOCOL: Final = "Protocol error"
+
 _SLOWEST_BYTES: Final = 256 * 1024
 """Bytes of a request that a member takes in a second, at least, beyond the seconds above."""
 
 _LAST_WORDS_SECONDS: Final = 1.0
 """For an error reply to a request that was not read to its end: the member has closed already."""
+
+Answer: TypeAlias = "bytes | int | dict[Value, Value] | KeyValueError"
+"""The reply to one command."""
 
 
 class LostReplyError(Exception):
@@ -79,11 +84,11 @@ class Lanes:
         self._idle: list[Wire] = []
         self._closed = False
 
-    async def call(self, data: bytes, deadline: float = math.inf) -> bytes | KeyValueError:
+    async def call(self, data: bytes, deadline: float = math.inf) -> Answer:
         """Send a command and return its reply; an error reply is returned, too.
 
         Args:
-            data: the command, encoded; its reply is a bulk string.
+            data: the command, encoded; its reply is no list.
             deadline: it is not sent later; on anyio's clock.
 
         Raises:
@@ -109,7 +114,8 @@ class Lanes:
             self._room.release()
         if isinstance(value, KeyValueError) and value.code == "CLUSTERDOWN":
             self._routes.leave(wire.address)
-        if self._closed:
+        # After a protocol error the member closes the connection, too.
+        if self._closed or (isinstance(value, KeyValueError) and _PROTOCOL in str(value)):
             await wire.aclose()
         else:
             self._idle.append(wire)
@@ -157,7 +163,7 @@ class Lanes:
         if self._closed:  # not an error that is worth another attempt
             raise RefusedError("the client is closed; nothing was done")
 
-    async def _exchange(self, wire: Wire, data: bytes) -> bytes | KeyValueError:
+    async def _exchange(self, wire: Wire, data: bytes) -> Answer:
         """Send a command and return its reply.
 
         Raises:
@@ -206,8 +212,8 @@ class Lanes:
             await self._idle.pop().aclose()
 
 
-def _single(value: Value) -> bytes | KeyValueError:
-    if isinstance(value, bytes | KeyValueError):
+def _single(value: Value) -> Answer:
+    if isinstance(value, bytes | int | dict | KeyValueError):
         return value
     raise ConnectionAbortedError(f"expected a bulk string, found {value!r:.60}")
 

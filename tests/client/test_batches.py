@@ -14,6 +14,7 @@ from quorate.errors import (
     KeyValueError,
     NoLeaderError,
     OversizedRequestError,
+    RefusedError,
     RequestError,
     UnknownOutcomeError,
     WireError,
@@ -274,9 +275,9 @@ async def test_a_closed_client_answers_those_that_wait(autojump_clock: MockClock
         batches.close()
         tasks.cancel_scope.cancel()
     assert isinstance(errors[b"sent "], UnknownOutcomeError)
-    assert isinstance(errors[b"waiting "], NoLeaderError)
+    assert isinstance(errors[b"waiting "], RefusedError)
     assert all("closed" in str(error) for error in errors.values())
-    with pytest.raises(NoLeaderError, match="is closed"):
+    with pytest.raises(RefusedError, match="is closed"):
         await batches.execute(b"later ")
 
 

@@ -393,9 +393,9 @@ async def test_the_session_is_closed_at_the_end(
     async with connected(cluster) as kv:
         await kv.set("a", "1")
     assert cluster.fed.service.next_deadline_ms() is None
-    with pytest.raises(NoLeaderError, match="the client is closed; this was not sent"):
+    with pytest.raises(RefusedError, match="the client is closed; nothing was done"):
         await kv.set("a", "2")
-    with pytest.raises(NoLeaderError, match="the store is closed; nothing was done"):
+    with pytest.raises(RefusedError, match="the client is closed; nothing was done"):
         await kv.compare_and_set("a", "1", "2")
 
 

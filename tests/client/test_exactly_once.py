@@ -1,6 +1,7 @@
 """Whatever becomes of a reply, a write through `quorate.connect` is done once, or nobody knows."""
 
 from collections.abc import Generator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
@@ -8,7 +9,8 @@ import pytest
 from trio.testing import MockClock
 
 from quorate.client.connect import open_through
-from quorate.errors import KeyValueError, UnknownOutcomeError
+from quorate.errors import KeyValueError, OversizedRequestError, UnknownOutcomeError
+from quorate.keyvalue.programs.client import KeyValue
 from quorate.keyvalue.protocol import resp
 from quorate.transport import Address
 from tests.support.fake_cluster import FakeCluster, FakeDialler, Fault
@@ -22,6 +24,10 @@ def cluster(tmp_path: Path) -> Generator[FakeCluster]:
     service = open_service(tmp_path)
     yield FakeCluster(Fed(service))
     service.close()
+
+
+def connected(cluster: FakeCluster) -> AbstractAsyncContextManager[KeyValue]:
+    return open_through(FakeDialler(cluster), cluster.addresses, exactly_once=True, **OPTIONS)
 
 
 async def test_a_silent_connection_under_load(
@@ -41,9 +47,7 @@ async def test_a_silent_connection_under_load(
         while len(sums) < 3:
             await kv.set("a", "x")
 
-    async with open_through(
-        FakeDialler(cluster), cluster.addresses, exactly_once=True, **OPTIONS
-    ) as kv:
+    async with connected(cluster) as kv:
         await kv.set("warm", "1")
         cluster.judge = judge
 
@@ -71,9 +75,7 @@ async def test_rules_that_change_between_two_attempts(
         attempts.append(words[2])
         return Fault.DONE if len(attempts) == 1 else resp.error("NOPERM this user may not")
 
-    async with open_through(
-        FakeDialler(cluster), cluster.addresses, exactly_once=True, **OPTIONS
-    ) as kv:
+    async with connected(cluster) as kv:
         await kv.set("warm", "1")
         cluster.judge = judge
         outcomes: list[type[Exception]] = []
@@ -92,3 +94,63 @@ async def test_rules_that_change_between_two_attempts(
         assert len(set(attempts)) == 1
         with pytest.raises(KeyValueError, match="NOPERM"):
             await kv.increment("n")
+
+
+async def test_a_request_that_is_too_long_is_not_sent(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    """The member would close its connection."""
+    cluster.limit = 2000
+    async with connected(cluster) as kv:
+        await kv.set("a", "1")
+        sent = len(cluster.requests)
+        with pytest.raises(OversizedRequestError, match="the members accept 2000"):
+            await kv.set("a", b"x" * 2000)
+        assert len(cluster.requests) == sent
+        cluster.limit = 4000
+        await kv.set("a", b"x" * 2000)
+        assert await kv.get("a") == b"x" * 2000
+
+
+async def test_short_commands_whose_batch_is_too_long_are_sent(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    cluster.limit = 2000
+    async with connected(cluster) as kv:
+        async with anyio.create_task_group() as tasks:
+            for n in range(100):
+                tasks.start_soon(kv.set, f"k{n}", b"x" * 100)
+        assert len(await kv.get_many([f"k{n}" for n in range(100)])) == 100
+        assert max(len(words[4]) for words in cluster.requests) < 2000
+
+
+async def test_a_connection_that_the_member_closes_for_its_request_is_not_used_again(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    """This user may not ask how long a request may be."""
+    cluster.limit = 0
+    async with connected(cluster) as kv:
+        await kv.set("a", "1")
+        cluster.judge = lambda _address, _words: resp.error("ERR Protocol error: too big request")
+        dialled = len(cluster.dialled)
+        with pytest.raises(OversizedRequestError, match="too big request"):
+            await kv.set("a", b"x" * 2000)
+        cluster.judge = lambda _address, _words: None
+        assert await kv.get("a") == b"1"
+        assert len(cluster.dialled) > dialled
+
+
+async def test_a_change_of_users_is_sent_by_itself_and_never_twice(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    replies: list[Fault | bytes] = [b"+OK\r\n", b":1\r\n", resp.error("NOPERM"), Fault.LOST]
+    async with connected(cluster) as kv:
+        cluster.judge = lambda _address, words: replies.pop(0) if words[0] == b"ACL" else None
+        assert await kv.execute("ACL", "SETUSER", "bob", ">secret") == b"OK"
+        assert cluster.requests == [[b"ACL", b"SETUSER", b"bob", b">secret"]]
+        assert await kv.execute("ACL", "DELUSER", "bob") == 1
+        with pytest.raises(KeyValueError, match="NOPERM"):
+            await kv.execute("ACL", "DELUSER", "bob")
+        with pytest.raises(UnknownOutcomeError):
+            await kv.execute("ACL", "DELUSER", "bob")
+        assert len(cluster.requests) == 4

@@ -46,9 +46,10 @@ class FakeCluster:
         leader: the address of the leader.
         down: addresses that refuse connections.
         judge: decides about each request.
-        requests: the words of each QUORATE.REQUEST that arrived.
+        requests: the words of each request that arrived.
         dialled: the addresses of the connections that were opened.
         latency: how long a member takes for a reply, in seconds, if it is not `LATENCY`.
+        limit: the longest request, in bytes; 0 for a user who may not ask for it.
     """
 
     def __init__(self, fed: Fed, members: int = 3) -> None:
@@ -60,6 +61,7 @@ class FakeCluster:
         self.requests: list[list[bytes]] = []
         self.dialled: list[Address] = []
         self.latency: dict[Address, float] = {}
+        self.limit = 32 << 20
 
     def answer(self, stream: "FakeStream", words: list[bytes]) -> bytes:
         """Do what a member does; return its reply.
@@ -71,6 +73,10 @@ class FakeCluster:
             stream.aware = True
             host, port = self.leader.host.encode(), self.leader.port
             return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n" + resp.bulk(host) + resp.integer(port)
+        if words[:2] == [b"CONFIG", b"GET"]:
+            if not self.limit:
+                return resp.error("NOPERM this user has no permissions to run 'config|get'")
+            return b"%1\r\n" + resp.bulk(words[2]) + resp.bulk(b"%d" % self.limit)
         self.requests.append(words)
         match self.judge(stream.address, words):
             case Fault.LOST:

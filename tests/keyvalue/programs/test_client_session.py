@@ -284,7 +284,7 @@ async def test_a_closed_store_opens_no_session(
 ) -> None:
     async with open_session(member) as store:
         await store.increment("a")
-    with pytest.raises(NoLeaderError, match="closed; nothing was done"):
+    with pytest.raises(RefusedError, match="closed; nothing was done"):
         await store.increment("a")
     assert member.fed.service.next_deadline_ms() is None
 
