@@ -55,7 +55,7 @@ _SLOWEST_BYTES: Final = 256 * 1024
 _LAST_WORDS_SECONDS: Final = 1.0
 """For an error reply to a request that was not read to its end: the member has closed already."""
 
-Answer: TypeAlias = "bytes | int | dict[Value, Value] | KeyValueError"
+Answer: TypeAlias = "bytes | int | dict[Value, Value] | KeyValueError | None"
 """The reply to one command."""
 
 
@@ -213,9 +213,9 @@ class Lanes:
 
 
 def _single(value: Value) -> Answer:
-    if isinstance(value, bytes | int | dict | KeyValueError):
+    if value is None or isinstance(value, bytes | int | dict | KeyValueError):
         return value
-    raise ConnectionAbortedError(f"expected a bulk string, found {value!r:.60}")
+    raise ConnectionAbortedError(f"expected a single value, found {value!r:.60}")
 
 
 async def _last_words(wire: Wire) -> Value:

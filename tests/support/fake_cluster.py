@@ -77,6 +77,13 @@ class FakeCluster:
             if not self.limit:
                 return resp.error("NOPERM this user has no permissions to run 'config|get'")
             return b"%1\r\n" + resp.bulk(words[2]) + resp.bulk(b"%d" % self.limit)
+        if words[0] == b"GET":  # the same as within a request
+            words = [b"QUORATE.REQUEST", b"0", b"0", b"0", resp.encode_command(words)]
+            reply = self._answer_request(stream, words)
+            return reply[reply.index(b"\r\n") + 2 : -2] if reply[:1] == b"$" else reply
+        return self._answer_request(stream, words)
+
+    def _answer_request(self, stream: "FakeStream", words: list[bytes]) -> bytes:
         self.requests.append(words)
         match self.judge(stream.address, words):
             case Fault.LOST:
