@@ -52,6 +52,7 @@ _OVERSIZED: Final = (
     "ERR Protocol error: invalid bulk length",
     "ERR Protocol error: too big request",
     "ERR the request is too large",
+    "ERR a request of ",
 )
 """What members say of a request that is longer than their limit."""
 
