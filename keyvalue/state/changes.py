@@ -46,7 +46,9 @@ __all__ = [
     "Change",
     "ChangeKind",
     "RecentChanges",
+    "Row",
     "changes_of",
+    "position_of",
 ]
 
 KEPT_CHANGES: Final = 65_536
@@ -247,9 +249,9 @@ class RecentChanges:
     def _drop(self) -> None:
         """Drop the oldest entries, so that there is room for some; but not the newest one."""
         rows, large, upto = self._rows, self._large, self._gone
-        newest = _position_of(rows[-1])
+        newest = position_of(rows[-1])
         if len(rows) > KEPT_CHANGES:
-            upto = _position_of(rows[len(rows) - KEPT_CHANGES + KEPT_CHANGES // _SPARE - 1])
+            upto = position_of(rows[len(rows) - KEPT_CHANGES + KEPT_CHANGES // _SPARE - 1])
         most = KEPT_CHANGE_BYTES - KEPT_CHANGE_BYTES // _SPARE
         while self._bytes > most and large[0][0] < newest:
             upto, size = max(upto, large[0][0]), large.popleft()[1]
@@ -257,7 +259,7 @@ class RecentChanges:
         self._gone = upto = min(upto, newest - 1)
         while large and large[0][0] <= upto:
             self._bytes -= large.popleft()[1]
-        gone = bisect_right(rows, upto, key=_position_of)
+        gone = bisect_right(rows, upto, key=position_of)
         del rows[:gone]
         self._counted = max(self._counted - gone, 0)
         # Not again for each row of an entry that is too large by itself, or nearly.
@@ -294,7 +296,7 @@ class RecentChanges:
             there are no others.
         """
         rows, counted = self._rows, self._counted
-        begin = bisect_right(rows, position, hi=counted, key=_position_of)
+        begin = bisect_right(rows, position, hi=counted, key=position_of)
         found: list[Row] = []
         size, upto = 0, position
         for at in range(begin, counted):
@@ -309,7 +311,7 @@ class RecentChanges:
                 size += len(key) + len(record[0])
         else:
             upto = max(position, self.position)
-        return changes_of(found), upto
+        return _changes(found), upto
 
     # --- waiting
 
@@ -360,11 +362,20 @@ class RecentChanges:
         waiting.lot.unpark_all()
 
 
-def _position_of(row: Row) -> int:
+def position_of(row: Row) -> int:
+    """Return the position of the entry that has made a change."""
     return row[1][2]
 
 
-def changes_of(rows: list[Row]) -> list[Change]:
+def changes_of(rows: list[Row], after: int, prefix: bytes) -> list[Change]:
+    """Return the changes in rows after a position, of keys with a prefix."""
+    begin = bisect_right(rows, after, key=position_of)
+    return _changes(
+        [row for row in rows[begin:] if row[0].startswith(prefix) or row[1][3] == FLUSHED]
+    )
+
+
+def _changes(rows: list[Row]) -> list[Change]:
     """Return the changes in rows, which are in the order of the log."""
     found: list[Change] = []
     following = -1  # the position of the row behind
