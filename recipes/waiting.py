@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import anyio
 
 from ..errors import NoLeaderError, RequestError, UnknownOutcomeError, UnsupportedError
-from ..keyvalue.retry import LONGEST_PAUSE_S, Retry
+from ..keyvalue.retry import LONGEST_PAUSE_S, Retry, check_seconds
 from ..keyvalue.state.changes import Change, ChangeKind
-from .lease import Holder, check_seconds, holder_of_untrusted
+from .lease import Holder, holder_of_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
