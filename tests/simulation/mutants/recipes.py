@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from quorate.keyvalue.programs.encoding import Text
     from quorate.keyvalue.programs.transaction import Transaction
-    from quorate.keyvalue.state.changes import Change
+    from quorate.keyvalue.programs.watch import Watch
     from quorate.recipes.waiting import Owned
 
 HOURS: Final = 0.01
@@ -233,15 +233,15 @@ def keep_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "_ttl_ms", property(lambda _: 3_600_000))
 
 
-def copy_what_is_older(patch: pytest.MonkeyPatch) -> None:
-    """Take changes into a copy that are older than what was read."""
+def show_what_is_older(patch: pytest.MonkeyPatch) -> None:
+    """Show a copy before the changes are in it that were made until it was read."""
 
-    def apply(self: Cache, entry: Sequence[Change]) -> None:
-        self._revisions = dict.fromkeys(self._revisions, -1)  # pyright: ignore[reportPrivateUsage]
-        original(self, entry)
+    async def catch_up(self: Cache, watch: Watch) -> None:
+        del watch
+        await anyio.sleep(1)
+        await self._read()  # pyright: ignore[reportPrivateUsage]
 
-    original = Cache._apply  # pyright: ignore[reportPrivateUsage]
-    patch.setattr(Cache, "_apply", apply)
+    patch.setattr(Cache, "_catch_up", catch_up)
 
 
 RECIPE_MUTANTS: Final = (
@@ -260,7 +260,7 @@ RECIPE_MUTANTS: Final = (
     RecipeMutant(let_too_few_through, 5, ("Barrier",)),
     RecipeMutant(add_again, 20, ("Sum",)),
     RecipeMutant(keep_what_is_gone, 3, ("Left", "Live")),
-    RecipeMutant(copy_what_is_older, 20, ("Copy",)),
+    RecipeMutant(show_what_is_older, 20, ("Copy",)),
 )
 
 
