@@ -38,6 +38,7 @@ from ..keyvalue.protocol.resp import word_of
 from ..keyvalue.retry import Retry
 from ..keyvalue.state.changes import ChangeKind
 from .background import alongside
+from .waiting import close_watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, ItemsView, Iterator, Sequence
@@ -134,7 +135,7 @@ class Cache:
                 await fresh._catch_up(watch)
                 self._replace(fresh, watch.position)
         except BaseException:
-            await _close(watch)
+            await close_watch(watch)
             raise
         return watch
 
@@ -169,7 +170,7 @@ class Cache:
         except (NoLeaderError, UnknownOutcomeError):
             return watch.position
         finally:
-            await _close(watch)
+            await close_watch(watch)
 
     async def _take(self, watch: Watch) -> Never:
         """Take the changes of a watch into the copy, whole log entries at a time."""
@@ -251,8 +252,3 @@ async def cached(kv: KeyValue, prefix: Text = b"") -> AsyncGenerator[Cache]:
             yield cache
     for error in failures:
         raise error
-
-
-async def _close(watch: Watch) -> None:
-    with anyio.CancelScope(shield=True):
-        await watch.aclose()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 from .lease import Lease
 from .lock import owner_key, owning
 from .names import prefix_of
-from .waiting import owned, patiently, until_changed
+from .waiting import OwnerWatch, owned, patiently
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -94,14 +94,15 @@ class Leaders:
 
     async def __anext__(self) -> Holder | None:
         """Return the next leader; wait for it."""
-        while True:
-            if self._looked:
-                await until_changed(self._kv, {self._key: self._seen}, self._key, poll_s=_POLL_S)
-            found = await patiently(self._look)
-            news = not self._looked or found != self._seen
-            self._seen, self._looked = found, True
-            if news:
-                return found
+        async with OwnerWatch(self._kv) as watch:
+            while True:
+                if self._looked:
+                    await watch.until_changed({self._key: self._seen}, self._key, poll_s=_POLL_S)
+                found = await patiently(self._look)
+                news = not self._looked or found != self._seen
+                self._seen, self._looked = found, True
+                if news:
+                    return found
 
     async def _look(self) -> Holder | None:
         found = await owned(self._kv, [self._key])
