@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from quorate.keyvalue.programs.encoding import Text
     from quorate.keyvalue.programs.transaction import Transaction
-    from quorate.keyvalue.programs.watch import Watch
+    from quorate.keyvalue.state.changes import Change
     from quorate.recipes.waiting import Owned
 
 HOURS: Final = 0.01
@@ -233,15 +233,17 @@ def keep_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "_ttl_ms", property(lambda _: 3_600_000))
 
 
-def show_what_is_older(patch: pytest.MonkeyPatch) -> None:
-    """Show a copy before the changes are in it that were made until it was read."""
+def copy_what_is_older(patch: pytest.MonkeyPatch) -> None:
+    """Take changes into a copy once more, after later ones."""
 
-    async def catch_up(self: Cache, watch: Watch) -> None:
-        del watch
-        await anyio.sleep(1)
-        await self._read()  # pyright: ignore[reportPrivateUsage]
+    def apply(self: Cache, changes: Sequence[Change]) -> None:
+        late = taken.setdefault(self, [[], []])
+        original(self, [*changes, *late.pop(0)])
+        late.append(changes)
 
-    patch.setattr(Cache, "_catch_up", catch_up)
+    taken: dict[Cache, list[Sequence[Change]]] = {}
+    original = Cache._apply  # pyright: ignore[reportPrivateUsage]
+    patch.setattr(Cache, "_apply", apply)
 
 
 RECIPE_MUTANTS: Final = (
@@ -260,7 +262,7 @@ RECIPE_MUTANTS: Final = (
     RecipeMutant(let_too_few_through, 5, ("Barrier",)),
     RecipeMutant(add_again, 20, ("Sum",)),
     RecipeMutant(keep_what_is_gone, 3, ("Left", "Live")),
-    RecipeMutant(show_what_is_older, 20, ("Copy",)),
+    RecipeMutant(copy_what_is_older, 20, ("Copy",)),
 )
 
 
