@@ -17,6 +17,9 @@ Who waits
     A watch that has everything registers its prefix (`expect`) and sleeps. A batch looks up the
     beginnings of its keys in the registered prefixes, one look-up for each length of prefix that is
     waited for. So a thousand watches that nothing happens to cost as much as one.
+
+    Ten thousand watches of one key take a quarter of a second to wake and to push. In one go that
+    would hold up heartbeats, so a batch wakes some, and each of these wakes another one.
 """
 
 import enum
@@ -48,6 +51,10 @@ up the event loop."""
 DELETED: Final = 256  # tags of rows without a record; those of records are smaller
 EXPIRED: Final = 257
 FLUSHED: Final = 258
+
+WOKEN_AT_ONCE: Final = 100
+"""Watches that a batch wakes; each of these wakes another one. Fewer, and watches of one busy key
+take more turns of the event loop; more, and other tasks wait longer for theirs."""
 
 Row: TypeAlias = tuple[bytes, Record]
 """A key, and its record; without one ``(b"", 0, position, DELETED)``, or another of these tags."""
@@ -129,6 +136,7 @@ class RecentChanges:
         self._bytes = 0
         self._counted = 0  # rows up to `position`; behind them are those of the present batch
         self._waiting: dict[bytes, Waiting] = {}
+        self._woken = trio.lowlevel.ParkingLot()  # their keys have changed
         self._lengths: dict[int, int] = {}  # of the prefixes in `_waiting`: how many have it
         # Bound, because each write calls it.
         self.note = self._rows.append
@@ -170,6 +178,7 @@ class RecentChanges:
         self.start = self.position = position
         for waiting in [*self._waiting.values()]:
             self._end(waiting, before)
+        self.wake_some(WOKEN_AT_ONCE)
         self._waiting.clear()
         self._lengths.clear()
         self.moved.notify()
@@ -219,6 +228,10 @@ class RecentChanges:
         if not len(waiting.lot) and self._waiting.get(prefix) is waiting:
             self._forget(prefix)
 
+    def wake_some(self, count: int = 1) -> None:
+        """Wake some of the watches whose keys have changed. Each of them wakes another one."""
+        self._woken.unpark(count=count)
+
     def _wake(self, fresh: list[Row], before: int) -> None:
         """Wake the watches that wait for what has just been changed."""
         for key, record in fresh:
@@ -230,6 +243,7 @@ class RecentChanges:
             for prefix in hit:
                 self._end(self._waiting[prefix], before)
                 self._forget(prefix)
+        self.wake_some(WOKEN_AT_ONCE)
 
     def _forget(self, prefix: bytes) -> None:
         del self._waiting[prefix]
@@ -239,7 +253,7 @@ class RecentChanges:
 
     def _end(self, waiting: Waiting, before: int) -> None:
         waiting.woken_at = before
-        waiting.lot.unpark_all()
+        waiting.lot.repark_all(self._woken)
 
 
 def _position_of(row: Row) -> int:
