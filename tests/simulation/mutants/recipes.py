@@ -235,12 +235,14 @@ def keep_what_is_gone(patch: pytest.MonkeyPatch) -> None:
 
 
 def copy_what_is_older(patch: pytest.MonkeyPatch) -> None:
-    """Take changes into a copy that are older than what was read."""
+    """Take changes into a copy once more, after later ones."""
 
-    def apply(self: Cache, entry: Sequence[Change]) -> None:
-        self._revisions = dict.fromkeys(self._revisions, -1)  # pyright: ignore[reportPrivateUsage]
-        original(self, entry)
+    def apply(self: Cache, changes: Sequence[Change]) -> None:
+        late = taken.setdefault(self, [[], []])
+        original(self, [*changes, *late.pop(0)])
+        late.append(changes)
 
+    taken: dict[Cache, list[Sequence[Change]]] = {}
     original = Cache._apply  # pyright: ignore[reportPrivateUsage]
     patch.setattr(Cache, "_apply", apply)
 
