@@ -160,6 +160,7 @@ class LocalWatch(Watch):
         self._waiting: Waiting | None = None
         self._reader: Reader | None = None
         self._replayed_at = -math.inf
+        self._again_at = -1  # where the last replay ended that did not come to its end
         self._closed = False
 
     @property
@@ -239,8 +240,15 @@ class LocalWatch(Watch):
             found, self._fetched = page
             return found
         self._reader, self._replayed_at = None, reader.ended_at
+        self._fetched = max(self._fetched, reader.upto)
         if reader.failure:
             raise self._source.lost(self._fetched, reader.failure)
+        if reader.ended_at == -math.inf:
+            # Its log was pruned, or others needed the turn: it may ask again if that helps.
+            if self._fetched == self._again_at:
+                why = "the log that its replay needs was deleted, again and again"
+                raise self._source.lost(self._fetched, why)
+            self._again_at = self._fetched
         return []
 
     async def aclose(self) -> None:
@@ -296,7 +304,7 @@ class LocalWatches:
         if self.replays is None:
             raise self.lost(after, f"the changes after position {self.recent.start} are kept")
         if trio.current_time() < replayed_at + REST_SECONDS:
-            why = f"it is read too slowly: behind twice within {REST_SECONDS:g} s"
+            why = f"changes come faster than it is read: behind twice within {REST_SECONDS:g} s"
             raise self.lost(after, why)
         if after < self.replays.oldest:
             raise self.lost(after, f"the changes after position {self.replays.oldest} are kept")

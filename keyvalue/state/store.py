@@ -23,7 +23,6 @@ Tags
     report as their encoding, which depends on how a string was made.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from ...storage.tables.memtable import Record
@@ -31,7 +30,7 @@ from ...storage.tables.tables import Tables
 from ..limits import LOOKUP_WORK, MAX_EXPIRED_PER_BATCH, MAX_WORK, SMALL_BYTES, work_of_bytes
 from ..protocol import resp
 from ..protocol.resp import CommandError
-from .changes import DELETED, EXPIRED, FLUSHED, RecentChanges, Row
+from .changes import DELETED, EXPIRED, FLUSHED, RecentChanges
 from .sessions import Sessions
 
 STRING: Final = 1
@@ -86,7 +85,7 @@ class KeyStore:
         # Bound, because each command of the hot path looks them up.
         self._note = self.changes.note
         self._get = tables.get
-        self.put = _noting(tables.put, self._note)
+        self.put = self.changes.noting(tables.put)
         self.now = tables.timestamp_ms
         self.revision = tables.position
         self.null = resp.NULL[0]
@@ -128,12 +127,12 @@ class KeyStore:
     def delete(self, key: bytes) -> None:
         """Delete a key, which may not be there."""
         self.tables.delete(key)
-        self._note((key, (b"", 0, self.revision, DELETED)))
+        self._note(key, (b"", 0, self.revision, DELETED))
 
     def clear(self) -> None:
         """Delete all keys."""
         self.tables.clear()
-        self._note((b"", (b"", 0, self.revision, FLUSHED)))
+        self._note(b"", (b"", 0, self.revision, FLUSHED))
 
     def advance(self, position: int) -> None:
         """Everything up to `position` is applied: remove some expired keys."""
@@ -142,7 +141,7 @@ class KeyStore:
         # alone: watchers see it.
         for key in self.tables.deadlines.due(self.now, MAX_EXPIRED_PER_BATCH):
             self.tables.delete(key)
-            self._note((key, (b"", 0, position, EXPIRED)))
+            self._note(key, (b"", 0, position, EXPIRED))
         self.changes.advance(position)
 
     def revision_of(self, key: bytes) -> int:
@@ -154,16 +153,3 @@ class KeyStore:
         """Return the number of keys that have not expired."""
         # An expired record may stay for some batches; the reply to DBSIZE must not show that.
         return len(self.tables) - self.tables.deadlines.count_due(self.now)
-
-
-def _noting(
-    put: Callable[[bytes, Record], None], note: Callable[[Row], None]
-) -> Callable[[bytes, Record], None]:
-    """Return a function that puts a record, and notes the change."""
-
-    # No method: that would look up both of its parts again for every write.
-    def put_and_note(key: bytes, record: Record) -> None:
-        put(key, record)
-        note((key, record))
-
-    return put_and_note

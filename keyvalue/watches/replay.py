@@ -13,16 +13,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import trio
 
 from ...node.one_error import one_error
 from ...node.readers.history import AppliedBatch, Beginning
 from ..service import KeyValueService
-from ..state.changes import PAGE_CHANGES, Change
+from ..state.changes import PAGE_BYTES, PAGE_CHANGES, Row, position_of
 
-__all__ = ["History", "Page", "remove", "replay"]
+__all__ = ["History", "Pages", "remove", "replay"]
 
 T = TypeVar("T")
 
@@ -30,12 +30,8 @@ SLICE_SECONDS: Final = 0.005
 """How long a replay applies before it rests for as long. Longer: heartbeats and requests wait for
 it. Shorter: it rests less than it means to, since a timer has about a millisecond."""
 
-PAGE_BYTES: Final = 1 << 20
-"""Bytes of values after which a page is full, however few its changes are. More: memory for a slow
-watch. Less: nothing but more pages."""
-
-Page: TypeAlias = tuple[list[Change], int]
-"""Changes of whole log entries, and the position up to which there are no others."""
+LONGEST_REST_SECONDS: Final = 0.2
+"""How long it rests at most. Longer: it also rests for the time in which a watch was slow."""
 
 
 class History(Protocol):
@@ -123,12 +119,13 @@ async def _apply(history: History, service: KeyValueService, pages: "Pages") -> 
         for batch in batches:
             for command in batch.commands():
                 service.apply(command)
+                # Entry by entry: a batch may make more than fits into memory.
+                await pages.add(service.changes.take())
                 await turn.rest_if_over()
             position = batch.header.end
             service.advance(position, batch.header.timestamp_ms)
-            if position > pages.position:
-                # All of them: these keep a batch whole, however many changes it has.
-                await pages.add(service.changes.after(pages.position, pages.prefix), position)
+            await pages.add(service.changes.take())
+            pages.position = max(pages.position, position)
             await turn.rest_if_over()
         await pages.flush()
 
@@ -138,8 +135,8 @@ class Pages:
 
     Args:
         position: everything up to here is known already.
-        prefix: of the keys.
-        deliver: takes a page.
+        deliver: takes a page: rows of whole entries, and the position up to which there are no
+            others.
         covered: says of a position whether the changes behind it can be had elsewhere.
 
     Attributes:
@@ -149,15 +146,13 @@ class Pages:
     def __init__(
         self,
         position: int,
-        prefix: bytes,
-        deliver: Callable[[Page], Awaitable[None]],
+        deliver: Callable[[list[Row], int], Awaitable[None]],
         covered: Callable[[int], bool],
     ) -> None:
         self.position = position
-        self.prefix = prefix
         self._deliver = deliver
         self._covered = covered
-        self._changes: list[Change] = []
+        self._rows: list[Row] = []
         self._bytes = 0
         self._delivered = position
 
@@ -166,20 +161,21 @@ class Pages:
         """Whether no more is needed."""
         return self._covered(self.position)
 
-    async def add(self, changes: list[Change], position: int) -> None:
-        """Add the changes of a batch, which ends at a position."""
-        self._changes += changes
-        self._bytes += sum(len(change.value or b"") for change in changes)
-        self.position = position
-        if len(self._changes) >= PAGE_CHANGES or self._bytes >= PAGE_BYTES:
+    async def add(self, rows: list[Row]) -> None:
+        """Add the changes of an entry, which has one position, or none."""
+        if not rows or position_of(rows[0]) <= self.position:
+            return
+        self._rows += rows
+        self._bytes += sum(len(key) + len(record[0]) for key, record in rows)
+        self.position = position_of(rows[0])
+        if len(self._rows) >= PAGE_CHANGES or self._bytes >= PAGE_BYTES:
             await self.flush()
 
     async def flush(self) -> None:
         """Deliver what is there."""
         if self.position > self._delivered:
-            page = self._changes, self.position
-            self._changes, self._bytes, self._delivered = [], 0, self.position
-            await self._deliver(page)
+            rows, self._rows, self._bytes, self._delivered = self._rows, [], 0, self.position
+            await self._deliver(rows, self.position)
 
 
 class _Turn:
@@ -192,7 +188,7 @@ class _Turn:
         """Rest if the slice is over."""
         took = trio.current_time() - self._began
         if took >= SLICE_SECONDS:
-            await trio.sleep(took)
+            await trio.sleep(min(took, LONGEST_REST_SECONDS))
             self._began = trio.current_time()
 
 

@@ -1,36 +1,49 @@
 """The replays of a member, for watches whose changes are no longer in memory.
 
 One at a time: each has tables of its own, in memory and on disk, and takes processor time from the
-member. Other watches wait for their turn. A watch that does not read what its replay has found
-holds the turn up, so that its replay ends after a while, with an error that says where to resume.
+member. It serves all watches that wait when it begins, from the oldest of their positions on.
+
+A watch that does not read what a replay has found must not hold up the others. So it is set aside:
+its replay ends, and when it has read what it was given it asks for another one. While nobody else
+waits a replay has more patience, since to begin again costs more than to wait.
 """
 
-import contextlib
 import logging
 import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, Never
+from typing import Final, Never, TypeAlias
 
 import trio
 
-from ...errors import PrunedError, StorageError
+from ...errors import PrunedError, SafetyViolationError, StorageError
 from ...log_events import log_event
+from ...node.protocol.signal import Signal
 from ..service import KeyValueService
-from ..state.changes import RecentChanges
-from .replay import History, Page, Pages, remove, replay
+from ..state.changes import Change, RecentChanges, Row, changes_of
+from .replay import History, Pages, remove, replay
 
-__all__ = ["REPLAYS", "Reader", "Replays"]
+__all__ = ["REPLAYS", "Page", "Reader", "Replays"]
 
 log = logging.getLogger("quorate.keyvalue")
 
 REPLAYS: Final = "replay"
 """Folder of a member's replay, in the member's directory."""
 
-UNREAD_SECONDS: Final = 30.0
-"""How long a page may wait for its watch. Shorter: programs that pause lose their place. Longer: a
-watch that nobody reads holds up those that wait for a replay."""
+UNREAD_SECONDS: Final = 1.0
+"""How long a page may wait for its watch while others wait, too. Shorter: watches of programs that
+are slow for a moment begin again and again. Longer: the others wait longer."""
+
+ALONE_SECONDS: Final = 30.0
+"""The same while nobody else waits, and all that one replay waits for slow watches otherwise.
+Shorter: replays for slow programs load the snapshot more often. Longer: a replay that nobody reads
+takes memory and disk for longer."""
+
+Page: TypeAlias = tuple[list[Change], int]
+"""Changes of whole log entries, and the position up to which there are no others."""
+
+_STOPPED: Final = "its member has stopped"
 
 
 class Reader:
@@ -39,32 +52,61 @@ class Reader:
     Args:
         after: a log position.
         prefix: of the keys.
+        closed: called when the watch wants no more.
 
     Attributes:
-        failure: why it can't go on; empty if it can, also in memory.
-        ended_at: when it ended (trio's clock).
+        failure: why it can't go on; empty if it can: in memory, or with another replay.
+        ended_at: when the replay came to its end (trio's clock); before that, or if it ended
+            early, long ago.
+        upto: every change up to here was found.
     """
 
-    def __init__(self, after: int, prefix: bytes) -> None:
-        self.after = after
+    def __init__(self, after: int, prefix: bytes, closed: Callable[["Reader"], None]) -> None:
+        self.after = self.upto = after
         self.prefix = prefix
-        self.scope = trio.CancelScope()
-        self.failure = "its member has stopped"  # unless it comes to another end
-        self.ended_at = math.inf
+        self.failure = ""
+        self.ended_at = -math.inf
+        self._closed = closed
         # One page waits while the next one is made.
-        self.send, self._receive = trio.open_memory_channel[Page](1)
+        self._send, self._receive = trio.open_memory_channel[Page](1)
 
     async def page(self) -> Page | None:
-        """Return the next page; None at the end: see `failure`, and look into memory again."""
+        """Return the next page; None at the end: see `failure` and `upto`, and ask again."""
         try:
             return await self._receive.receive()
         except trio.EndOfChannel:
             return None
 
     def close(self) -> None:
-        """End it; idempotent."""
-        self.scope.cancel()
+        """Want no more; idempotent."""
         self._receive.close()
+        self._closed(self)
+
+    # --- the replay's end
+
+    def put(self, page: Page) -> bool:
+        """Hand a page to the watch; return False if it has not taken the last one."""
+        try:
+            if page[0]:
+                self._send.send_nowait(page)
+        except trio.WouldBlock:
+            return False
+        self.upto = page[1]
+        return True
+
+    async def wait_and_put(self, page: Page) -> None:
+        """Hand a page to the watch when it has taken the last one.
+
+        Raises:
+            trio.BrokenResourceError: the watch wants no more.
+        """
+        await self._send.send(page)
+        self.upto = page[1]
+
+    def end(self, failure: str = "", at: float = -math.inf) -> None:
+        """Say that there are no more pages; see the attributes."""
+        self.failure, self.ended_at = failure, at
+        self._send.close()
 
 
 class Replays:
@@ -78,7 +120,6 @@ class Replays:
 
     Attributes:
         count: how many were begun.
-        waiting: watches whose replay has not ended, the one under way included.
     """
 
     def __init__(
@@ -88,68 +129,95 @@ class Replays:
         directory: Path,
         make: Callable[[Path], KeyValueService],
     ) -> None:
-        self.count = self.waiting = 0
+        self.count = 0
         self._history = history
         self._recent = recent
         self._directory = directory
         self._make = make
-        self._queue, self._next = trio.open_memory_channel[Reader](math.inf)
+        self._queue: list[Reader] = []
+        self._asked = Signal()
+        self._ended = False
+        self._readers: list[Reader] = []  # of the replay under way
+        self._scope = trio.CancelScope()  # of it
+        self._waits: list[trio.CancelScope] = []  # of the readers that have a page to take
+        self._patience = 0.0  # how long it may still wait for these in all
 
     @property
     def oldest(self) -> int:
         """The oldest position from which a watch can begin."""
         return min(self._history.oldest, self._recent.start)
 
+    @property
+    def waiting(self) -> int:
+        """Watches whose replay has not ended, the one under way included."""
+        return len(self._queue) + len(self._readers)
+
     def open(self, after: int, prefix: bytes) -> Reader:
         """Ask for a replay of the changes after a position."""
-        reader = Reader(after, prefix)
-        try:
-            self._queue.send_nowait(reader)
-            self.waiting += 1
-        except trio.BrokenResourceError:
-            reader.send.close()  # with the failure that it has from the start
+        reader = Reader(after, prefix, self._remove)
+        if self._ended:
+            reader.end(_STOPPED)
+            return reader
+        self._queue.append(reader)
+        self._asked.notify()
+        for scope in self._waits:
+            scope.deadline = min(scope.deadline, trio.current_time() + UNREAD_SECONDS)
         return reader
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Replay for one watch after the other, until cancelled."""
+        """Replay for the watches that ask, until cancelled."""
         # What a crash has left.
         await self._history.read(partial(remove, self._directory))
         task_status.started()
         try:
             while True:
-                reader = await self._next.receive()
-                with reader.scope, reader.send, contextlib.suppress(trio.BrokenResourceError):
-                    await self._serve(reader)  # until its end, or until the watch is closed
-                self.waiting -= 1
-                reader.ended_at = trio.current_time()
+                while not self._queue:
+                    await self._asked.wait()
+                with trio.CancelScope() as self._scope:
+                    await self._serve()
         finally:
-            while self._next.statistics().current_buffer_used:
-                self._next.receive_nowait().send.close()
-            self._next.close()
+            self._ended = True
+            for reader in [*self._readers, *self._queue]:
+                reader.end(_STOPPED)
+            self._readers, self._queue = [], []
 
-    async def _serve(self, reader: Reader) -> None:
-        await trio.lowlevel.checkpoint()  # for a watch that was closed while it waited
+    async def _serve(self) -> None:
+        """Replay once, for all that wait."""
+        oldest = self._history.oldest
+        self._readers, self._queue = self._queue, []
+        for reader in [one for one in self._readers if one.after < oldest]:
+            self._set_aside(reader)  # pruned while it waited: it is told when it asks again
+        await trio.lowlevel.checkpoint()
         self.count += 1
-        began = trio.current_time()
-        pages = Pages(reader.after, reader.prefix, partial(_deliver, reader), self._covers)
+        self._patience = ALONE_SECONDS
+        began, after = trio.current_time(), min(reader.after for reader in self._readers)
+        pages = Pages(after, self._hand_out, self._covers)
+        failure, level, at, bug = "", logging.DEBUG, -math.inf, False
         try:
             await replay(self._history, self._make, self._directory, pages)
-            reader.failure = ""
-        except trio.TooSlowError:
-            reader.failure = f"for {UNREAD_SECONDS:g} s nobody has read what its replay has found"
+            at = trio.current_time()
         except PrunedError:
-            reader.failure = ""  # the watch asks again: a newer snapshot may do by now
+            pass  # the watches ask again: a newer snapshot may do by now
         except StorageError as error:
-            reader.failure = f"it can't be replayed: {error}"
+            failure, level = f"it can't be replayed: {error}", logging.WARNING
+        except SafetyViolationError:
+            raise
+        except Exception:  # noqa: BLE001 - a bug in here must not end the member
+            failure, level = "internal error in a replay, see the member's log", logging.ERROR
+            bug = True
+        for reader in self._readers:
+            reader.end(failure, at)
+        self._readers = []
         log_event(
             log,
-            logging.WARNING if reader.failure else logging.DEBUG,
+            level,
             "watch_replayed",
-            "changes from %(position)d to %(end)d were replayed for a watch, in %(took).1f s",
-            position=reader.after,
+            "changes from %(position)d to %(end)d were replayed for watches, in %(took).1f s",
+            exc_info=bug,
+            position=after,
             end=pages.position,
             took=trio.current_time() - began,
-            why=reader.failure,
+            why=failure,
         )
 
     def _covers(self, position: int) -> bool:
@@ -158,13 +226,50 @@ class Replays:
         recent = self._recent
         return position >= (recent.start + recent.position) // 2
 
+    # --- its watches
 
-async def _deliver(reader: Reader, page: Page) -> None:
-    """Hand a page to the watch.
+    async def _hand_out(self, rows: list[Row], position: int) -> None:
+        """Give each watch its changes; set aside those that do not take them."""
+        slow: list[tuple[Reader, Page]] = []
+        for reader in [*self._readers]:
+            page = changes_of(rows, reader.after, reader.prefix), position
+            if reader in self._readers and not reader.put(page):
+                slow.append((reader, page))
+            await trio.lowlevel.checkpoint()
+        if slow:
+            began, alone = trio.current_time(), self._is_alone
+            async with trio.open_nursery() as nursery:
+                for reader, page in slow:
+                    nursery.start_soon(self._wait_for, reader, page)
+            if not alone:
+                self._patience -= trio.current_time() - began
 
-    Raises:
-        trio.TooSlowError: it does not read.
-        trio.BrokenResourceError: it was closed.
-    """
-    with trio.fail_after(UNREAD_SECONDS):
-        await reader.send.send(page)
+    async def _wait_for(self, reader: Reader, page: Page) -> None:
+        longest = ALONE_SECONDS if self._is_alone else min(UNREAD_SECONDS, self._patience)
+        with trio.move_on_after(max(longest, 0)) as scope:
+            self._waits.append(scope)
+            try:
+                await reader.wait_and_put(page)
+            except trio.BrokenResourceError:
+                return
+            finally:
+                self._waits.remove(scope)
+        if scope.cancelled_caught:
+            self._set_aside(reader)
+
+    @property
+    def _is_alone(self) -> bool:
+        return len(self._readers) == 1 and not self._queue
+
+    def _set_aside(self, reader: Reader) -> None:
+        reader.end()
+        self._remove(reader)
+
+    def _remove(self, reader: Reader) -> None:
+        """Serve a watch no more; without any others the replay ends."""
+        if reader in self._queue:
+            self._queue.remove(reader)
+        elif reader in self._readers:
+            self._readers.remove(reader)
+            if not self._readers:
+                self._scope.cancel()

@@ -117,7 +117,7 @@ class Routes:
         Of those that ask at about the same time, one asks for all.
         """
         async with self._asking:
-            if address != self._current:
+            if self._leader not in {None, address}:
                 return True
             now = anyio.current_time()
             if now < self._ask_again:
@@ -125,12 +125,10 @@ class Routes:
             self._ask_again = now + _ASK_SECONDS
             leader = await self._leader_by_another(address)
             # A member that passes requests on, as we can't reach the leader, is not replaced.
-            if leader in {None, self._named, address} or address != self._current:
-                return address != self._current
-            assert leader is not None
-            self.leave(address, silent=True)
-            self.follow(leader)
-            return True
+            if leader is not None and leader not in {self._named, address}:
+                self.leave(address, silent=True)
+                self.follow(leader)
+            return self._leader not in {None, address}
 
     async def _leader_by_another(self, silent: Address) -> Address | None:
         """Ask a given member, each time another one, for the leader; None if it does not say."""

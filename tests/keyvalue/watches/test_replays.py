@@ -7,10 +7,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from quorate.errors import RefusedError, StoreFullError, WatchLostError
+from quorate.errors import PrunedError, RefusedError, StoreFullError, WatchLostError
 from quorate.keyvalue.programs.watch import REST_SECONDS, LocalWatch, LocalWatches
+from quorate.keyvalue.state import changes as changes_module
 from quorate.keyvalue.state.changes import Change, ChangeKind
-from quorate.keyvalue.watches.replays import UNREAD_SECONDS, Replays
+from quorate.keyvalue.watches.replays import ALONE_SECONDS, Replays
+from quorate.node.readers.history import AppliedBatch
 from tests.support.service_world import open_service
 from tests.support.watch_world import WatchWorld, gathered, some_batches, watch_world
 
@@ -59,24 +61,110 @@ async def test_a_watch_goes_on_with_what_comes_during_its_replay(
         assert world.replays.count == 1
 
 
-async def test_replays_take_turns(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_one_replay_serves_all_watches_that_wait(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    rng = random.Random(2)
     async with watch_world(tmp_path) as world, trio.open_nursery() as nursery:
-        for _ in range(30):
+        some_batches(world.kept, rng, 100)
+        expected = world.kept.service.changes.after(0, b"")
+        world.forget()
+        places = [0, *rng.sample(range(world.kept.position), 9)]
+        found: dict[int, list[Change]] = {}
+
+        async def watch(after: int) -> None:
+            found[after] = await world.all_after(after)
+
+        for after in places:
+            nursery.start_soon(watch, after)
+        with trio.fail_after(100):
+            while len(found) < len(places):  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.01)
+        for after in places:
+            assert found[after] == [change for change in expected if change.position > after]
+        assert (world.replays.count, world.replays.waiting) == (1, 0)
+
+
+async def test_a_watch_whose_page_is_unread_does_not_hold_up_others(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with watch_world(tmp_path) as world, trio.open_nursery() as nursery:
+        for _ in range(60):
             world.kept.batch("INCR n")
         world.forget()
-        found: list[list[Change]] = []
+        lazy = [world.watches.watch(b"", 0) for _ in range(30)]
+        first: list[Change] = []
 
-        async def watch() -> None:
-            found.append(await world.all_after(0))
+        async def begin(watch: LocalWatch) -> None:
+            first.append(await anext(watch))
 
-        for _ in range(3):
-            nursery.start_soon(watch)
-        with trio.fail_after(100):
-            while len(found) < 3:  # noqa: ASYNC110 - virtual time
-                await trio.sleep(0.01)
-        assert found[0] == found[1] == found[2]
-        assert len(found[0]) == 30
-        assert (world.replays.count, world.replays.waiting) == (3, 0)
+        for watch in lazy:
+            nursery.start_soon(begin, watch)
+            await trio.sleep(0.1)
+        began = trio.current_time()
+        assert len(await world.all_after(0)) == 60
+        assert trio.current_time() - began < 5
+        for watch in lazy:  # they were set aside, and go on
+            found = [first[0], *await gathered(watch, world.kept.position)]
+            assert values(found) == [b"%d" % i for i in range(1, 61)]
+        assert world.watches.lost_count == 0
+
+
+async def test_a_log_that_is_pruned_amid_a_replay_does_not_end_the_watch(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with watch_world(tmp_path) as world:
+        kept = world.kept
+        for _ in range(60):
+            kept.batch("INCR n")
+        world.forget()
+        batches, calls = kept.batches, 0
+
+        async def pruned(position: int) -> list[AppliedBatch]:
+            nonlocal calls
+            calls += 1
+            if calls in troubles:
+                raise PrunedError("pruned meanwhile")
+            return await batches(position)
+
+        kept.batches = pruned  # type: ignore[method-assign]
+        troubles = range(3, 4)
+        assert len(await world.all_after(0)) == 60
+        troubles = range(1000)
+        with pytest.raises(WatchLostError, match="was deleted, again and again") as lost:
+            await anext(world.watches.watch(b"", 0))
+        assert lost.value.oldest == 0
+
+
+async def test_a_bug_in_a_replay_ends_its_watches_and_nothing_else(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with watch_world(tmp_path) as world:
+        world.kept.batch("SET a 1")
+        world.forget()
+        world.kept.trouble = ValueError("a bug")
+        with pytest.raises(WatchLostError, match="internal error") as lost:
+            await anext(world.watches.watch(b"", 0))
+        assert lost.value.after == 0
+        world.kept.trouble = None
+        assert values(await world.all_after(0)) == [b"1"]
+
+
+async def test_a_batch_that_memory_does_not_keep_whole_is_replayed_entry_by_entry(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes_module, "KEPT_CHANGE_BYTES", 5000)
+    async with watch_world(tmp_path) as world:
+        kept = world.kept
+        kept.batch(f"SET k {'x' * 1000}")
+        watch = world.watches.watch(b"", 0)
+        assert len(await gathered(watch, kept.position)) == 1
+        before = kept.position
+        kept.batch(*([f"APPEND k {i % 10}", "APPEND k y"] for i in range(50)))
+        assert before < kept.service.changes.start < kept.position
+        found = await gathered(watch, kept.position)
+        assert [len(change.value or b"") for change in found] == [*range(1002, 1102, 2)]
+        assert not any(change.more for change in found)
 
 
 async def test_a_position_of_before_the_oldest_snapshot_is_lost(
@@ -133,7 +221,7 @@ async def test_without_room_on_the_disk_there_is_no_replay(
         assert values(await world.all_after(lost.value.after)) == [b"1"]
 
 
-async def test_a_replay_that_nobody_reads_ends_and_says_where_to_resume(
+async def test_a_replay_that_nobody_reads_ends_and_the_watch_goes_on_later(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with watch_world(tmp_path) as world:
@@ -142,13 +230,11 @@ async def test_a_replay_that_nobody_reads_ends_and_says_where_to_resume(
         world.forget()
         async with world.watches.watch(b"", 0) as watch:
             found = [await anext(watch)]
-            await trio.sleep(UNREAD_SECONDS + 1)
-            with pytest.raises(WatchLostError, match="nobody has read") as lost:  # noqa: PT012
-                while True:
-                    found.append(await anext(watch))
-            assert lost.value.after == watch.position >= found[-1].position
-        found += await world.all_after(lost.value.after)
+            await trio.sleep(ALONE_SECONDS + 1)
+            assert world.replays.waiting == 0
+            found += await gathered(watch, world.kept.position)
         assert values(found) == [b"%d" % i for i in range(1, 61)]
+        assert world.replays.count == 2
 
 
 async def test_a_slow_watch_is_lost_if_it_falls_behind_again_soon(
@@ -164,7 +250,7 @@ async def test_a_slow_watch_is_lost_if_it_falls_behind_again_soon(
                 assert len(await gathered(watch, world.kept.position)) == 10
                 await trio.sleep(0 if fall else REST_SECONDS)
         assert world.replays.count == 2
-        with pytest.raises(WatchLostError, match="too slowly") as lost:
+        with pytest.raises(WatchLostError, match="faster than it is read") as lost:
             await anext(watch)
         assert len(await world.all_after(lost.value.after)) == 10
 

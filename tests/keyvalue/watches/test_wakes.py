@@ -1,48 +1,44 @@
 """A change of keys that very many watches wait for wakes them in turns."""
 
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
 
-from quorate.keyvalue.programs.watch import LocalWatches
-from quorate.keyvalue.state.changes import (
-    FLUSHED,
-    WOKEN_AT_ONCE,
-    Change,
-    ChangeKind,
-    RecentChanges,
-)
+from quorate.keyvalue.state.changes import WOKEN_AT_ONCE, Change
 from tests.keyvalue.port.test_push_turns import Passes
+from tests.support.watch_world import watch_world
 
 COUNT = 5 * WOKEN_AT_ONCE // 2
 
 
-@pytest.mark.parametrize("flush", [False, True])
-async def test_watches_wake_in_turns_and_each_one_wakes(*, flush: bool) -> None:
-    recent, passes = RecentChanges(0), Passes()
-    source, found = LocalWatches(recent), list[Change]()
+@pytest.mark.parametrize(
+    ("prefixes", "command"), [([b"k"], "SET k v"), ([b"k%d" % n for n in range(50)], "FLUSHALL")]
+)
+async def test_watches_wake_in_turns_and_each_one_wakes(
+    tmp_path: Path, prefixes: list[bytes], command: str
+) -> None:
+    passes, found = Passes(), list[Change]()
+    scopes = [trio.CancelScope() for _ in range(COUNT)]
+    async with watch_world(tmp_path) as world, trio.open_nursery() as nursery:
 
-    async def follow(number: int, scope: trio.CancelScope) -> None:
-        with scope:
-            async for change in source.watch(b"k%d" % number if flush else b"k", 0):
-                passes.counts[-1] += 1
-                found.append(change)
+        async def follow(number: int) -> None:
+            with scopes[number]:
+                async for change in world.watches.watch(prefixes[number % len(prefixes)], 0):
+                    passes.counts[-1] += 1
+                    found.append(change)
 
-    async with trio.open_nursery() as nursery:
-        scopes = [trio.CancelScope() for _ in range(COUNT)]
-        for number, scope in enumerate(scopes):
-            nursery.start_soon(follow, number, scope)
+        for number in range(COUNT):
+            nursery.start_soon(follow, number)
         await trio.testing.wait_all_tasks_blocked()
         trio.lowlevel.add_instrument(passes)
-        kind = ChangeKind.FLUSHED if flush else ChangeKind.SET
-        row = (b"", (b"", 0, 1, FLUSHED)) if flush else (b"k", (b"v", 0, 1, 1))
-        recent.note(row)
-        recent.advance(1)
-        for scope in scopes[::7]:  # some go while they wait for their turn, some at it
+        world.kept.batch(command)
+        gone = scopes[::7]  # while they wait for their turn, or have it
+        for scope in gone:
             scope.cancel()
         await trio.testing.wait_all_tasks_blocked()
         trio.lowlevel.remove_instrument(passes)
-        assert COUNT - len(scopes[::7]) <= len(found) <= COUNT
-        assert {change.kind for change in found} == {kind}
-        assert max(passes.counts) <= WOKEN_AT_ONCE + len(scopes[::7])
+        assert COUNT - len(gone) <= len(found) <= COUNT
+        assert max(passes.counts) <= WOKEN_AT_ONCE + len(gone)
         nursery.cancel_scope.cancel()
