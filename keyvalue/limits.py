@@ -125,8 +125,8 @@ MAX_CLIENT_WATCHES: Final = 1000
 each of its caches and locks; each wakes up with every batch of the log."""
 
 MAX_WATCHES: Final = 10_000
-"""Those of all connections of a member. If a write concerns all of them, waking them takes a tenth
-of a second of the member's processor, and the pushes take another quarter, in slices."""
+"""Those of all connections of a member. If a write concerns all of them, waking them and the pushes
+take half a second of the member's processor, in slices of three milliseconds."""
 
 MAX_CONNECTION_ARGUMENTS: Final = 512
 """Arguments of a command that the connection answers, such as CONFIG GET."""

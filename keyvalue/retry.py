@@ -18,9 +18,11 @@ import enum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ..errors import ConfigurationError
+from .limits import KEPT_REPLY_BYTES, LONGEST_KEPT_REPLY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from random import Random
 
 __all__ = [
     "FIRST_PAUSE_S",
@@ -49,6 +51,11 @@ notices the new leader late."""
 SESSION_WINDOW: Final = 100
 """How far apart the unanswered numbers of a session may be. Smaller, and threads wait more often.
 It must stay below `KEPT_REPLIES` of the store (128), or the repeat of a slow command is refused."""
+
+_ANSWERED_BYTES: Final = KEPT_REPLY_BYTES // 4
+"""Of replies that came after the oldest unanswered number. Smaller, and one lost reply holds up the
+others sooner. The rest is for the replies that are still to come, two full batches of errors
+together: with less, the oldest number falls out of what its session keeps."""
 
 
 class Fate(enum.Enum):
@@ -92,6 +99,8 @@ class Retry:
         deadline: no attempt begins later; on that clock.
         first_pause_s: pause before the second attempt.
         longest_pause_s: the pause doubles up to this.
+        rng: draws each pause, from half of it up to all of it: clients that lost the same member
+            would return in step. None for all of it.
     """
 
     def __init__(
@@ -101,11 +110,13 @@ class Retry:
         *,
         first_pause_s: float = FIRST_PAUSE_S,
         longest_pause_s: float = LONGEST_PAUSE_S,
+        rng: Random | None = None,
     ) -> None:
         self._clock = clock
         self._deadline = deadline
         self._pause_s = first_pause_s
         self._longest_pause_s = longest_pause_s
+        self._rng = rng
 
     def pause_s(self) -> float | None:
         """Return how long to wait before the next attempt; None if the deadline comes first."""
@@ -113,7 +124,7 @@ class Retry:
         if self._clock() + pause > self._deadline:
             return None
         self._pause_s = min(2 * pause, self._longest_pause_s)
-        return pause
+        return pause if self._rng is None else self._rng.uniform(pause / 2, pause)
 
 
 class Turns(Generic[T]):
@@ -150,11 +161,16 @@ class SessionWindow:
         self.session_id = session_id
         self._last = 0
         self._unanswered: set[int] = set()
+        self._answered: dict[int, int] = {}  # bytes of the replies after the oldest unanswered one
 
     @property
     def is_full(self) -> bool:
         """Whether the oldest unanswered number is too old for another one to begin."""
-        return bool(self._unanswered) and self._last - min(self._unanswered) >= SESSION_WINDOW
+        # Members drop the replies to the lowest numbers first, by their count and by their bytes.
+        if not self._unanswered:
+            return False
+        distance = self._last - min(self._unanswered)
+        return distance >= SESSION_WINDOW or sum(self._answered.values()) > _ANSWERED_BYTES
 
     def begin(self) -> int:
         """Return the number of the next command."""
@@ -162,9 +178,19 @@ class SessionWindow:
         self._unanswered.add(self._last)
         return self._last
 
-    def end(self, number: int) -> None:
-        """Take the number of a command that is answered, or given up."""
+    def end(self, number: int, reply_bytes: int = 0) -> None:
+        """Take the number of a command that is answered, or given up.
+
+        Args:
+            number: of the command.
+            reply_bytes: length of its reply; 0 if it is unknown.
+        """
         self._unanswered.remove(number)
+        if 0 < reply_bytes <= LONGEST_KEPT_REPLY_BYTES:  # of a longer one, only a note is kept
+            self._answered[number] = reply_bytes
+        oldest = min(self._unanswered, default=self._last + 1)
+        for above in [above for above in self._answered if above < oldest]:
+            del self._answered[above]
 
 
 def check_seconds(name: str, value: Any, least: float, most: float) -> None:

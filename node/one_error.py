@@ -18,7 +18,7 @@ import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
 
-import trio
+import anyio
 
 from ..errors import QuorateError, SafetyViolationError, leaves
 
@@ -47,7 +47,7 @@ def one_error(
                 try:
                     yield value
                 except BaseException as error:
-                    body, cancelled = error, trio.current_effective_deadline() == -math.inf
+                    body, cancelled = error, anyio.current_effective_deadline() == -math.inf
                     raise
         except BaseException as error:  # noqa: BLE001 - raised below, outside of its context
             failure = error
@@ -67,7 +67,8 @@ def _raise_one(failure: BaseException, body: BaseException | None, *, cancelled:
         cancelled: the body was cancelled when it raised that.
     """
     of_body = {id(leaf) for leaf in leaves(body)} if body is not None else set[int]()
-    found = [leaf for leaf in leaves(failure) if not isinstance(leaf, trio.Cancelled)]
+    cancelled_error = anyio.get_cancelled_exc_class()
+    found = [leaf for leaf in leaves(failure) if not isinstance(leaf, cancelled_error)]
     inside = [leaf for leaf in found if id(leaf) not in of_body]
     inside.sort(key=_gravity)
     interrupted = bool(inside) and not isinstance(inside[0], Exception)

@@ -10,10 +10,10 @@
 `kv` is a node's store, or that of a client's connection. All of it runs on trio and on asyncio.
 
 - `lock.py`: one owner; `rw_lock.py`: many readers or one writer; `semaphore.py`: so many owners
-- `election.py`: a lock whose owner everybody can see; `leaders.py`: those who look
+- `election.py`: a lock whose owner everybody can see
 - `lease.py`: a key that has an owner; read it first
 - `queue.py`: each item is handed over once; `party.py`: who is here; `barrier.py`: until enough are
-- `counter.py`: a number to add to; `cache.py`: a prefix in memory; `reading.py`: all its keys
+- `counter.py`: a number to add to; `cache.py`: a prefix in memory
 - `line.py`: the waiters, in order; `waiting.py`: for the store, and for changes of owners
 - `names.py`: which keys belong to what; `background.py`: a task next to a block
 """
@@ -21,8 +21,7 @@
 from .barrier import Barrier
 from .cache import Cache, cached
 from .counter import Counter
-from .election import Election, election
-from .leaders import Leaders
+from .election import Election, Leaders, election
 from .lease import Holder, Lease
 from .lock import lock
 from .party import Members, Party

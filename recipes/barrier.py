@@ -18,7 +18,7 @@ from ..errors import ConfigurationError, ConflictError, LeaseLostError
 from .lease import Holder, Lease, holder_of_untrusted
 from .line import Line, unopposed
 from .names import prefix_of
-from .waiting import NotNowError, in_time, owned, patiently, until_changed
+from .waiting import NotNowError, OwnerWatch, in_time, owned, patiently
 
 if TYPE_CHECKING:
     from random import Random
@@ -100,11 +100,12 @@ class Barrier:
 
     async def _until_deleted(self, ticket: Lease, *, once: bool) -> None:
         """Wait until our ticket is gone; let enough parties through if they are here."""
-        while (holder := await patiently(lambda: self._holder(ticket))) is not None:
-            await patiently(self._open)
-            if once:
-                return
-            await until_changed(self._kv, {ticket.key: holder}, ticket.key, poll_s=self._ttl_s)
+        async with OwnerWatch(self._kv) as watch:
+            while (holder := await patiently(lambda: self._holder(ticket))) is not None:
+                await patiently(self._open)
+                if once:
+                    return
+                await watch.until_changed({ticket.key: holder}, ticket.key, poll_s=self._ttl_s)
 
     async def _holder(self, ticket: Lease) -> Holder | None:
         """Return our ticket as others see it; None if it is gone."""

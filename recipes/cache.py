@@ -4,15 +4,19 @@ Programs read their configuration far more often than anybody changes it. With a
 read is a look into a dictionary, and a change arrives by itself.
 
 How it begins
-    The watch begins first, then the keys are read with the revision of each. So nothing is missed
-    in between. A change that the watch returns and the reading has seen already is recognised by
-    its position: it is not above the revision of the key.
+    The watch begins first. Then the keys are read, at different points of the log. Then the changes
+    are taken that the watch returns up to a position that is read last. Whatever a key had when it
+    was read, it now has what its last change up to there has given it, and a key without a change
+    had that all the time. So the copy is the store at one position before anybody sees it.
+
+    A member reports to a client every 5 s how far an idle watch is. If others write while the keys
+    are read, and not to these keys, the beginning takes so long.
 
 What is promised
-    Every write that ended before the block began is in the copy. Each key only moves forward, and
-    the changes of one log entry arrive together. The copy may lag behind the cluster: by the way of
-    a message usually, by an outage at worst. Decisions that must not rest on an old value need a
-    read of the store, or a transaction.
+    The copy is what the store had at one position of the log, and that position only rises. Every
+    write that ended before the block began is in it. The copy may lag behind the cluster: by the
+    way of a message usually, by an outage at worst. Decisions that must not rest on an old value
+    need a read of the store, or a transaction.
 
 What ends a watch
     If no member can be reached the copy stays as it was, and the watch resumes at its place once a
@@ -23,8 +27,9 @@ What ends a watch
 from __future__ import annotations
 
 import math
+import re
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Final, Never, cast
 
 import anyio
 
@@ -33,18 +38,23 @@ from ..keyvalue.protocol.resp import word_of
 from ..keyvalue.retry import Retry
 from ..keyvalue.state.changes import ChangeKind
 from .background import alongside
-from .reading import read_all
+from .waiting import close_watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, ItemsView, Iterator, Sequence
 
     from ..keyvalue.programs.client import KeyValue
     from ..keyvalue.programs.encoding import Text
-    from ..keyvalue.programs.records import Record
     from ..keyvalue.programs.watch import Watch
     from ..keyvalue.state.changes import Change
 
 __all__ = ["Cache", "cached"]
+
+_SPECIAL: Final = re.compile(rb"[*?\[\]\\^]")
+
+_LOOK_S: Final = 0.02
+"""While a copy begins it looks so often how far its watch is. Shorter, and it keeps the processor
+busy; longer, and each copy begins later."""
 
 
 class Cache:
@@ -77,7 +87,7 @@ class Cache:
 
     def revision_of(self, key: Text) -> int:
         """Return the log position that has set the value of a key; -1 if it does not exist."""
-        return self._revisions.get(self._prefix + word_of(key, "key"), -1)
+        return self._revisions.get(word_of(key, "key"), -1)
 
     def __contains__(self, key: Text) -> bool:
         return word_of(key, "key") in self._values
@@ -120,11 +130,30 @@ class Cache:
         try:
             await watch.__aenter__()
             if after is None:
-                self._replace(await read_all(self._kv, self._prefix), watch.position)
+                fresh = Cache(self._kv, self._prefix)
+                await fresh._read()
+                await fresh._catch_up(watch)
+                self._replace(fresh, watch.position)
         except BaseException:
-            await _close(watch)
+            await close_watch(watch)
             raise
         return watch
+
+    async def _read(self) -> None:
+        """Read all keys; what changes during that may be in it or not."""
+        pattern = _SPECIAL.sub(rb"\\\g<0>", self._prefix) + b"*"
+        keys = {key: None async for key in self._kv.scan(pattern)}  # some may come twice
+        for key, record in zip(keys, await self._kv.records(keys), strict=True):
+            if record is not None:
+                self._set(key, record.value, record.revision)
+
+    async def _catch_up(self, watch: Watch) -> None:
+        """Take the changes of a watch that has begun before all keys were read."""
+        end = cast("int", await self._kv.execute("QUORATE.POSITION"))
+        while watch.position < end:
+            # Without changes the position rises while the watch waits.
+            with anyio.move_on_after(_LOOK_S):
+                self._apply(await watch.entries())
 
     async def follow(self, watch: Watch) -> None:
         """Keep the copy current until cancelled, with this watch and those that replace it."""
@@ -141,16 +170,12 @@ class Cache:
         except (NoLeaderError, UnknownOutcomeError):
             return watch.position
         finally:
-            await _close(watch)
+            await close_watch(watch)
 
     async def _take(self, watch: Watch) -> Never:
-        """Take the changes of a watch into the copy, one log entry after the other."""
-        entry: list[Change] = []
+        """Take the changes of a watch into the copy, whole log entries at a time."""
         while True:
-            entry.append(await anext(watch))
-            if not entry[-1].more:
-                self._apply(entry)
-                entry.clear()
+            self._apply(await watch.entries())
 
     async def _begin_again(self, after: int | None) -> Watch:
         retry = Retry(anyio.current_time, math.inf)
@@ -164,31 +189,30 @@ class Cache:
             except (NoLeaderError, UnknownOutcomeError):
                 continue
 
-    def _apply(self, entry: Sequence[Change]) -> None:
-        """Take over the changes of one log entry, except those that were read already."""
+    def _apply(self, changes: Sequence[Change]) -> None:
+        """Take over the changes of some log entries."""
         any_new = False
-        for position, kind, key, value, _, _ in entry:
-            if kind is ChangeKind.FLUSHED:
-                gone = [one for one, revision in self._revisions.items() if revision < position]
-            elif position <= self._revisions.get(key, -1):
-                continue
-            else:
-                gone = [key] if value is None and key in self._revisions else []
-            for one in gone:
-                del self._values[one[len(self._prefix) :]], self._revisions[one]
+        for position, kind, key, value, _, _ in changes:
             if value is not None:
-                self._values[key[len(self._prefix) :]], self._revisions[key] = value, position
-            any_new |= bool(gone) or value is not None
+                self._set(key, value, position)
+                any_new = True
+                continue
+            names = [*self._values] if kind is ChangeKind.FLUSHED else [key[len(self._prefix) :]]
+            for name in names:
+                any_new |= self._values.pop(name, None) is not None
+                self._revisions.pop(name, None)
         if any_new:
-            self._move_to(entry[-1].position)
+            self._move_to(changes[-1].position)
 
-    def _replace(self, records: dict[bytes, Record], position: int) -> None:
-        """Replace the whole copy by what was read after a position."""
-        before = self._values
-        self._values = {key[len(self._prefix) :]: record.value for key, record in records.items()}
-        self._revisions = {key: record.revision for key, record in records.items()}
+    def _set(self, key: bytes, value: bytes, revision: int) -> None:
+        name = key[len(self._prefix) :]
+        self._values[name], self._revisions[name] = value, revision
+
+    def _replace(self, fresh: Cache, position: int) -> None:
+        """Replace the whole copy by another one, which is that of a position."""
+        before, self._values, self._revisions = self._values, fresh._values, fresh._revisions
         if self._values != before or self.position < 0:
-            self._move_to(max(position, *self._revisions.values(), 0))
+            self._move_to(position)
 
     def _move_to(self, position: int) -> None:
         self.position = max(position, self.position)
@@ -208,9 +232,9 @@ async def cached(kv: KeyValue, prefix: Text = b"") -> AsyncGenerator[Cache]:
         prefix: of the keys.
 
     Raises:
-        RequestError: the keys can't be read. Later, in the block, only errors that a repeat does
-            not help against end it: :class:`~quorate.errors.KeyValueError` if this user may not
-            watch the prefix any more.
+        RequestError: the keys can't be read, or they change faster than that. Later, in the block,
+            only errors that a repeat does not help against end it:
+            :class:`~quorate.errors.KeyValueError` if this user may not watch the prefix any more.
     """
     cache = Cache(kv, word_of(prefix, "prefix"))
     watch = await cache.begin(None)
@@ -228,8 +252,3 @@ async def cached(kv: KeyValue, prefix: Text = b"") -> AsyncGenerator[Cache]:
             yield cache
     for error in failures:
         raise error
-
-
-async def _close(watch: Watch) -> None:
-    with anyio.CancelScope(shield=True):
-        await watch.aclose()

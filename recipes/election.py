@@ -14,20 +14,25 @@ These are programs that use the store. The members of the cluster elect their ow
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Self
 
-from .leaders import Leaders
 from .lease import Lease
 from .lock import owner_key, owning
 from .names import prefix_of
+from .waiting import OwnerWatch, owned, patiently
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from random import Random
 
     from ..keyvalue.programs.client import KeyValue
+    from .lease import Holder
 
-__all__ = ["Election", "election"]
+__all__ = ["Election", "Leaders", "election"]
+
+_POLL_S: Final = 10.0
+"""The key is read at least this often. Smaller, and many observers load the leader. Larger, and an
+observer whose watch was lost without an error hears late of a new leader."""
 
 
 class Election:
@@ -70,6 +75,38 @@ class Election:
     def observe(self) -> Leaders:
         """Return the present leader and each later one, as an async iterator."""
         return Leaders(self._kv, self._key)
+
+
+class Leaders:
+    """The present leader, and then each later one; None while there is none.
+
+    A leader that led only for a moment may be left out. It holds nothing, so it need not be closed.
+    """
+
+    def __init__(self, kv: KeyValue, key: bytes) -> None:
+        self._kv = kv
+        self._key = key
+        self._seen: Holder | None = None
+        self._looked = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Holder | None:
+        """Return the next leader; wait for it."""
+        async with OwnerWatch(self._kv) as watch:
+            while True:
+                if self._looked:
+                    await watch.until_changed({self._key: self._seen}, self._key, poll_s=_POLL_S)
+                found = await patiently(self._look)
+                news = not self._looked or found != self._seen
+                self._seen, self._looked = found, True
+                if news:
+                    return found
+
+    async def _look(self) -> Holder | None:
+        found = await owned(self._kv, [self._key])
+        return found[0].holder if found else None
 
 
 def election(

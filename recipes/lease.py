@@ -38,7 +38,7 @@ import os
 import re
 from contextlib import asynccontextmanager
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import anyio
 
@@ -49,7 +49,7 @@ from ..errors import (
     RequestError,
     UnknownOutcomeError,
 )
-from ..keyvalue.retry import Retry
+from ..keyvalue.retry import Retry, check_seconds
 from .background import alongside
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Holder",
     "Lease",
-    "check_seconds",
     "holder_of_untrusted",
     "own_name",
 ]
@@ -371,14 +370,3 @@ def holder_of_untrusted(value: bytes, revision: int) -> Holder:
         return Holder(value[:_NAME_BYTES].decode("utf-8", "replace"), revision, value)
     token = int(found[1]) or revision
     return Holder(found[3].decode("utf-8", "replace"), token, found[2])
-
-
-def check_seconds(name: str, value: object, least: float, most: float) -> None:
-    """Check a number of seconds.
-
-    Raises:
-        ConfigurationError: it is none, or out of range.
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not least <= cast("float", value) <= most:
-        raise ConfigurationError(f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from ..errors import LeaseLostError
 from .lease import Holder, Lease
-from .waiting import NotNowError, Owned, in_time, owned, patiently, until_changed
+from .waiting import NotNowError, Owned, OwnerWatch, in_time, owned, patiently
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -196,17 +196,22 @@ class Line:
 
     async def _turn(self, ticket: Lease, rule: Rule, *, once: bool) -> None:
         """Wait until nothing stands in the way of a ticket."""
-        while rule is not unopposed:
-            tickets = await patiently(self.tickets, once=once)
-            # Older tickets may be gone because log time has jumped, which has ended ours, too.
-            if not any(ticket.tried(each.holder) for each in tickets):
-                raise LeaseLostError(f"the ticket {ticket.key!r} is gone")
-            obstacle = rule([each for each in tickets if _place(each) < (ticket.token, ticket.key)])
-            if obstacle is None:
-                return
-            self.blocker = obstacle.tickets[-1].holder
-            if once:
-                raise NotNowError
-            seen = {each.key: each.holder for each in obstacle.tickets}
-            prefix = obstacle.tickets[0].key if len(seen) == 1 else self._prefix
-            await until_changed(self._kv, seen, prefix, obstacle.needed, poll_s=self._ttl_s)
+        async with OwnerWatch(self._kv) as watch:
+            while rule is not unopposed:
+                obstacle = await self._obstacle(ticket, rule, once=once)
+                if obstacle is None:
+                    return
+                self.blocker = obstacle.tickets[-1].holder
+                if once:
+                    raise NotNowError
+                seen = {each.key: each.holder for each in obstacle.tickets}
+                prefix = obstacle.tickets[0].key if len(seen) == 1 else self._prefix
+                await watch.until_changed(seen, prefix, obstacle.needed, poll_s=self._ttl_s)
+
+    async def _obstacle(self, ticket: Lease, rule: Rule, *, once: bool) -> Obstacle | None:
+        """Return what stands in the way of a ticket."""
+        tickets = await patiently(self.tickets, once=once)
+        # Older tickets may be gone because log time has jumped, which has ended ours, too.
+        if not any(ticket.tried(each.holder) for each in tickets):
+            raise LeaseLostError(f"the ticket {ticket.key!r} is gone")
+        return rule([each for each in tickets if _place(each) < (ticket.token, ticket.key)])

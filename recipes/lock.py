@@ -20,7 +20,7 @@ from .background import alongside
 from .lease import Holder, Lease
 from .line import Line, head
 from .names import prefix_of
-from .waiting import NotNowError, in_time, owned, patiently, until_changed
+from .waiting import NotNowError, OwnerWatch, in_time, owned, patiently
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -147,13 +147,14 @@ class _Entrance:
     async def _until_ours(self) -> None:
         """Wait until nobody else owns the key, and acquire the lease."""
         lease = self._lease
-        while True:
-            holder = await patiently(self._look)
-            free = holder is None or await until_changed(
-                lease.kv, {lease.key: holder}, lease.key, poll_s=lease.ttl_s
-            )
-            if free and await patiently(lease.acquire):
-                return
+        async with OwnerWatch(lease.kv) as watch:
+            while True:
+                holder = await patiently(self._look)
+                free = holder is None or await watch.until_changed(
+                    {lease.key: holder}, lease.key, poll_s=lease.ttl_s
+                )
+                if free and await patiently(lease.acquire):
+                    return
 
     async def _look(self) -> Holder | None:
         """Return the owner, unless it is ourselves, by an attempt that was late."""

@@ -16,6 +16,13 @@ owner whose block ended well. Its *work* may have been begun before, by an owner
 work that consists of writes to the store, put them into one transaction with the removal
 (`Item.remove_in`): then they are done once, too.
 
+Many workers
+============
+All workers that wait hear of an item at once, and one of them gets it. A worker that looked and was
+too late waits a random moment the next time, up to twice as long as before. If it sees meanwhile
+that another one has taken the item, it asks nobody. One that gets an item waits half as long. So a
+worker that is alone takes items at once, and of many few ask the leader for each.
+
 The order
 =========
 A number is drawn before its item is written. So an item may appear before another one with a lower
@@ -31,6 +38,7 @@ item was not in the queue yet, so no order is broken.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -43,8 +51,7 @@ from .names import prefix_of
 from .waiting import NotNowError, in_time, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from random import Random
+    from collections.abc import AsyncGenerator, Sequence
 
     from ..keyvalue.programs.client import KeyValue
     from ..keyvalue.programs.encoding import Text
@@ -57,6 +64,11 @@ __all__ = ["Item", "Queue"]
 _WINDOW: Final = 32
 """Numbers that one request looks at. Fewer, and many workers on one queue look several times; more,
 and each look costs the leader more."""
+
+_FIRST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 0.5
+"""A worker that waits looks at most so long after it has heard of an item. Shorter, and hundreds of
+idle workers ask the leader for each item. Longer, and items wait when most workers have left."""
 
 _ATTEMPTS: Final = 1000
 """Of a transaction. A conflict means that somebody else has got on, so this many are a bug."""
@@ -92,6 +104,43 @@ class Item:
         transaction.delete(self._key)
 
 
+class _Free:
+    """The items that have become free, as far as a watch has shown.
+
+    Attributes:
+        numbers: of these items.
+    """
+
+    def __init__(self, prefix: bytes) -> None:
+        self.numbers = set[bytes]()
+        self._prefix = prefix
+        self._removed = set[bytes]()
+
+    def see(self, changes: Sequence[Change]) -> None:
+        """Take note of changes."""
+        for change in changes:
+            what, _, number = change.key.removeprefix(self._prefix).partition(b":")
+            is_set = change.kind is ChangeKind.SET
+            if what == b"item" and is_set:
+                self.numbers.add(number)
+            elif what == b"item":
+                self.numbers.discard(number)
+                self._removed.add(number)
+            elif what == b"taken" and is_set:
+                self.numbers.discard(number)
+            elif what == b"taken" and number not in self._removed:
+                self.numbers.add(number)
+            else:  # an item ends: it is removed, and then its lease
+                self._removed.discard(number)
+
+
+def _next_pause(pause_s: float, *, won: bool) -> float:
+    """Return how long to wait before the next look, after one that has found an item or not."""
+    if won:
+        return pause_s / 2 if pause_s > _FIRST_PAUSE_S else 0.0
+    return min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+
+
 class Queue:
     """A queue of the whole cluster.
 
@@ -118,9 +167,10 @@ class Queue:
         self._kv = kv
         self._prefix = prefix_of("queue", name)
         self._title = f"an item of queue {name!r}"
-        self._ttl_s, self._worker, self._rng = ttl_s, worker, rng
+        self._ttl_s, self._worker, self._rng = ttl_s, worker, rng or SystemRandom()
         self._lease(0)  # checks the arguments
         self._head = 1
+        self._pause_s = 0.0  # at most, before a look; longer if others were faster
 
     def __repr__(self) -> str:
         return f"<Queue {self._prefix!r}>"
@@ -176,10 +226,7 @@ class Queue:
             try:
                 async with self._kv.watch(self._prefix) as changes:
                     # What was put before the watch began is found by looking.
-                    while (item := await self._try()) is None:
-                        # If the watch is silent for any reason, it is not waited for for ever.
-                        with anyio.move_on_after(self._ttl_s):
-                            await self._news(changes)
+                    item = await self._try() or await self._wait_with(changes)
             except (RequestError, UnsupportedError):
                 # Without a watch, or while there is no leader, looking is all that is left.
                 if item is None:
@@ -192,19 +239,28 @@ class Queue:
                 raise
         return item
 
-    async def _news(self, changes: Watch) -> None:
-        """Wait until there may be an item to take."""
-        while not self._frees(await anext(changes)):
-            pass
-        # One look sees all that has changed until now.
-        with anyio.move_on_after(0):
-            while True:
-                await anext(changes)
+    async def _wait_with(self, changes: Watch) -> Item:
+        """Take the first free item; look when the watch says that there may be one."""
+        free = _Free(self._prefix)
+        while True:
+            # If the watch is silent for any reason, it is not waited for for ever.
+            with anyio.move_on_after(self._ttl_s) as patience:
+                await self._news(changes, free)
+            free.numbers.clear()  # one look sees all that has changed until now
+            item = await self._try()
+            if not patience.cancelled_caught:
+                self._pause_s = _next_pause(self._pause_s, won=item is not None)
+            if item is not None:
+                return item
 
-    def _frees(self, change: Change) -> bool:
-        was_put = change.key.startswith(self._prefix + b"item:") and change.kind is ChangeKind.SET
-        was_taken = change.key.startswith(self._prefix + b"taken:")
-        return was_put or (was_taken and change.kind is not ChangeKind.SET)
+    async def _news(self, changes: Watch, free: _Free) -> None:
+        """Wait until there may be an item to take, and nobody else takes it in a random pause."""
+        while not free.numbers:
+            while not free.numbers:
+                free.see(await changes.entries())
+            with anyio.move_on_after(self._pause_s * self._rng.random()):
+                while free.numbers:
+                    free.see(await changes.entries())
 
     async def _try(self) -> Item | None:
         """Take the first item that nobody has; None if there is none."""

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypeVar
 
 import anyio
 
 from ..errors import NoLeaderError, RequestError, UnknownOutcomeError, UnsupportedError
-from ..keyvalue.retry import LONGEST_PAUSE_S, Retry
+from ..keyvalue.retry import LONGEST_PAUSE_S, Retry, check_seconds
 from ..keyvalue.state.changes import Change, ChangeKind
-from .lease import Holder, check_seconds, holder_of_untrusted
+from .lease import Holder, holder_of_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from ..keyvalue.programs.client import KeyValue
+    from ..keyvalue.programs.watch import Watch
 
-__all__ = ["NotNowError", "Owned", "in_time", "owned", "patiently", "until_changed"]
+__all__ = [
+    "NotNowError",
+    "Owned",
+    "OwnerWatch",
+    "close_watch",
+    "in_time",
+    "owned",
+    "patiently",
+]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -98,46 +107,95 @@ async def owned(kv: KeyValue, keys: Sequence[bytes]) -> list[Owned]:
     ]
 
 
-async def until_changed(
-    kv: KeyValue,
-    seen: Mapping[bytes, Holder | None],
-    prefix: bytes,
-    needed: int = 1,
-    *,
-    poll_s: float,
-) -> bool:
-    """Wait until some keys have other owners than those that were seen, or none.
+class OwnerWatch:
+    """A watch of leased keys, for the length of a wait.
 
-    It may return early, and so nobody waits for ever, whatever happens to a watch.
+    It is kept from look to look, since a client dials a member for each new one.
 
     Args:
         kv: the store.
-        seen: the keys and their owners; None for a key without one.
-        prefix: of all these keys.
-        needed: how many of them must have changed.
-        poll_s: it waits at most that long.
-
-    Returns:
-        Whether so many have changed. If not, read the keys again.
     """
-    left = dict(seen)
-    enough = len(left) - needed
-    with anyio.move_on_after(poll_s):
-        try:
-            async with kv.watch(prefix) as changes:
-                # The watch has begun. What has changed before is found by reading.
-                now = {each.key: each.holder for each in await owned(kv, list(left))}
-                left = {key: old for key, old in left.items() if _same(now.get(key), old)}
-                while len(left) > enough:
-                    change = await anext(changes)
-                    for key in [change.key] if change.key else list(left):
-                        if key in left and not _same(_holder(change), left[key]):
-                            del left[key]
+
+    def __init__(self, kv: KeyValue) -> None:
+        self._kv = kv
+        self._watch: Watch | None = None
+        self._prefix = b""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end()
+
+    async def until_changed(
+        self,
+        seen: Mapping[bytes, Holder | None],
+        prefix: bytes,
+        needed: int = 1,
+        *,
+        poll_s: float,
+    ) -> bool:
+        """Wait until some keys have other owners than those that were seen, or none.
+
+        It may return early, and so nobody waits for ever, whatever happens to a watch.
+
+        Args:
+            seen: the keys and their owners, as read just now; None for a key without one.
+            prefix: of all these keys.
+            needed: how many of them must have changed.
+            poll_s: it waits at most that long.
+
+        Returns:
+            Whether so many have changed. In any case, read the keys again.
+        """
+        with anyio.move_on_after(poll_s):
+            try:
+                await self._wait(dict(seen), prefix, needed)
+            except (RequestError, UnsupportedError):
+                # The watch is lost, or this store has none.
+                await self._end()
+                await anyio.sleep(LONGEST_PAUSE_S)
+            else:
                 return True
-        except (RequestError, UnsupportedError):
-            # The watch is lost, or this store has none.
-            await anyio.sleep(LONGEST_PAUSE_S)
-    return False
+        return False
+
+    async def _wait(self, left: dict[bytes, Holder | None], prefix: bytes, needed: int) -> None:
+        """Wait until so many keys of those that are left have changed."""
+        enough = len(left) - needed
+        watch, is_new = await self._begun(prefix)
+        if is_new:  # what has changed before it began is found by reading
+            now = {each.key: each.holder for each in await owned(self._kv, list(left))}
+            left = {key: old for key, old in left.items() if _same(now.get(key), old)}
+        while len(left) > enough:
+            change = await anext(watch)
+            for key in [change.key] if change.key else list(left):
+                if key in left and not _same(_holder(change), left[key]):
+                    del left[key]
+
+    async def _begun(self, prefix: bytes) -> tuple[Watch, bool]:
+        """Return a watch of a prefix, and whether it is a new one."""
+        if self._watch is not None and self._prefix == prefix:
+            return self._watch, False
+        await self._end()
+        watch = self._kv.watch(prefix)
+        try:
+            await watch.__aenter__()
+        except BaseException:
+            await close_watch(watch)
+            raise
+        self._watch, self._prefix = watch, prefix
+        return watch, True
+
+    async def _end(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            await close_watch(watch)
+
+
+async def close_watch(watch: Watch) -> None:
+    """Close a watch, even if this task is cancelled."""
+    with anyio.CancelScope(shield=True):
+        await watch.aclose()
 
 
 def _same(one: Holder | None, other: Holder | None) -> bool:

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import trio
 
-from ...errors import KeyValueError, QuorateError, RefusedError, RequestError, WatchLostError
+from ...errors import KeyValueError, QuorateError, RequestError, WatchLostError
 from ...log_events import log_event
 from ...node.protocol.signal import Signal
 from ..clients.port_state import ClientConnection, PortState
@@ -28,10 +28,10 @@ from ..clients.request_errors import error_text
 from ..commands.table import resolve
 from ..conversation.client_command import client_line
 from ..limits import AT_ONCE_BYTES
-from ..programs.watch import Watch
+from ..programs.watch import BeyondLogError, Watch
 from ..protocol import resp
 from ..state.changes import Change
-from ..state.pushes import encode_ended, encode_entries, encode_lost, encode_progress
+from ..state.pushes import BEYOND, encode_ended, encode_entries, encode_lost, encode_progress
 from .push_turns import PushTurns
 
 __all__ = ["PushedWatch"]
@@ -148,21 +148,22 @@ class PushedWatch:
                 await self._push(changes)
 
     async def _push(self, changes: list[Change]) -> None:
-        """Push changes, some entries at a time; between these the client must have read."""
+        """Push changes, some at a time; between these the client must have read."""
         gathered: list[bytes] = []
         size, at = 0, self._told
+        await self._turns.enter()  # before we encode, which takes about as long as to send
         for position, push in encode_entries(self._id, changes):
             if size >= AT_ONCE_BYTES:
                 await self._send_entries(gathered, at)
                 gathered, size = [], 0
                 await trio.lowlevel.checkpoint()
+                await self._turns.enter()
             gathered.append(push)
             size += len(push)
-            at = position
+            at = at if position is None else position
         await self._send_entries(gathered, at)
 
     async def _send_entries(self, pushes: list[bytes], position: int) -> None:
-        await self._turns.enter()
         await self._until_ready()
         self._send(b"".join(pushes))
         self._told = position
@@ -221,7 +222,6 @@ def _text(error: QuorateError) -> str:
     """Return the text of an error for clients; it begins with a code."""
     if isinstance(error, KeyValueError):
         return str(error)
-    # Refused by the watch itself, because of its arguments: no other member would take them.
-    if isinstance(error, RefusedError) or not isinstance(error, RequestError):
-        return f"ERR {error}"
-    return error_text(error)
+    if isinstance(error, BeyondLogError):  # by the leader's word: no other member would take it
+        return f"{BEYOND} {error}"
+    return error_text(error) if isinstance(error, RequestError) else f"ERR {error}"

@@ -134,16 +134,20 @@ class KeyValue:
                 command.
         """
         spec, words = command_of(arguments)
+        if spec.name == "acl|setuser":
+            self._check_rules(words[3:])
+        return decoded(await self._send(spec, resp.pack(words)))
+
+    def _check_rules(self, rules: Sequence[bytes]) -> None:
+        """Refuse rules of a user that must not be sent."""
         # The port hashes secrets before there is an entry. Here nobody does, and the log would have
         # them for ever, although the state machine refuses them.
-        if spec.name == "acl|setuser":
-            if has_secrets(words[3:]):
-                raise KeyValueError(_UNHASHED)
-            try:
-                check(words[3:])
-            except RuleError as error:  # perhaps a secret without its sign
-                raise KeyValueError(f"ERR {error.text.decode('utf-8', 'replace')}") from None
-        return decoded(await self._send(spec, resp.pack(words)))
+        if has_secrets(rules):
+            raise KeyValueError(_UNHASHED)
+        try:
+            check(rules)
+        except RuleError as error:  # perhaps a secret without its sign
+            raise KeyValueError(f"ERR {error.text.decode('utf-8', 'replace')}") from None
 
     def _send(self, spec: CommandSpec, payload: bytes) -> Awaitable[bytes]:
         send = self.endpoint.query if spec.kind is _READ else self.endpoint.command
@@ -365,8 +369,12 @@ class KeyValue:
         if integer_of(attempts, "attempts") < 1:
             raise ConfigurationError(f"attempts = {attempts}: expected 1 or more")
         rng = rng or SystemRandom()
-        pauses = {"first_pause_s": _FIRST_PAUSE_S, "longest_pause_s": _LONGEST_PAUSE_S}
-        retry = Retry(anyio.current_time, math.inf, **pauses)
+        retry = Retry(
+            anyio.current_time,
+            math.inf,
+            first_pause_s=_FIRST_PAUSE_S,
+            longest_pause_s=_LONGEST_PAUSE_S,
+        )
         while True:
             try:
                 async with self.transaction() as t:

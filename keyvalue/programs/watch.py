@@ -21,7 +21,7 @@ from ..protocol import resp
 from ..state.changes import Change, RecentChanges, Waiting
 from ..watches.replays import Reader, Replays
 
-__all__ = ["LocalWatch", "LocalWatches", "Watch", "WatchSource"]
+__all__ = ["BeyondLogError", "LocalWatch", "LocalWatches", "Watch", "WatchSource"]
 
 log = logging.getLogger("quorate.keyvalue")
 
@@ -140,6 +140,10 @@ class Reads(Protocol):
         ...
 
 
+class BeyondLogError(RefusedError):
+    """The log ends before the position that a watch shall begin after: no member has it."""
+
+
 class LocalWatch(Watch):
     """A watch of the member in this process; made by `LocalWatches`.
 
@@ -175,7 +179,7 @@ class LocalWatch(Watch):
         """Begin after `position`; see `Watch`.
 
         Raises:
-            RefusedError: the log is not that long.
+            BeyondLogError: the log is not that long.
             NoLeaderError: no leader has said in time how long the log is.
         """
         recent, after = self._recent, self.position
@@ -183,7 +187,7 @@ class LocalWatch(Watch):
             # A follower may be behind what the program has seen before.
             now = await self._source.now()
             if after > now:
-                raise RefusedError(
+                raise BeyondLogError(
                     f"after = {after}: the log ends at {now}; expected a position of this cluster"
                 )
             self.position = self._fetched = after = now if after < 0 else after
@@ -214,6 +218,7 @@ class LocalWatch(Watch):
         try:
             await waiting.lot.park()
         finally:
+            recent.wake_some()  # it is the next one's turn
             # Cancelled, too: nothing has happened to our keys up to here.
             self.position = self._fetched = self.position
             self._waiting = None

@@ -24,6 +24,9 @@ Who waits
     A watch that has everything registers its prefix (`expect`) and sleeps. A batch looks up the
     beginnings of its keys in the registered prefixes, one look-up for each length of prefix that is
     waited for. So a thousand watches that nothing happens to cost as much as one.
+
+    Ten thousand watches of one key take a quarter of a second to wake and to push. In one go that
+    would hold up heartbeats, so a batch wakes some, and each of these wakes another one.
 """
 
 import enum
@@ -81,6 +84,10 @@ key is looked up in all. Less: watches of long prefixes wake up in vain."""
 DELETED: Final = 256  # tags of rows without a record; those of records are smaller
 EXPIRED: Final = 257
 FLUSHED: Final = 258
+
+WOKEN_AT_ONCE: Final = 100
+"""Watches that a batch wakes; each of these wakes another one. Fewer, and watches of one busy key
+take more turns of the event loop; more, and other tasks wait longer for theirs."""
 
 Row: TypeAlias = tuple[bytes, Record]
 """A key, and its record; without one ``(b"", 0, position, DELETED)``, or another of these tags."""
@@ -163,6 +170,7 @@ class RecentChanges:
         self._bytes = 0  # of all these
         self._shrink_at = KEPT_CHANGE_BYTES
         self._waiting: dict[bytes, Waiting] = {}
+        self._woken = trio.lowlevel.ParkingLot()  # their keys have changed
         self._lengths: dict[int, int] = {}  # of the prefixes in `_waiting`: how many have it
 
     @property
@@ -208,6 +216,7 @@ class RecentChanges:
             if count > KEPT_CHANGES or self._bytes > KEPT_CHANGE_BYTES:
                 self._drop()
         self.moved.notify()
+        self.wake_some(WOKEN_AT_ONCE)
 
     def take(self) -> list[Row]:
         """Return all rows, and forget them: for who reads after each entry, and has no watches."""
@@ -222,6 +231,7 @@ class RecentChanges:
         self._gone = self.position = position
         self._wake_all(before)
         self.moved.notify()
+        self.wake_some(WOKEN_AT_ONCE)
 
     def _weigh(self, position: int, size: int) -> None:
         """Count a large row that was just noted."""
@@ -333,6 +343,11 @@ class RecentChanges:
         if not len(waiting.lot) and self._waiting.get(head) is waiting:
             self._forget(head)
 
+    def wake_some(self, count: int = 1) -> None:
+        """Wake some of the watches whose keys have changed. Each of them wakes another one."""
+        if self._woken:
+            self._woken.unpark(count=count)
+
     def _wake(self, fresh: list[Row], before: int) -> None:
         """Wake the watches that wait for what has just been changed."""
         for key, record in fresh:
@@ -359,7 +374,7 @@ class RecentChanges:
 
     def _end(self, waiting: Waiting, before: int) -> None:
         waiting.woken_at = before
-        waiting.lot.unpark_all()
+        waiting.lot.repark_all(self._woken)
 
 
 def position_of(row: Row) -> int:

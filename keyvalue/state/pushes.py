@@ -4,26 +4,35 @@ A client that has sent ``QUORATE.WATCH prefix`` gets these pushes, each an array
 
 - ``quorate.watch id position [kind key value expires_at_ms ...]``: all changes of one log entry.
   Kinds are `set`, `deleted`, `expired` and `flushed`; the value is null unless a key was set.
+- ``quorate.watch.part id position [kind key value expires_at_ms ...]``: some changes of a large
+  entry. Others follow, and `quorate.watch` has the last ones.
 - ``quorate.watch.progress id position``: there was nothing else up to this position.
 - ``quorate.watch.lost id after oldest text``: the watch is over, because changes after `after` are
   gone.
 - ``quorate.watch.ended id after text``: the watch is over here; nothing is missing up to `after`.
   The text begins with an error code.
 
-All changes of an entry are in one push, so that a client never stores a position in the middle.
+Parts
+    The changes of an entry are in one push up to `PART_BYTES`. An entry may have hundreds of
+    megabytes: a short command may append a byte to each of a thousand large values. In one push
+    they would hold up the member's event loop, and no client could bound what it takes. A part is
+    no place to resume from: a client that has lost its connection begins before the entry again.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from typing import Final, TypeAlias
 
 import attrs
 
 from ...errors import WireError
+from ..limits import AT_ONCE_BYTES
 from ..protocol import resp
 from .changes import Change, ChangeKind
 
 __all__ = [
+    "BEYOND",
+    "MAX_ENTRY_BYTES",
+    "PART_BYTES",
     "Changes",
     "Ended",
     "Lost",
@@ -36,11 +45,25 @@ __all__ = [
     "parse_push_untrusted",
 ]
 
+PART_BYTES: Final = AT_ONCE_BYTES
+"""A push of changes ends with the change that reaches this size. Smaller, and more entries take
+several pushes; larger, and encoding one holds up other tasks."""
+
+MAX_ENTRY_BYTES: Final = 1 << 30
+"""Keys and values of one entry that a client gathers. One request writes at most 0.4 GiB (a test
+computes it). Smaller, and a watch could never get past such an entry; larger, and a peer that is
+no member could fill more of the memory."""
+
+BEYOND: Final = "BEYOND"
+"""Code of the error reply to a watch after a position that the log has not reached."""
+
 _CHANGES: Final = b"quorate.watch"
+_PART: Final = b"quorate.watch.part"
 _PROGRESS: Final = b"quorate.watch.progress"
 _LOST: Final = b"quorate.watch.lost"
 _ENDED: Final = b"quorate.watch.ended"
 _FIELDS: Final = 4
+_HEADER_BYTES: Final = 64  # about what a change takes besides key and value
 _NULL: Final = resp.NULL[1]
 _KIND: Final = {kind: resp.bulk(kind.value.encode()) for kind in ChangeKind}
 _KIND_OF: Final = {kind.value.encode(): kind for kind in ChangeKind}
@@ -48,7 +71,7 @@ _KIND_OF: Final = {kind.value.encode(): kind for kind in ChangeKind}
 
 @attrs.frozen
 class Changes:
-    """All changes of one log entry; not empty."""
+    """Changes of one log entry; not empty. Others of the entry follow if the last has `more`."""
 
     watch: int
     changes: list[Change]
@@ -84,19 +107,27 @@ class Ended:
 WatchPush: TypeAlias = Changes | Progress | Lost | Ended
 
 
-def encode_entries(watch: int, changes: Iterable[Change]) -> Iterator[tuple[int, bytes]]:
-    """Yield the position of each log entry, and its push.
+def encode_entries(watch: int, changes: Iterable[Change]) -> Iterator[tuple[int | None, bytes]]:
+    """Yield pushes, and with each the position up to which nothing is missing then.
+
+    The position is None if more of the entry follows.
 
     Args:
         watch: id of the watch.
         changes: of whole entries.
     """
-    for position, entry in groupby(changes, lambda change: change.position):
-        parts: list[bytes] = []
-        for _, kind, key, value, expires_at_ms, _ in entry:
-            shown = _NULL if value is None else resp.bulk(value)
-            parts += _KIND[kind], resp.bulk(key), shown, resp.integer(expires_at_ms)
-        yield position, _push(_CHANGES, resp.integer(watch), resp.integer(position), *parts)
+    parts: list[bytes] = []
+    size = 0
+    for position, kind, key, value, expires_at_ms, more in changes:
+        shown = _NULL if value is None else resp.bulk(value)
+        parts += _KIND[kind], resp.bulk(key), shown, resp.integer(expires_at_ms)
+        size += _HEADER_BYTES + len(key) + len(shown)
+        if more and size < PART_BYTES:
+            continue
+        name = _PART if more else _CHANGES
+        push = _push(name, resp.integer(watch), resp.integer(position), *parts)
+        parts, size = [], 0
+        yield None if more else position, push
 
 
 def encode_progress(watch: int, position: int) -> bytes:
@@ -124,6 +155,8 @@ def parse_push_untrusted(push: list[resp.Reply]) -> WatchPush | None:
     match push:
         case [b"quorate.watch", int(watch), int(position), *fields] if fields:
             return Changes(watch, _parse_changes_untrusted(position, fields))
+        case [b"quorate.watch.part", int(watch), int(position), *fields] if fields:
+            return Changes(watch, _parse_changes_untrusted(position, fields, part=True))
         case [b"quorate.watch.progress", int(watch), int(position)]:
             return Progress(watch, position)
         case [b"quorate.watch.lost", int(watch), int(after), int(oldest), bytes(text)]:
@@ -136,7 +169,9 @@ def parse_push_untrusted(push: list[resp.Reply]) -> WatchPush | None:
             return None
 
 
-def _parse_changes_untrusted(position: int, fields: list[resp.Reply]) -> list[Change]:
+def _parse_changes_untrusted(
+    position: int, fields: list[resp.Reply], *, part: bool = False
+) -> list[Change]:
     if len(fields) % _FIELDS:
         raise WireError(f"a push of a watch has {len(fields)} fields, expected 4 for each change")
     changes: list[Change] = []
@@ -145,7 +180,7 @@ def _parse_changes_untrusted(position: int, fields: list[resp.Reply]) -> list[Ch
             case [bytes(kind), bytes(key), bytes() | None as value, int(expires_at_ms)] if (
                 kind in _KIND_OF
             ):
-                more = at + _FIELDS < len(fields)
+                more = part or at + _FIELDS < len(fields)
                 changes.append(Change(position, _KIND_OF[kind], key, value, expires_at_ms, more))
             case change:
                 raise WireError(f"a change in a push is malformed: {change!r:.200}")

@@ -15,8 +15,9 @@ Cancellation
 
 Errors
     A command that fails is answered by its own error. If the whole batch is refused (one command of
-    it may not be run by this user), nothing was done, and each command is sent alone. So is one
-    that failed since it had to share the bounds of one request with the others.
+    it may not be run by this user, or together they are too long), nothing was done, and each half
+    of it is sent by itself. A command that failed since it had to share the bounds of one request
+    with the others is sent alone.
 """
 
 from __future__ import annotations
@@ -26,8 +27,16 @@ from copy import copy
 from typing import TYPE_CHECKING, Final, Never
 
 import anyio
+import anyio.lowlevel
 
-from ..errors import RequestError, UnknownOutcomeError, WireError
+from ..errors import (
+    KeyValueError,
+    OversizedRequestError,
+    RefusedError,
+    RequestError,
+    UnknownOutcomeError,
+    WireError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -48,9 +57,7 @@ _SHARED_BOUNDS: Final = (b"-ERR too much work in one request", b"-ERR replies ma
 """Errors of a command that another command of the same request has left no room. As those with
 long replies only read, none of them has changed anything."""
 
-_APPLIED: Final = b"-FORGOTTEN "
-"""The one error of a whole request that was executed: its session keeps the replies no more."""
-
+_UNSENT: Final = "the client is closed; nothing was done"
 _CLOSED: Final = "the client was closed before this was answered; it may or may not take effect"
 
 
@@ -85,7 +92,9 @@ class _Waiter:
         return self.result
 
     def finish(self, result: bytes | Exception) -> None:
-        """Wake the task."""
+        """Wake the task, unless it was woken before."""
+        if self._event.is_set():
+            return
         # Raising an exception changes it (its traceback), so each task gets a copy.
         self.result = result if isinstance(result, bytes) else copy(result)
         self._event.set()
@@ -95,7 +104,8 @@ class Batches:
     """Gathers the commands of tasks, and sends them in batches.
 
     Args:
-        send: executes encoded commands and returns their replies, joined.
+        send: executes encoded commands and returns their replies, joined. `KeyValueError` and
+            `OversizedRequestError` mean that none of them was executed, and none will be.
         workers: batches that may be under way at the same time.
     """
 
@@ -118,10 +128,12 @@ class Batches:
             payload: one encoded command, of `BATCH_BYTES` at most, whose reply is no list.
 
         Raises:
+            RefusedError: the client is closed; nothing was done.
             RequestError: there is no reply.
         """
+        await anyio.lowlevel.checkpoint_if_cancelled()  # or a free worker may send it at once
         if not self._open:
-            raise UnknownOutcomeError("the client is closed; nothing was done")
+            raise RefusedError(_UNSENT)
         waiter = _Waiter(payload)
         if not self._gathered:
             self._wake()
@@ -132,7 +144,7 @@ class Batches:
         """Answer the commands that are not sent yet with an error, and take no more."""
         self._open = False
         for waiter in self._gathered:
-            waiter.finish(UnknownOutcomeError(_CLOSED))
+            waiter.finish(RefusedError(_UNSENT))
         self._gathered.clear()
 
     def _wake(self) -> None:
@@ -169,15 +181,19 @@ class Batches:
         rest = deque(batch)
         try:
             replies = await self._replies([waiter.payload or b"" for waiter in batch])
-            alone = replies is None
-            for waiter in batch:
+            for waiter, reply in zip(batch, replies, strict=True):
                 payload = waiter.payload
-                reply = b"" if replies is None else replies[len(batch) - len(rest)]
-                if payload is not None and (alone or reply.startswith(_SHARED_BOUNDS)):
-                    await self._run_alone(waiter, payload)
+                if payload is not None and len(batch) > 1 and reply.startswith(_SHARED_BOUNDS):
+                    await self._run([waiter])
                 else:
                     waiter.finish(reply)
                 rest.popleft()
+        except (KeyValueError, OversizedRequestError) as error:
+            if len(batch) == 1:
+                batch[0].finish(error)
+            else:
+                await self._run_halves(batch)
+            rest.clear()
         except RequestError as error:
             while rest:
                 rest.popleft().finish(error)
@@ -185,14 +201,16 @@ class Batches:
             for waiter in rest:  # closed in the middle, or a bug
                 waiter.finish(UnknownOutcomeError(_CLOSED))
 
-    async def _run_alone(self, waiter: _Waiter, payload: bytes) -> None:
-        try:
-            waiter.finish(await self._send(payload))
-        except RequestError as error:
-            waiter.finish(error)
+    async def _run_halves(self, batch: Sequence[_Waiter]) -> None:
+        # One by one, a task that repeats a denied command would slow down a hundred others.
+        waiting = [waiter for waiter in batch if waiter.payload is not None]
+        half = (len(waiting) + 1) // 2
+        for some in (waiting[:half], waiting[half:]):
+            if some:
+                await self._run(some)
 
-    async def _replies(self, payloads: Sequence[bytes]) -> list[bytes] | None:
-        """Send commands; return the reply to each, or None if the whole batch was refused.
+    async def _replies(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """Send commands; return the reply to each.
 
         Raises:
             RequestError: there is no reply.
@@ -206,10 +224,6 @@ class Batches:
             raise UnknownOutcomeError(f"the replies to a batch can't be read: {error}") from None
         if len(replies) == len(payloads):
             return replies
-        if len(replies) == 1 and joined.startswith(_APPLIED):
-            return replies * len(payloads)
-        if len(replies) == 1 and joined.startswith(b"-"):
-            return None
         raise UnknownOutcomeError(f"{len(payloads)} commands were sent, {len(replies)} answered")
 
 

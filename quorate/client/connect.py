@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from ..errors import leaves
+from ..node.one_error import one_error
 from .dialling import Dialler
 from .endpoint import RemoteEndpoint
 from .joined import JoinedKeyValue, PlainKeyValue, StampedKeyValue
@@ -94,45 +94,33 @@ async def open_through(
     """Connect through a dialler; see `connect`."""
     routes = Routes(dialler, members)
     lanes = Lanes(routes)
-    endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s)
+    rng = SystemRandom()
+    endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s, rng=rng)
     kv = (
-        StampedKeyValue(endpoint, timeout_s=session_timeout_s, patience_s=patience_s)
+        StampedKeyValue(endpoint, timeout_s=session_timeout_s, patience_s=patience_s, rng=rng)
         if exactly_once
         else PlainKeyValue(endpoint)
     )
-    rng = SystemRandom()
     kv.watches = RemoteWatches(dialler, members, patience_s=patience_s, rng=rng)
     await endpoint.open()
     try:
-        async with _running(kv):
+        async with _running(kv, endpoint):
             yield kv
     finally:
         await lanes.aclose()
 
 
+@one_error
 @asynccontextmanager
-async def _running(kv: JoinedKeyValue) -> AsyncGenerator[None]:
-    """Run the tasks of a client; an error comes out as itself, not as a group."""
-    failure: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as tasks:
-            kv.start(tasks)
-            try:
-                yield
-            except anyio.get_cancelled_exc_class():
-                raise
-            except BaseException as error:  # noqa: BLE001 - raised below
-                failure = error
-            finally:
-                await _finish(kv)
-            tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        # Of the tasks alone: KeyboardInterrupt, or a bug.
-        failure, *others = leaves(group)
-        if others:
-            raise
-    if failure is not None:
-        raise failure
+async def _running(kv: JoinedKeyValue, endpoint: RemoteEndpoint) -> AsyncGenerator[None]:
+    """Run the tasks of a client."""
+    async with anyio.create_task_group() as tasks:
+        kv.start(tasks, endpoint)
+        try:
+            yield
+        finally:
+            await _finish(kv)
+        tasks.cancel_scope.cancel()
 
 
 async def _finish(kv: JoinedKeyValue) -> None:

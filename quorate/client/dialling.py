@@ -25,6 +25,7 @@ from anyio.streams.tls import TLSAttribute, TLSStream
 from ..errors import HandshakeError, KeyValueError
 from ..keyvalue.limits import MAX_REPLY_BYTES
 from ..keyvalue.protocol.resp import encode_command
+from ..keyvalue.retry import REFUSALS
 from ..transport.tls.connection import describe_tls
 from .secure import check_member_certificate
 
@@ -54,8 +55,8 @@ _MAX_VALUE_BYTES: Final = 2 * MAX_REPLY_BYTES
 """What may arrive before a value is complete. Smaller, and the longest replies would be refused.
 Larger, and a peer that is no member could fill the memory."""
 
-_REFUSALS: Final = frozenset({"WRONGPASS", "NOAUTH", "NOPERM", "DENIED"})
-"""Codes of replies that every member will give again."""
+_REFUSALS: Final = REFUSALS | {"NOPERM"}
+"""Codes of replies to a login that every member will give again."""
 
 _MISSING: Final = object()
 
@@ -132,7 +133,9 @@ class Wire:
         """
         try:
             value = cast("object", self._reader.gets())
-        except (hiredis.ProtocolError, TypeError) as error:  # TypeError: a list as the key of a map
+        except (hiredis.ProtocolError, TypeError, MemoryError) as error:
+            # TypeError: a list as the key of a map. MemoryError: a list of two billion items, for
+            # which hiredis asks at once. Nothing else of this program lacks memory then.
             raise ConnectionAbortedError(f"not a RESP reply: {error}") from error
         if value is not _MISSING:
             self._unfinished = 0
@@ -148,6 +151,8 @@ class Wire:
     @property
     def usable(self) -> bool:
         """Whether nothing speaks against another request: it is open, and nothing is unread."""
+        if self._reader.has_data():  # more came with the last reply than was asked for
+            return False
         if self._socket is None or self.closed:
             return not self.closed
         try:

@@ -36,6 +36,13 @@ class OutcomeUnknownError(redis.ResponseError):
     """A member forwarded the command and got no answer (``-UNKNOWN``): it may be done or not."""
 
 
+class ForgottenReplyError(OutcomeUnknownError):
+    """The session keeps the reply no more (``-FORGOTTEN``): the command may be done or not.
+
+    Another attempt would get the same answer.
+    """
+
+
 class WritesSuspendedError(redis.ResponseError):
     """Refused, mostly since an operator has suspended writes (``-REFUSED``). Nothing was done."""
 
@@ -46,6 +53,7 @@ class NoSessionError(redis.ResponseError):
 
 _TYPES: Final = {
     "UNKNOWN": OutcomeUnknownError,
+    "FORGOTTEN": ForgottenReplyError,
     "REFUSED": WritesSuspendedError,
     "NOSESSION": NoSessionError,
 }
@@ -56,6 +64,7 @@ _CODES: Final = (
     (MovedError, "MOVED"),
     (WritesSuspendedError, "REFUSED"),
     (redis.AuthenticationError, "NOAUTH"),
+    (ForgottenReplyError, "FORGOTTEN"),
     (OutcomeUnknownError, "UNKNOWN"),
 )
 _NO_LEADER: Final = (ClusterDownError, MovedError)

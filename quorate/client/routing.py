@@ -43,6 +43,14 @@ more often. Larger, and it takes longer to see that the way is free."""
 _ANSWER_SECONDS: Final = 5.0
 """For the reply to CLUSTER SLOTS, which a member gives at once."""
 
+_ASK_SECONDS: Final = 1.0
+"""For another member to say who leads while one is silent. Smaller, and a busy one does not count.
+Larger, and it takes longer if the one that is asked is dead, too."""
+
+_SILENT_SECONDS: Final = 0.5
+"""A dial that is cancelled after this counts as failed: requests with short times would all dial a
+dead machine otherwise. Smaller, and slow members are left for nothing."""
+
 _MOVED_WORDS: Final = 3
 
 _MOST_HOPS: Final = 3
@@ -65,6 +73,11 @@ class Routes:
         self._leader: Address | None = None
         self._current: Address | None = None
         self._look_again = math.inf
+        self._named: Address | None = None  # as the leader, when we opened the last connection
+        self._dials: dict[anyio.CancelScope, Address] = {}  # under way
+        self._asking = anyio.Lock()
+        self._ask_again = -math.inf
+        self._asked = 0
         self._shunned: dict[Address, tuple[float, float]] = {}  # until when, and for how long
 
     def __str__(self) -> str:
@@ -73,18 +86,66 @@ class Routes:
 
     def fits(self, wire: Wire) -> bool:
         """Whether a connection leads to the member that we talk to now."""
-        return wire.address == self._current and anyio.current_time() < self._look_again
+        if wire.address != self._current:
+            return False
+        return self._look_again == math.inf or anyio.current_time() < self._look_again
 
     def follow(self, leader: Address) -> None:
         """Go to this member next: another one has said that it leads."""
         self._leader, self._current = None if self._is_shunned(leader) else leader, None
 
-    def leave(self, address: Address) -> None:
-        """Go to another member next: this one is lost, or has no leader."""
-        if address in {self._leader, self._current, self._turns.current}:
+    def leave(self, address: Address, *, silent: bool = False) -> None:
+        """Go to another member next: this one is lost, or has no leader.
+
+        Args:
+            address: of the member.
+            silent: dialling it would take long, too, so it is not tried for a while.
+        """
+        if silent and address in {self._leader, self._current}:
+            self._shun(address)
+            for scope, dialled in self._dials.items():
+                if dialled == address:
+                    scope.cancel()
+        if address in {self._leader, self._current}:
             self._leader = self._current = None
-            if address == self._turns.current:
-                self._turns.advance()
+        if address == self._turns.current:
+            self._turns.advance()
+
+    async def is_replaced(self, address: Address) -> bool:
+        """Ask another member whether a silent one was replaced; go to the leader then.
+
+        Of those that ask at about the same time, one asks for all.
+        """
+        async with self._asking:
+            if self._leader not in {None, address}:
+                return True
+            now = anyio.current_time()
+            if now < self._ask_again:
+                return False
+            self._ask_again = now + _ASK_SECONDS
+            leader = await self._leader_by_another(address)
+            # A member that passes requests on, as we can't reach the leader, is not replaced.
+            if leader is not None and leader not in {self._named, address}:
+                self.leave(address, silent=True)
+                self.follow(leader)
+            return self._leader not in {None, address}
+
+    async def _leader_by_another(self, silent: Address) -> Address | None:
+        """Ask a given member, each time another one, for the leader; None if it does not say."""
+        others = [address for address in self._given if address != silent]
+        if not others:
+            return None
+        self._asked += 1
+        with anyio.move_on_after(_ASK_SECONDS):
+            try:
+                wire = await self._dialler.open(others[self._asked % len(others)])
+                try:
+                    return await _ask(wire)
+                finally:
+                    await wire.aclose()
+            except (OSError, HandshakeError, KeyValueError):
+                pass
+        return None
 
     async def open(self) -> Wire:
         """Open a connection to the leader, or to a member that knows of none.
@@ -95,13 +156,14 @@ class Routes:
             KeyValueError: the user or its password is wrong.
         """
         troubles: dict[Address, Exception] = {}
-        if self._leader is not None:
+        if (leader := self._leader) is not None:
             try:
-                return await self._open_from(self._leader)
+                return await self._open_from(leader)
             except (OSError, HandshakeError) as error:
-                self._shun(self._leader)
-                troubles[self._leader] = error
-                self._leader = None
+                self._shun(leader)
+                troubles[leader] = error
+                if self._leader == leader:
+                    self._leader = None
         for _ in self._given:
             address = self._turns.current
             try:
@@ -122,7 +184,8 @@ class Routes:
             HandshakeError: it is no member's.
             KeyValueError: the user or its password is wrong.
         """
-        wire, look_again = await self._dialler.open(address), math.inf
+        wire, look_again = await self._dial(address), math.inf
+        leader: Address | None = None
         try:
             for _ in range(_MOST_HOPS):
                 leader = await _ask(wire)
@@ -131,7 +194,7 @@ class Routes:
                 there = None if self._is_shunned(leader) else await self._try(leader)
                 await wire.aclose()
                 if there is None:
-                    wire = await self._dialler.open(address)
+                    wire = await self._dial(address)
                     look_again = self._shunned[leader][0]
                     break
                 wire = there
@@ -139,13 +202,30 @@ class Routes:
             await wire.aclose()
             raise
         self._leader = self._current = wire.address
+        self._named = leader
         self._look_again = look_again
         return wire
+
+    async def _dial(self, address: Address) -> Wire:
+        """Open a connection; give up early if the member turns out to be silent meanwhile."""
+        began, scope = anyio.current_time(), anyio.CancelScope()
+        self._dials[scope] = address
+        try:
+            with scope:
+                return await self._dialler.open(address)
+        except anyio.get_cancelled_exc_class():
+            if anyio.current_time() - began >= _SILENT_SECONDS:
+                self._shun(address)
+                self.leave(address)
+            raise
+        finally:
+            del self._dials[scope]
+        raise TimeoutError("no answer, and others had none either")
 
     async def _try(self, leader: Address) -> Wire | None:
         """Open a connection to the leader; None if it can't be reached."""
         try:
-            wire = await self._dialler.open(leader)
+            wire = await self._dial(leader)
         except (OSError, HandshakeError):
             self._shun(leader)
             return None
@@ -153,6 +233,8 @@ class Routes:
         return wire
 
     def _shun(self, address: Address) -> None:
+        if self._is_shunned(address):  # by another task, that dialled it, too
+            return
         _, before = self._shunned.get(address, (0.0, 0.0))
         seconds = min(2 * before, _LONGEST_SHUN_SECONDS) or _FIRST_SHUN_SECONDS
         self._shunned[address] = anyio.current_time() + seconds, seconds

@@ -43,6 +43,7 @@ import redis
 import redis.retry
 from redis.backoff import NoBackoff
 from redis.connection import SSLConnection, parse_url
+from redis.exceptions import NoPermissionError
 
 from ..errors import ConfigurationError, UnsupportedError
 from ..keyvalue.commands.table import CommandSpec, Kind, resolve
@@ -119,11 +120,17 @@ class _Session(SessionWindow):
         self._turn = threading.Condition()
 
     @contextmanager
-    def sequence(self) -> Generator[int]:
-        """Give a number for the length of the block, in which its command is answered."""
+    def sequence(self, end: float) -> Generator[int]:
+        """Give a number for the length of the block, in which its command is answered.
+
+        Raises:
+            redis.TimeoutError: older commands were not answered until `end`.
+        """
         with self._turn:
             while self.is_full:
-                self._turn.wait()
+                if not self._turn.wait(end - time.monotonic()):
+                    words = "older writes were not answered in time; this one was not sent"
+                    raise redis.TimeoutError(words)
             number = self.begin()
         try:
             yield number
@@ -239,7 +246,7 @@ class SessionRedis(redis.Redis):
             return self._surely(words, args[0], options, end)
         while True:
             session = self._opened(end)
-            with session.sequence() as sequence:
+            with session.sequence(end) as sequence:
                 stamped = ("QUORATE.ONCE", session.session_id, sequence, *words)
                 try:
                     return self._surely(stamped, args[0], options, end)
@@ -307,7 +314,8 @@ class SessionRedis(redis.Redis):
             except redis.RedisError as error:
                 trouble, fate = error, fate_of(error)
             if fate is Fate.ANSWERED:
-                raise trouble
+                # Rules may have changed since an attempt that was done.
+                raise (unknown or trouble) if isinstance(trouble, NoPermissionError) else trouble
             if fate is Fate.UNKNOWN:
                 unknown = trouble
             pause = retry.pause_s()

@@ -7,9 +7,14 @@ One connection for each watch
     one of the members, chosen at random; all members push the same.
 
 No gap, no repetition
-    Every push has all changes of one log entry. So after a lost connection the watch begins again,
-    at any member, after the last entry whose changes were all returned. Of an entry that was
-    received in part nothing was returned. A member that is behind pushes when it has caught up.
+    The changes of one log entry are returned when all of them have arrived. So after a lost
+    connection the watch begins again, at any member, after the last entry that was returned. A
+    member that is behind pushes when it has caught up.
+
+Lost changes
+    Members keep different snapshots, so that one has changes which another one has deleted. When a
+    member says that changes are lost, each of the others is tried once. A watch that is read too
+    slowly hears the same from each of them.
 """
 
 from __future__ import annotations
@@ -18,11 +23,26 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import anyio
 
-from ..errors import HandshakeError, KeyValueError, NoLeaderError, WatchLostError, WireError
+from ..errors import (
+    HandshakeError,
+    KeyValueError,
+    NoLeaderError,
+    RefusedError,
+    WatchLostError,
+    WireError,
+)
 from ..keyvalue.programs.watch import Watch
 from ..keyvalue.protocol.resp import encode_command
-from ..keyvalue.retry import REFUSALS, Fate, Retry, fate_of_code
-from ..keyvalue.state.pushes import Changes, Ended, Lost, Progress, parse_push_untrusted
+from ..keyvalue.retry import REFUSALS, Fate, Retry, Turns, fate_of_code
+from ..keyvalue.state.pushes import (
+    BEYOND,
+    MAX_ENTRY_BYTES,
+    Changes,
+    Ended,
+    Lost,
+    Progress,
+    parse_push_untrusted,
+)
 from .dialling import Push
 
 if TYPE_CHECKING:
@@ -69,7 +89,11 @@ class RemoteWatch(Watch):
 
     It raises :class:`~quorate.errors.NoLeaderError` if no member could serve it for `patience_s`.
     It may be asked again then, and goes on where it was. It raises
-    :class:`~quorate.errors.KeyValueError` if its user may not watch these keys.
+    :class:`~quorate.errors.KeyValueError` if its user may not watch these keys, and
+    :class:`~quorate.errors.RefusedError` if the log ends before its position.
+
+    It has a connection until `aclose`. Use it with ``async with``: otherwise a loop that is left by
+    ``break`` keeps the connection, and the member its watch, until the object is collected.
 
     Args:
         dialler: opens connections.
@@ -88,10 +112,12 @@ class RemoteWatch(Watch):
         patience_s: float,
     ) -> None:
         super().__init__(prefix, after)
-        self._dialler, self._members = dialler, members
+        self._dialler, self._count, self._turns = dialler, len(members), Turns(members)
         self._patience_s = patience_s
-        self._at = 0  # the member whose turn it is
         self._wire: Wire | None = None
+        self._entry: list[Change] = []  # what has arrived of an entry whose rest is to come
+        self._entry_bytes = 0
+        self._lost: list[WatchLostError] = []  # of members, since we were up to date
         self._retry: Retry | None = None  # since the last sign of life; None if there was one
         self._closed = False
 
@@ -117,21 +143,40 @@ class RemoteWatch(Watch):
         except (OSError, WireError) as error:
             await self._give_up_member(error)
             return []
+        self._check_open()
         match push:
             case Changes(changes=changes) if changes[0].position > self.position:
                 self._retry = None
-                return changes
+                return await self._gathered(changes)
             case Progress(position=position):
                 self._retry = None
-                self.position = max(self.position, position)
+                if position > self.position:  # otherwise it may still wait for a replay
+                    self._lost.clear()
+                    self.position = position
             case Lost(after=after, oldest=oldest, text=text):
-                await self._drop()
                 self.position = max(self.position, after)
-                raise WatchLostError(text, after=after, oldest=oldest)
+                await self._give_up_member(WatchLostError(text, after=after, oldest=oldest))
             case Ended(text=text):
                 await self._give_up_member(KeyValueError(text))
             case _:
                 await self._give_up_member(WireError(f"expected a push, found {value!r:.200}"))
+        return []
+
+    async def _gathered(self, changes: list[Change]) -> list[Change]:
+        """Return all changes of an entry, when the last ones have arrived."""
+        entry = self._entry
+        entry += changes
+        self._entry_bytes += sum(len(change.key) + len(change.value or b"") for change in changes)
+        if entry[0].position != changes[0].position:
+            await self._give_up_member(
+                WireError(f"the end of entry {entry[0].position} is missing")
+            )
+        elif self._entry_bytes > MAX_ENTRY_BYTES:
+            words = f"an entry of more than {MAX_ENTRY_BYTES} bytes: expected one of a member"
+            await self._give_up_member(WireError(words))
+        elif not changes[-1].more:
+            self._entry, self._entry_bytes = [], 0
+            return entry
         return []
 
     # --- members
@@ -142,13 +187,16 @@ class RemoteWatch(Watch):
         Raises:
             NoLeaderError: no member could serve it in time.
             KeyValueError: its user may not watch these keys.
+            RefusedError: the log ends before its position.
+            WatchLostError: its changes are lost, at all members that can be reached.
+            StopAsyncIteration: it was closed.
         """
-        if self._closed:
-            raise anyio.ClosedResourceError("the watch is closed")
         wire: Wire | None = None
         try:
-            wire = await self._dialler.open(self._members[self._at])
+            self._check_open()
+            wire = await self._dialler.open(self._turns.current)
             await self._ask(wire)
+            self._check_open()  # it may have been closed meanwhile
         except (OSError, HandshakeError, WireError, KeyValueError) as error:
             if wire is not None:
                 await wire.aclose()
@@ -159,6 +207,15 @@ class RemoteWatch(Watch):
             raise
         else:
             self._wire = wire
+
+    def _check_open(self) -> None:
+        """Return if it is open.
+
+        Raises:
+            StopAsyncIteration: it was closed. It ends a loop over its changes.
+        """
+        if self._closed:
+            raise StopAsyncIteration
 
     async def _ask(self, wire: Wire) -> None:
         """Begin at a member.
@@ -184,13 +241,25 @@ class RemoteWatch(Watch):
         """Turn to the next member; wait a moment unless this is the first failure.
 
         Raises:
+            WatchLostError: changes are lost, and each member was asked.
             NoLeaderError: it is time to give up.
-            KeyValueError: the error is one that every member would reply with.
+            KeyValueError, RefusedError: every member would reply with this error.
+            StopAsyncIteration: it was closed.
         """
         await self._drop()
-        self._at = (self._at + 1) % len(self._members)
-        if isinstance(error, KeyValueError) and _is_final(error):
-            raise error
+        self._check_open()
+        self._turns.advance()
+        if isinstance(error, KeyValueError):
+            if error.code == BEYOND:
+                raise RefusedError(str(error).removeprefix(f"{BEYOND} ")) from error
+            if _is_final(error):
+                raise error
+        if isinstance(error, WatchLostError):
+            self._lost.append(error)
+            # So often that in turns each member was asked once, even if some can't be reached.
+            if len(self._lost) >= self._count:
+                raise self._farthest_lost()
+            return
         if self._retry is None:  # a member has died: the next one is likely to be well
             deadline = anyio.current_time() + self._patience_s
             self._retry = Retry(anyio.current_time, deadline)
@@ -204,7 +273,14 @@ class RemoteWatch(Watch):
             ) from error
         await anyio.sleep(pause)
 
+    def _farthest_lost(self) -> WatchLostError:
+        """Return the error of the member that keeps the oldest changes, and forget all."""
+        best = min(self._lost, key=lambda lost: lost.oldest)
+        self._lost.clear()
+        return WatchLostError(str(best), after=self.position, oldest=best.oldest)
+
     async def _drop(self) -> None:
+        self._entry, self._entry_bytes = [], 0
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.aclose()

@@ -1,6 +1,7 @@
 """Replies to a batch are cut apart whatever is in them, and batches hurt no task of theirs."""
 
 import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 import pytest
@@ -9,8 +10,18 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from quorate.client.batches import BATCH_BYTES, BATCH_COMMANDS, Batches, cut_untrusted
-from quorate.errors import NoLeaderError, RequestError, UnknownOutcomeError, WireError
+from quorate.errors import (
+    KeyValueError,
+    NoLeaderError,
+    OversizedRequestError,
+    RefusedError,
+    RequestError,
+    UnknownOutcomeError,
+    WireError,
+)
 from quorate.keyvalue.protocol import resp
+
+Answers = dict[bytes, bytes | RequestError]
 
 REPLIES = st.one_of(
     st.sampled_from([resp.OK, b"_\r\n", b"$-1\r\n", b"#t\r\n", b",1.5\r\n"]),
@@ -148,48 +159,57 @@ async def test_each_task_gets_an_error_of_its_own(autojump_clock: MockClock) -> 
     assert len(set(map(id, errors))) == 3
 
 
-@pytest.mark.parametrize("reply", [b"-NOPERM this user may not\r\n", b"-ERR too much\r\n"])
-async def test_a_refused_batch_is_sent_one_by_one(autojump_clock: MockClock, reply: bytes) -> None:
-    sent: list[bytes] = []
+async def answers_to(send: Callable[[bytes], Awaitable[bytes]], names: Sequence[bytes]) -> Answers:
+    """Execute commands, which share a batch; return what each task gets."""
+    batches, found = Batches(send, 1), Answers()
 
-    async def send(payload: bytes) -> bytes:
-        sent.append(payload)
-        return reply if len(payload) > 2 else b":1\r\n"
+    async def execute(name: bytes) -> None:
+        try:
+            found[name] = await batches.execute(name)
+        except RequestError as error:
+            found[name] = error
 
-    batches = Batches(send, 1)
     async with anyio.create_task_group() as tasks:
         batches.start(tasks)
         await anyio.sleep(0.1)
         async with anyio.create_task_group() as asking:
-            asking.start_soon(batches.execute, b"a ")
-            asking.start_soon(batches.execute, b"b ")
+            for name in names:
+                asking.start_soon(execute, name)
         tasks.cancel_scope.cancel()
-    assert sorted(sent[1:]) == [b"a ", b"b "]
+    return found
 
 
-async def test_a_batch_whose_replies_are_forgotten_is_not_sent_again(
-    autojump_clock: MockClock,
+@pytest.mark.parametrize("kind", [KeyValueError, OversizedRequestError])
+async def test_a_refused_batch_is_halved_until_the_refused_command_is_alone(
+    autojump_clock: MockClock, kind: type[RequestError]
 ) -> None:
-    sent, found = list[bytes](), list[bytes]()
+    sent = list[list[bytes]]()
+
+    async def send(payload: bytes) -> bytes:
+        sent.append(payload.split())
+        if b"bad" in payload:
+            raise kind("NOPERM this user may not")
+        return b"+OK\r\n" * len(payload.split())
+
+    names = [b"good%d " % n for n in range(BATCH_COMMANDS - 1)]
+    found = await answers_to(send, [*names, b"bad "])
+    assert isinstance(found.pop(b"bad "), kind)
+    assert found == dict.fromkeys(names, b"+OK\r\n")
+    assert len(sent) == 1 + 2 * 7, "128 is 2 ** 7"
+    done = [name for one in sent if b"bad" not in one for name in one]
+    assert len(done) == len(set(done))
+
+
+async def test_a_batch_of_unknown_outcome_is_not_sent_again(autojump_clock: MockClock) -> None:
+    sent = list[bytes]()
 
     async def send(payload: bytes) -> bytes:
         sent.append(payload)
-        return b"-FORGOTTEN this command was applied, once\r\n"
+        raise UnknownOutcomeError("its reply is lost: FORGOTTEN")
 
-    batches = Batches(send, 1)
-
-    async def execute() -> None:
-        found.append(await batches.execute(b"a "))
-
-    async with anyio.create_task_group() as tasks:
-        batches.start(tasks)
-        await anyio.sleep(0.1)
-        async with anyio.create_task_group() as asking:
-            asking.start_soon(execute)
-            asking.start_soon(execute)
-        tasks.cancel_scope.cancel()
-    assert sent == [b"a a "]
-    assert found == [b"-FORGOTTEN this command was applied, once\r\n"] * 2
+    found = await answers_to(send, [b"a ", b"b "])
+    assert len(sent) == 1
+    assert {type(answer) for answer in found.values()} == {UnknownOutcomeError}
 
 
 async def test_a_command_without_room_in_its_batch_is_sent_alone(autojump_clock: MockClock) -> None:
@@ -236,25 +256,41 @@ async def test_replies_that_do_not_fit_make_the_outcome_unknown(autojump_clock: 
 
 
 async def test_a_closed_client_answers_those_that_wait(autojump_clock: MockClock) -> None:
-    target, errors = Target(), list[str]()
+    target, errors = Target(), dict[bytes, RequestError]()
     batches = Batches(target.send, 1)
 
-    async def execute() -> None:
+    async def execute(name: bytes) -> None:
         try:
-            await batches.execute(b"a ")
-        except UnknownOutcomeError as error:
-            errors.append(str(error))
+            await batches.execute(name)
+        except RequestError as error:
+            errors[name] = error
 
     async with anyio.create_task_group() as asking, anyio.create_task_group() as tasks:
         batches.start(tasks)
         await anyio.sleep(0.1)
-        asking.start_soon(execute)
+        asking.start_soon(execute, b"sent ")
         await anyio.sleep(0.1)
-        asking.start_soon(execute)
+        asking.start_soon(execute, b"waiting ")
         await anyio.sleep(0.1)
         batches.close()
         tasks.cancel_scope.cancel()
-    assert len(errors) == 2
-    assert all("closed" in text for text in errors)
-    with pytest.raises(UnknownOutcomeError, match="closed"):
-        await batches.execute(b"b ")
+    assert isinstance(errors[b"sent "], UnknownOutcomeError)
+    assert isinstance(errors[b"waiting "], RefusedError)
+    assert all("closed" in str(error) for error in errors.values())
+    with pytest.raises(RefusedError, match="is closed"):
+        await batches.execute(b"later ")
+
+
+async def test_a_cancelled_task_sends_nothing(autojump_clock: MockClock) -> None:
+    target = Target()
+    batches = Batches(target.send, 1)
+    async with anyio.create_task_group() as tasks:
+        batches.start(tasks)
+        await anyio.sleep(0.1)
+        for _ in range(10):  # trio wakes the worker or the task first, by chance
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await batches.execute(b"a ")
+            await anyio.sleep(2)
+        tasks.cancel_scope.cancel()
+    assert not target.sent

@@ -22,7 +22,7 @@ from quorate.errors import (
 from quorate.keyvalue.limits import KEPT_REPLIES
 from quorate.keyvalue.programs.client import KeyValue
 from quorate.transport import Address
-from tests.support.fake_cluster import LATENCY, FakeCluster, FakeDialler, Fault, stamps
+from tests.support.fake_cluster import LATENCY, FakeCluster, FakeDialler, FakeStream, Fault, stamps
 from tests.support.service_world import Fed, open_service
 
 
@@ -79,6 +79,45 @@ async def test_it_is_the_same_on_asyncio(cluster: FakeCluster) -> None:
         return anyio.run(main, backend="asyncio")
 
     assert await anyio.to_thread.run_sync(run) == 31
+
+
+async def test_a_lone_get_travels_as_itself(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    arrived: list[list[bytes]] = []
+    answer = cluster.answer
+
+    def noting(stream: FakeStream, words: list[bytes]) -> bytes:
+        arrived.append(words)
+        return answer(stream, words)
+
+    key = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"
+    async with connected(cluster, exactly_once=False) as kv:
+        await kv.set(key, "1")
+        cluster.answer = noting  # type: ignore[method-assign]
+        assert [await kv.get(key), await kv.get("missing")] == [b"1", None]
+        assert arrived == [[b"GET", key], [b"GET", b"missing"]]
+        arrived.clear()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(kv.get, key)
+        assert [words[0] for words in arrived] == [b"QUORATE.REQUEST"]
+        cluster.judge = lambda _address, _words: b"-WRONGTYPE it is another one\r\n"
+        with pytest.raises(KeyValueError, match=r"^WRONGTYPE"):
+            await kv.get(key)
+
+
+async def test_an_error_of_the_block_comes_out_as_itself_on_asyncio(cluster: FakeCluster) -> None:
+    def run() -> None:
+        anyio.run(raise_in_block, cluster, backend="asyncio")
+
+    with pytest.raises(ValueError, match=r"^mine$"):
+        await anyio.to_thread.run_sync(run)
+
+
+async def raise_in_block(cluster: FakeCluster) -> None:
+    async with raising(cluster):
+        raise ValueError("mine")
 
 
 async def test_a_lone_write_waits_for_nobody(
@@ -380,8 +419,10 @@ async def test_the_session_is_closed_at_the_end(
     async with connected(cluster) as kv:
         await kv.set("a", "1")
     assert cluster.fed.service.next_deadline_ms() is None
-    with pytest.raises(UnknownOutcomeError, match="closed"):
+    with pytest.raises(RefusedError, match="the client is closed; nothing was done"):
         await kv.set("a", "2")
+    with pytest.raises(RefusedError, match="the client is closed; nothing was done"):
+        await kv.compare_and_set("a", "1", "2")
 
 
 async def test_a_dead_cluster_delays_the_end_for_a_second(

@@ -9,12 +9,20 @@ import hiredis
 import pytest
 import trio
 
+from quorate.client import watch as watch_module
 from quorate.client.dialling import Dialler, Value, Wire
 from quorate.client.watch import SILENCE_SECONDS, RemoteWatch, RemoteWatches
-from quorate.errors import HandshakeError, KeyValueError, NoLeaderError, WatchLostError
+from quorate.errors import (
+    HandshakeError,
+    KeyValueError,
+    NoLeaderError,
+    RefusedError,
+    WatchLostError,
+)
 from quorate.keyvalue.protocol.resp import encode_command
 from quorate.keyvalue.state.changes import Change, ChangeKind
 from quorate.keyvalue.state.pushes import (
+    PART_BYTES,
     encode_ended,
     encode_entries,
     encode_lost,
@@ -191,11 +199,111 @@ async def test_without_any_member_it_gives_up_and_may_be_asked_again(
         assert await anext(watch) == change(9)
 
 
-async def test_a_gap_is_an_error_that_says_where_to_resume() -> None:
-    script = Script([BEGUN, decoded(encode_lost(1, 5, 400, "too slow"))])
-    with pytest.raises(WatchLostError, match="too slow") as caught:
+def lost(oldest: int) -> list[object]:
+    return [BEGUN, decoded(encode_lost(1, 5, oldest, f"from {oldest} on"))]
+
+
+async def test_a_gap_at_all_members_is_an_error_that_says_where_to_resume() -> None:
+    script = Script(lost(400), lost(500), [BEGUN, entry(change(400))])
+    async with watch_of(script) as watch:
+        with pytest.raises(WatchLostError, match="from 400 on") as caught:
+            await anext(watch)
+        assert (caught.value.after, caught.value.oldest) == (5, 400)
+        assert script.dialled == MEMBERS
+        assert await anext(watch) == change(400)
+
+
+async def test_another_member_may_still_have_what_one_has_lost() -> None:
+    script = Script(lost(400), [BEGUN, entry(change(9))])
+    assert await changes_of(watch_of(script), 1) == [change(9)]
+    assert script.asked == [[begin(5)]] * 2
+
+
+async def test_a_gap_is_an_error_too_if_the_others_can_not_be_reached(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script(lost(400), NO_PUSHES, lost(400))
+    began = trio.current_time()
+    with pytest.raises(WatchLostError):
         await changes_of(watch_of(script), 1)
-    assert (caught.value.after, caught.value.oldest) == (5, 400)
+    assert trio.current_time() - began < 1.0
+
+
+async def test_gaps_that_were_passed_are_forgotten() -> None:
+    progress = decoded(encode_progress(1, 6))
+    script = Script(lost(400), [BEGUN, progress, CUT], lost(400), [BEGUN, entry(change(9))])
+    assert await changes_of(watch_of(script), 1) == [change(9)]
+
+
+async def test_a_member_that_waits_for_a_replay_has_passed_no_gap() -> None:
+    progress = decoded(encode_progress(1, 5))
+    script = Script(lost(400), [BEGUN, progress, lost(500)[1]])
+    with pytest.raises(WatchLostError):
+        await changes_of(watch_of(script), 1)
+    assert script.dialled == MEMBERS
+
+
+async def test_a_watch_that_falls_behind_at_each_member_in_turn_hears_of_it() -> None:
+    script = Script(*([BEGUN, entry(change(n)), lost(1)[1]] for n in range(6, 20)))
+    async with watch_of(script) as watch:
+        for number in (6, 7):
+            assert await anext(watch) == change(number)
+        with pytest.raises(WatchLostError) as caught:
+            await anext(watch)
+    assert caught.value.after == 7
+
+
+async def test_a_position_that_the_log_has_not_reached_is_refused_at_once() -> None:
+    script = Script([KeyValueError("BEYOND after = 9: the log ends at 5")])
+    with pytest.raises(RefusedError, match=r"^after = 9: the log ends at 5$"):
+        await changes_of(watch_of(script), 1)
+    assert len(script.dialled) == 1
+
+
+def parts(*changes: Change) -> list[Value]:
+    return [decoded(data) for _, data in encode_entries(1, changes)]
+
+
+LARGE = [change(8, value * PART_BYTES, more=value != b"3") for value in (b"1", b"2", b"3")]
+
+
+async def test_a_large_entry_comes_in_parts_and_is_returned_whole() -> None:
+    assert len(parts(*LARGE)) == 3
+    script = Script([BEGUN, *parts(*LARGE)[:2], CUT], [BEGUN, *parts(*LARGE), entry(change(9))])
+    async with watch_of(script) as watch:
+        assert await watch.entries() == LARGE
+        assert watch.position == 8
+        assert await watch.entries() == [change(9)]
+    assert script.asked == [[begin(5)]] * 2
+
+
+async def test_a_member_that_leaves_an_entry_unfinished_or_has_too_much_of_it_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch_module, "MAX_ENTRY_BYTES", 3 * PART_BYTES + 3)
+    unfinished, endless = [parts(*LARGE)[0], entry(change(9))], [parts(*LARGE)[0]] * 4
+    script = Script([BEGUN, *unfinished], [BEGUN, *endless], [BEGUN, *parts(*LARGE)])
+    assert await changes_of(watch_of(script), 3) == LARGE
+
+
+async def test_one_that_is_closed_while_it_dials_or_waits_ends_and_keeps_no_connection(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    connections: list[list[object]] = [[2.0, BEGUN], [BEGUN, 2.0, entry(change(9))]]
+    for connection in connections:
+        script = Script(connection)
+        watch = watch_of(script)
+        found: list[Change] = []
+
+        async def collect(watch: RemoteWatch = watch, found: list[Change] = found) -> None:
+            found.extend([change async for change in watch])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect)
+            await trio.sleep(1.0)
+            await watch.aclose()
+        assert not found
+        assert [wire.closed for wire in script.wires] == [True]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +346,7 @@ async def test_a_beginning_that_is_cancelled_closes_its_connection(
     assert script.wires[0].closed
     assert await anext(watch) == change(9)
     await watch.aclose()
-    with pytest.raises(anyio.ClosedResourceError):
+    with pytest.raises(StopAsyncIteration):
         await anext(watch)
 
 

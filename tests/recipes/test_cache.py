@@ -5,7 +5,7 @@ import pytest
 
 from quorate.errors import KeyValueError, NoLeaderError
 from quorate.keyvalue.state import changes
-from quorate.recipes.cache import cached
+from quorate.recipes.cache import Cache, cached
 from tests.support.played import played
 from tests.support.recipes_world import World
 
@@ -87,6 +87,52 @@ async def test_what_was_read_already_is_not_set_back_by_the_watch(world: World) 
     numbers = [int(value) for value in seen if value is not None]
     assert numbers == sorted(set(numbers))
     assert len(numbers) > 50
+
+
+@played()
+async def test_a_key_that_came_and_went_while_the_keys_were_read_does_not_appear(
+    world: World,
+) -> None:
+    link, kv = world.link(), world.store()
+    shown: list[bytes | None] = []
+
+    def fate(payload: bytes) -> None:
+        if b"SCAN" in payload:
+            world.fed.apply("SET c/k old")
+            world.fed.apply("DEL c/k")
+
+    async def watch(cache: Cache) -> None:
+        while True:
+            shown.append(cache.get("k"))
+            await cache.changed()
+
+    link.fate = fate
+    async with cached(link.kv, "c/") as cache, anyio.create_task_group() as group:
+        group.start_soon(watch, cache)
+        await anyio.sleep(1)
+        assert shown == [None]
+        await kv.set("c/k", "new")
+        await anyio.sleep(1)
+        assert shown == [None, b"new"]
+        group.cancel_scope.cancel()
+
+
+@played()
+async def test_what_was_written_while_the_keys_were_read_is_in_it_when_the_block_begins(
+    world: World,
+) -> None:
+    link = world.link()
+
+    def fate(payload: bytes) -> None:
+        if b"RECORDS" in payload:
+            world.fed.apply("SET c/new 1")
+            world.fed.apply("DEL c/old")
+            world.fed.apply("SET other 1")
+
+    await link.kv.mset({"c/old": b"1", "c/stays": b"1"})
+    link.fate = fate
+    async with cached(link.kv, "c/") as cache:
+        assert dict(cache.items()) == {b"stays": b"1", b"new": b"1"}
 
 
 @played()

@@ -13,7 +13,9 @@ import pytest
 
 from quorate.errors import ConfigurationError, KeyValueError, LeaseLostError, NoLeaderError
 from quorate.keyvalue.programs.client import KeyValue
+from quorate.keyvalue.programs.watch import Watch
 from quorate.recipes import Lease, lock
+from tests.support.played import played
 from tests.support.recipes_world import BACKENDS, LATENCY_S, DeafWatch, Link, Run, World, play
 
 OWNER = b"quorate:lock:{jobs}:owner"
@@ -380,3 +382,25 @@ def test_a_storm_never_lets_two_in(backend: str, seed: int, tmp_path: Path) -> N
 def fate(rng: Random, _payload: bytes) -> str | None:
     fates = "refused", "lost", "unheard", "late", "mute", "stuck"
     return rng.choice(fates) if rng.random() < 0.06 else None
+
+
+@played()
+async def test_a_wait_has_one_watch_however_long_it_takes(world: World) -> None:
+    opened: list[Watch] = []
+    open_it = world.watch
+
+    def watch(prefix: bytes, after: int) -> Watch:
+        opened.append(open_it(prefix, after))
+        return opened[-1]
+
+    async def wait() -> None:
+        with suppress(TimeoutError):
+            async with lock(world.store(), "jobs", wait_s=90):
+                pass
+
+    world.watch = watch  # type: ignore[method-assign]
+    async with lock(world.store(), "jobs"), anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(wait)
+    # One that waited may have found itself behind another one that gave up a moment earlier.
+    assert 5 <= len(opened) <= 10

@@ -217,6 +217,61 @@ async def test_many_workers_take_each_item_once(world: World) -> None:
     assert sorted(taken) == sorted(b"%d" % number for number in range(12))
 
 
+@played()
+async def test_of_many_idle_workers_few_ask_for_an_item(world: World) -> None:
+    asked, taken = 0, 0
+
+    def count(_payload: bytes) -> None:
+        nonlocal asked
+        asked += 1
+
+    async def work(number: int) -> None:
+        nonlocal taken
+        link = world.link()
+        link.fate = count
+        queue = Queue(link.kv, "jobs", ttl_s=100, rng=Random(number))
+        while True:
+            async with queue.take():
+                taken += 1
+
+    async with anyio.create_task_group() as group:
+        for number in range(20):
+            group.start_soon(work, number)
+        await anyio.sleep(1)
+        queue = queue_at(world.link(), 99)
+        for number in range(16):
+            if number == 8:  # by now they know that they are many
+                asked = 0
+            await queue.put("x")
+            await anyio.sleep(0.7)
+        group.cancel_scope.cancel()
+    assert taken == 16
+    assert asked < 8 * 30  # all of them together; a look of each takes five requests
+
+
+@played()
+async def test_a_worker_that_is_alone_takes_each_item_at_once(world: World) -> None:
+    late: list[float] = []
+
+    async def work() -> None:
+        queue = queue_at(world.link())
+        while True:
+            async with queue.take():
+                late.append(anyio.current_time() - put_at)
+
+    put_at = 0.0
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        await anyio.sleep(1)
+        for _ in range(5):
+            put_at = anyio.current_time()
+            await queue_at(world.link(), 1).put("x")
+            await anyio.sleep(0.5)
+        group.cancel_scope.cancel()
+    assert len(late) == 5
+    assert max(late) < 0.2
+
+
 @pytest.mark.parametrize("seed", range(3))
 @played()
 async def test_in_a_storm_each_item_counts_once(world: World, seed: int) -> None:

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from quorate.client.secure import CA_VARIABLE, KEY_VARIABLE, ClientTls
+from quorate.client.secure import (
+    CA_VARIABLE,
+    CERTIFICATE_VARIABLE,
+    KEY_VARIABLE,
+    ClientTls,
+    tls_of_environment,
+)
 from quorate.doctor.finding import Level
 from quorate.doctor.peers import judge_answer
 from quorate.errors import ConfigurationError
@@ -15,13 +21,19 @@ from quorate.node.requests.status import MemberAddress
 from tests.support.certificates import authority, uri
 
 
-def test_a_key_that_was_not_named_is_named(tmp_path: Path) -> None:
+def test_a_key_that_was_not_named_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = authority().write(tmp_path, uri(0))
     ca, certificate, key = map(str, (files.ca, files.certificate, files.key))
+    for variable, value in ((CA_VARIABLE, ca), (CERTIFICATE_VARIABLE, certificate)):
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
     with pytest.raises(ConfigurationError, match="QUORATE_KEY is not set") as raised:
-        ClientTls(ca, certificate)
+        tls_of_environment()
     assert certificate in str(raised.value)
-    assert KEY_VARIABLE in str(raised.value)
+    with pytest.raises(
+        ConfigurationError, match=f'key is not set, and certificate = "{certificate}'
+    ):
+        ClientTls(ca, certificate)
     together = tmp_path / "both.pem"
     together.write_bytes(files.certificate.read_bytes() + files.key.read_bytes())
     ClientTls(ca, str(together))

@@ -46,8 +46,10 @@ class FakeCluster:
         leader: the address of the leader.
         down: addresses that refuse connections.
         judge: decides about each request.
-        requests: the words of each QUORATE.REQUEST that arrived.
+        requests: the words of each request that arrived.
         dialled: the addresses of the connections that were opened.
+        latency: how long a member takes for a reply, in seconds, if it is not `LATENCY`.
+        limit: the longest request, in bytes; 0 for a user who may not ask for it.
     """
 
     def __init__(self, fed: Fed, members: int = 3) -> None:
@@ -58,6 +60,8 @@ class FakeCluster:
         self.judge: Judge = lambda _address, _words: None
         self.requests: list[list[bytes]] = []
         self.dialled: list[Address] = []
+        self.latency: dict[Address, float] = {}
+        self.limit = 32 << 20
 
     def answer(self, stream: "FakeStream", words: list[bytes]) -> bytes:
         """Do what a member does; return its reply.
@@ -69,6 +73,17 @@ class FakeCluster:
             stream.aware = True
             host, port = self.leader.host.encode(), self.leader.port
             return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n" + resp.bulk(host) + resp.integer(port)
+        if words[:2] == [b"CONFIG", b"GET"]:
+            if not self.limit:
+                return resp.error("NOPERM this user has no permissions to run 'config|get'")
+            return b"%1\r\n" + resp.bulk(words[2]) + resp.bulk(b"%d" % self.limit)
+        if words[0] == b"GET":  # the same as within a request
+            words = [b"QUORATE.REQUEST", b"0", b"0", b"0", resp.encode_command(words)]
+            reply = self._answer_request(stream, words)
+            return reply[reply.index(b"\r\n") + 2 : -2] if reply[:1] == b"$" else reply
+        return self._answer_request(stream, words)
+
+    def _answer_request(self, stream: "FakeStream", words: list[bytes]) -> bytes:
         self.requests.append(words)
         match self.judge(stream.address, words):
             case Fault.LOST:
@@ -110,11 +125,13 @@ class FakeStream(ByteStream):
         self._reader = hiredis.Reader()
         self._replies: deque[bytes | None] = deque()
         self._closed = anyio.Event()
+        self._due = 0.0
 
     async def send(self, item: bytes) -> None:
         """Take a request, and do it at once."""
         await anyio.lowlevel.checkpoint()
         self._check()
+        self._due = anyio.current_time() + self._cluster.latency.get(self.address, LATENCY)
         self._reader.feed(bytes(item))
         while (words := self._reader.gets()) is not False:
             try:
@@ -125,7 +142,7 @@ class FakeStream(ByteStream):
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Return a reply after a while."""
         self._check()
-        await anyio.sleep(LATENCY)
+        await anyio.sleep_until(self._due)
         self._check()
         reply = self._replies.popleft() if self._replies else b""
         if reply is None:

@@ -60,7 +60,7 @@ class PolledWatch(Watch):
         return list(found)
 
     async def aclose(self) -> None:
-        pass
+        await anyio.lowlevel.checkpoint()
 
 
 class DeafWatch(PolledWatch):

@@ -15,9 +15,10 @@ from ...client.resp import PASSWORD_VARIABLE, USER_VARIABLE
 from ...client.secure import tls_of_environment
 from ...errors import ConfigurationError, HandshakeError, LeaseLostError, RequestError, UsageError
 from ...keyvalue.programs.client import KeyValue
+from ...keyvalue.retry import check_seconds
 from ...recipes import Lease, election
 from ...recipes import lock as recipe_lock
-from ...recipes.lease import MAX_TTL_S, MIN_TTL_S, check_seconds
+from ...recipes.lease import MAX_TTL_S, MIN_TTL_S
 from ...recipes.names import prefix_of
 from ..params import Addresses, parse_address
 from .child import Child, NotStartedError

@@ -10,16 +10,19 @@ import pytest
 import trio
 import trio.testing
 
+from quorate.errors import RefusedError
 from quorate.keyvalue.port import watch_pushes
-from quorate.keyvalue.programs.watch import LocalWatch
+from quorate.keyvalue.programs.watch import LocalWatch, LocalWatches
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.state import changes
 from quorate.keyvalue.state.changes import Change
+from quorate.keyvalue.state.pushes import PART_BYTES
 from quorate.node.state_machine.service import Command
 from tests.support.client_port_world import RawClient, World, command
 
 OK = b"+OK\r\n"
 BEGUN = b"*2\r\n:1\r\n:0\r\n"
+A1_A2 = (b"a1", b"a2")
 NO_KEY = b"NOPERM this user has no permissions to access one of the keys used as arguments"
 
 
@@ -112,7 +115,48 @@ async def test_a_position_beyond_the_end_of_the_log_is_refused(
 ) -> None:
     await write(world, client, "SET", "a", "1")
     text = f"after = 900: the log ends at {world.member.position}; expected a position of this"
-    await watcher.ask(command("QUORATE.WATCH", "a", "AFTER", "900"), f"-ERR {text}".encode())
+    await watcher.ask(command("QUORATE.WATCH", "a", "AFTER", "900"), f"-BEYOND {text}".encode())
+
+
+async def test_a_member_that_is_behind_begins_the_watch_when_it_has_caught_up(
+    world: World, watcher: RawClient, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(world, client, "SET", "a", "1")
+    leader = 3 * world.member.position  # where we are after two more
+
+    async def ahead(_: LocalWatches) -> int:
+        await trio.lowlevel.checkpoint()
+        return leader
+
+    monkeypatch.setattr(LocalWatches, "now", ahead)
+    await watcher.send(command("QUORATE.WATCH", "a", "AFTER", str(leader)))
+    await write(world, client, "SET", "a", "2")
+    await write(world, client, "SET", "a", "3")
+    at = await write(world, client, "SET", "a", "4")
+    begun = b"*2\r\n:1\r\n:%d\r\n" % leader
+    await watcher.ask(b"", begun + entry(at, b"set", b"a", b"4", 0))
+
+
+async def test_what_the_leader_refuses_for_now_is_no_fault_of_the_position(
+    watcher: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def suspended(_: LocalWatches) -> int:
+        await trio.lowlevel.checkpoint()
+        raise RefusedError("the cluster is suspended")
+
+    monkeypatch.setattr(LocalWatches, "now", suspended)
+    words = command("QUORATE.WATCH", "a", "AFTER", "9")
+    await watcher.ask(words, b"-REFUSED the cluster is suspended\r\n")
+
+
+async def test_a_large_entry_is_pushed_in_parts(
+    world: World, watcher: RawClient, client: RawClient
+) -> None:
+    await watcher.ask(command("QUORATE.WATCH", "a"), BEGUN)
+    value = "x" * PART_BYTES
+    at = await write(world, client, "MSET", "a1", value, "a2", value, "a3", "y")
+    parts = [push(b"quorate.watch.part", 1, at, b"set", key, value.encode(), 0) for key in A1_A2]
+    await watcher.ask(b"", b"".join(parts) + entry(at, b"set", b"a3", b"y", 0))
 
 
 async def test_an_unwatched_prefix_is_not_pushed_any_more_and_its_id_is_not_used_again(

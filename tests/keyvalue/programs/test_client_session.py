@@ -12,13 +12,17 @@ from trio.testing import MockClock
 import quorate
 from quorate.errors import (
     ConfigurationError,
+    KeyValueError,
     NoLeaderError,
+    OversizedRequestError,
     RefusedError,
     RequestError,
     UnknownOutcomeError,
 )
+from quorate.keyvalue.limits import LONGEST_KEPT_REPLY_BYTES
 from quorate.keyvalue.programs.client import KeyValue
 from quorate.keyvalue.programs.session import SessionKeyValue, open_session
+from quorate.keyvalue.retry import SESSION_WINDOW
 from quorate.local.cluster import free_client_port
 from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.node.state_machine.service import Command
@@ -169,6 +173,166 @@ async def test_that_nothing_was_done_is_never_said_of_an_attempt_before(
         nursery.start_soon(suspend)
         with pytest.raises(UnknownOutcomeError, match="an earlier attempt may or may not"):
             await store.increment("a")
+
+
+@pytest.mark.parametrize("refusal", [KeyValueError("NOPERM"), OversizedRequestError("long")])
+async def test_what_refuses_a_request_says_nothing_of_an_attempt_before(
+    member: LossyMember, autojump_clock: MockClock, refusal: RequestError
+) -> None:
+    """The rules may have changed between two attempts."""
+    store = SessionKeyValue(member, timeout_s=60, patience_s=10)
+    await store.increment("a")
+    member.error = refusal
+    with pytest.raises(type(refusal)):
+        await store.increment("a")
+    apply = member.command
+
+    async def command(payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        member.error = None
+        await apply(payload, flags, stamp)
+        member.error, member.command = refusal, apply  # type: ignore[method-assign]
+        raise UnknownOutcomeError("its answer was lost")
+
+    member.command = command  # type: ignore[method-assign]
+    with pytest.raises(UnknownOutcomeError, match="an earlier attempt may or may not"):
+        await store.increment("a")
+    assert await store.get("a") == b"2"
+
+
+async def test_no_task_waits_for_the_patience_of_another_one(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    store = SessionKeyValue(member, timeout_s=60, patience_s=5)
+    member.error = NoLeaderError("none")
+    began, took = trio.current_time(), list[float]()
+
+    async def write() -> None:
+        with pytest.raises(NoLeaderError):
+            await store.increment("a")
+        took.append(trio.current_time() - began)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(write)
+    assert max(took) < 6
+    member.error = None
+    assert await store.increment("a") == 1, "another one opens the session later"
+
+
+async def test_patience_covers_the_wait_for_older_writes(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    store = SessionKeyValue(member, timeout_s=60, patience_s=5)
+    await store.increment("a")
+    apply, late = member.command, trio.Event()
+
+    async def command(payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        if stamp[1] == 2:
+            await late.wait()
+        return await apply(payload, flags, stamp)
+
+    member.command = command  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.increment, "a")
+        await trio.sleep(1)
+        for _ in range(SESSION_WINDOW):
+            await store.increment("b")
+        began = trio.current_time()
+        with pytest.raises(NoLeaderError, match="this one was not sent, and nothing was done"):
+            await store.increment("b")
+        assert trio.current_time() - began == pytest.approx(5)
+        late.set()
+
+
+async def test_a_task_that_is_cancelled_already_writes_nothing(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    async with open_session(member) as store:
+        await store.increment("a")
+        sent = len(member.stamps)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await store.increment("a")
+        assert len(member.stamps) == sent
+
+
+async def test_a_cluster_with_too_many_sessions_is_asked_again(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    apply, full = member.command, True
+
+    async def command(payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        if full and b"OPEN" in payload:
+            return b"-SESSIONLIMIT the cluster has 4096 sessions already; nothing was done\r\n"
+        return await apply(payload, flags, stamp)
+
+    member.command = command  # type: ignore[method-assign]
+    async with open_session(member, patience_s=10) as store, trio.open_nursery() as nursery:
+        with pytest.raises(KeyValueError, match=r"^SESSIONLIMIT .* exactly_once=False"):
+            await store.increment("a")
+
+        async def write() -> None:
+            assert await store.increment("a") == 1
+
+        nursery.start_soon(write)
+        await trio.sleep(5)
+        full = False
+
+
+async def test_a_closed_store_opens_no_session(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    async with open_session(member) as store:
+        await store.increment("a")
+    with pytest.raises(RefusedError, match="closed; nothing was done"):
+        await store.increment("a")
+    assert member.fed.service.next_deadline_ms() is None
+
+
+async def test_a_reply_that_is_kept_no_more_leaves_the_outcome_unknown(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    apply = member.command
+
+    async def command(payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        await apply(payload, flags, stamp)
+        member.command = apply  # type: ignore[method-assign]
+        raise UnknownOutcomeError("its answer was lost")
+
+    async with open_session(member) as store:
+        await store.set("a", b"x" * LONGEST_KEPT_REPLY_BYTES)
+        member.command = command  # type: ignore[method-assign]
+        with pytest.raises(UnknownOutcomeError, match="applied, once"):
+            await store.execute("GETDEL", "a")
+        assert await store.get("a") is None
+
+
+async def test_long_replies_do_not_push_out_one_that_is_waited_for(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    """One reply is lost for a while; meanwhile other tasks get more than a session keeps."""
+    lost = trio.Event()
+    apply = member.command
+
+    async def command(payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        reply = await apply(payload, flags, stamp)
+        if b"slow" in payload and not lost.is_set():
+            raise UnknownOutcomeError("its answer was lost")
+        return reply
+
+    member.command = command  # type: ignore[method-assign]
+    async with open_session(member) as store, trio.open_nursery() as nursery:
+        nursery.start_soon(store.increment, "slow")
+        await trio.sleep(0.1)
+
+        async def hurry() -> None:
+            for _ in range(100):
+                await store.execute("SET", "fast", b"x" * 1000, "GET")
+
+        nursery.start_soon(hurry)
+        await trio.sleep(30)
+        lost.set()
+    assert await store.get("slow") == b"1"
 
 
 @pytest.mark.parametrize("name", ["timeout_s", "patience_s"])

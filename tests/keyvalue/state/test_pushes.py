@@ -1,5 +1,7 @@
 """Changes as pushes: what a member encodes is what a client reads."""
 
+# pyright: reportPrivateUsage=false
+
 from typing import cast
 
 import hiredis
@@ -7,10 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quorate.client.dialling import _MAX_VALUE_BYTES as MAX_ANSWER_BYTES
 from quorate.errors import WireError
+from quorate.keyvalue.limits import LARGE_BYTES, MAX_VALUE_BYTES, MAX_WORK, work_of_bytes
 from quorate.keyvalue.protocol.resp import Reply
 from quorate.keyvalue.state.changes import Change, ChangeKind
 from quorate.keyvalue.state.pushes import (
+    MAX_ENTRY_BYTES,
+    PART_BYTES,
     Changes,
     Ended,
     Lost,
@@ -21,6 +27,7 @@ from quorate.keyvalue.state.pushes import (
     encode_progress,
     parse_push_untrusted,
 )
+from quorate.node.config.limits import _MAX_BYTES as MAX_REQUEST_BYTES
 
 POSITION = st.integers(0, 2**63 - 1)
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -90,3 +97,20 @@ def test_a_malformed_push_of_a_watch_is_an_error(push: list[Reply]) -> None:
 @pytest.mark.parametrize("push", [[], [1], [b"message", b"a"], [None, b"quorate.watch"]])
 def test_other_pushes_are_none_of_ours(push: list[Reply]) -> None:
     assert parse_push_untrusted(push) is None
+
+
+def test_a_push_takes_no_more_than_a_part_and_a_change_and_a_client_takes_that() -> None:
+    values = (300, PART_BYTES // 2, PART_BYTES, MAX_VALUE_BYTES, 10, PART_BYTES - 100, 200)
+    entry = [Change(7, ChangeKind.SET, b"k", bytes(size), 0, more=True) for size in values]
+    pushes = [*encode_entries(1, [*entry, Change(7, ChangeKind.DELETED, b"k")])]
+    assert [position for position, _ in pushes] == [None, None, None, 7]
+    assert max(len(push) for _, push in pushes) < PART_BYTES + MAX_VALUE_BYTES + 1000
+    # A key is a part of a request.
+    assert PART_BYTES + MAX_VALUE_BYTES + MAX_REQUEST_BYTES + 1000 < MAX_ANSWER_BYTES
+
+
+def test_a_client_gathers_the_largest_entry_of_a_request() -> None:
+    # What is not in the request is made or copied from the tables, at a cost per byte.
+    cheapest = min(work_of_bytes(size) / size for size in (LARGE_BYTES - 1, LARGE_BYTES))
+    written = MAX_WORK / cheapest + MAX_VALUE_BYTES + MAX_REQUEST_BYTES
+    assert written < 0.42 * 2**30 < MAX_ENTRY_BYTES

@@ -26,6 +26,8 @@ PATIENCE = 60.0
 OPENED, ONE = b":417\r\n", b":1\r\n"
 DOWN = b"-CLUSTERDOWN no leader was found in time; nothing was done\r\n"
 UNKNOWN = b"-UNKNOWN the outcome of this request is not known: it was sent\r\n"
+DENIED = b"-NOPERM User app has no permissions to run the 'incrby' command\r\n"
+FORGOTTEN = b"-FORGOTTEN 1 is below the window of session 417; nothing was done now\r\n"
 REFUSED = b"-REFUSED suspended at 64\r\n"
 NOSESSION = b"-NOSESSION there is no session 417; nothing was done now\r\n"
 PARKED = 4.0
@@ -92,7 +94,7 @@ def test_a_quorum_that_is_gone_for_good_did_nothing(parser: object, clock: Clock
     assert PATIENCE - 1 <= clock.now <= PATIENCE
 
 
-@pytest.mark.parametrize("refusal", [DOWN, REFUSED])
+@pytest.mark.parametrize("refusal", [DOWN, REFUSED, DENIED])
 @pytest.mark.parametrize(
     ("first", "error"), [(LOST, redis.ConnectionError), (UNKNOWN, OutcomeUnknownError)]
 )
@@ -119,6 +121,16 @@ def test_a_suspended_cluster_refuses_at_once(parser: object, clock: Clock) -> No
         scripted(OPENED, DOWN, REFUSED) as member,
         connected(member, parser) as client,
         pytest.raises(WritesSuspendedError, match="suspended at 64"),
+    ):
+        client.incr("a")
+    assert clock.now < 1
+
+
+def test_a_reply_that_is_kept_no_more_is_an_unknown_outcome(parser: object, clock: Clock) -> None:
+    with (
+        scripted(OPENED, LOST, FORGOTTEN) as member,
+        connected(member, parser) as client,
+        pytest.raises(OutcomeUnknownError, match="below the window"),
     ):
         client.incr("a")
     assert clock.now < 1

@@ -7,8 +7,9 @@ import logging
 import sys
 import time
 
-from tests.simulation.mutants.catalogue import MUTANTS
+from tests.simulation.mutants.catalogue import MUTANTS, Mutant
 from tests.simulation.mutants.hunt import Found, hunt
+from tests.simulation.mutants.recipes import RECIPE_MUTANTS, RecipeMutant, hunt_recipe
 
 
 def main() -> int:
@@ -20,16 +21,21 @@ def main() -> int:
     logging.getLogger("quorate").setLevel(logging.CRITICAL)
     survivors = 0
     sys.stdout.write("| mutant | within | found at | by | seconds |\n|---|---|---|---|---|\n")
-    for mutant in [each for each in MUTANTS if asked.only in each.name]:
+    hunted: list[Mutant | RecipeMutant] = [*MUTANTS, *RECIPE_MUTANTS]
+    mutants = [each for each in hunted if asked.only in each.name]
+    for mutant in mutants:
         began = time.process_time()
-        found = hunt(mutant, asked.members)
+        if isinstance(mutant, RecipeMutant):
+            found, within = hunt_recipe(mutant), f"{mutant.seeds} seeds"
+        else:
+            found = hunt(mutant, asked.members)
+            within = f"{mutant.seeds} seeds" if mutant.schedule is None else "its schedule"
         seconds = time.process_time() - began
         survivors += found is None
-        within = f"{mutant.seeds} seeds" if mutant.schedule is None else "its schedule"
         place, by = ("", "SURVIVES") if found is None else _words(found)
         sys.stdout.write(f"| {mutant.name} | {within} | {place} | {by} | {seconds:.0f} |\n")
         sys.stdout.flush()
-    sys.stdout.write(f"\n{len(MUTANTS)} mutants, {survivors} survive\n")
+    sys.stdout.write(f"\n{len(mutants)} mutants, {survivors} survive\n")
     return 1 if survivors else 0
 
 

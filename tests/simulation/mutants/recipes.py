@@ -18,6 +18,7 @@ from quorate.recipes import Barrier, Cache, Item, Queue
 from quorate.recipes import line as lines
 from quorate.recipes.lease import Lease
 from quorate.simulation import Plan, simulate
+from tests.simulation.mutants.hunt import Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -234,12 +235,14 @@ def keep_what_is_gone(patch: pytest.MonkeyPatch) -> None:
 
 
 def copy_what_is_older(patch: pytest.MonkeyPatch) -> None:
-    """Take changes into a copy that are older than what was read."""
+    """Take changes into a copy once more, after later ones."""
 
-    def apply(self: Cache, entry: Sequence[Change]) -> None:
-        self._revisions = dict.fromkeys(self._revisions, -1)  # pyright: ignore[reportPrivateUsage]
-        original(self, entry)
+    def apply(self: Cache, changes: Sequence[Change]) -> None:
+        late = taken.setdefault(self, [[], []])
+        original(self, [*changes, *late.pop(0)])
+        late.append(changes)
 
+    taken: dict[Cache, list[Sequence[Change]]] = {}
     original = Cache._apply  # pyright: ignore[reportPrivateUsage]
     patch.setattr(Cache, "_apply", apply)
 
@@ -264,12 +267,12 @@ RECIPE_MUTANTS: Final = (
 )
 
 
-def hunt_recipe(mutant: RecipeMutant) -> tuple[int, str] | None:
-    """Hunt a mutant; return the seed and the violation, None if it survives."""
+def hunt_recipe(mutant: RecipeMutant) -> Found | None:
+    """Hunt a mutant; None if it survives."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.change(patch)
         for seed in sorted(range(mutant.seeds), key=lambda seed: seed != mutant.first):
             outcome = simulate(Plan(seed, 3, HOURS, "recipes"))
             if outcome.violation is not None:
-                return seed, outcome.violation
+                return Found(seed, outcome.violation)
     return None
