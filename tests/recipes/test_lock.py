@@ -195,7 +195,7 @@ def test_a_wait_has_an_end_and_leaves_nothing_behind(run: Run) -> None:
             with pytest.raises(TimeoutError, match=r"^lock 'jobs' .* 2 s: 'a' is before us, token"):
                 await book.take("b", wait_s=2)
             assert 2 <= anyio.current_time() - start < 2.5
-            with pytest.raises(TimeoutError, match=r"^lock 'jobs' was not free within 0 s: 'a' is"):
+            with pytest.raises(TimeoutError, match=r"^lock 'jobs' was not free: 'a' is"):
                 await book.take("b", wait_s=0)
             assert world.keys() == [OWNER]
         book.check()
@@ -287,7 +287,7 @@ def test_a_task_that_takes_its_lock_again_gets_an_error(run: Run) -> None:
     async def scenario(world: World) -> None:
         kv = world.store()
         async with lock(kv, "jobs"), lock(kv, "other"):
-            with pytest.raises(RuntimeError, match="holds the lock 'jobs' already"):
+            with pytest.raises(RuntimeError, match="holds lock 'jobs' already"):
                 async with lock(kv, "jobs"):
                     raise AssertionError
         async with lock(kv, "jobs"):

@@ -90,7 +90,7 @@ def test_a_task_that_reads_cannot_begin_to_write(run: Run) -> None:
     async def scenario(world: World) -> None:
         shared = Book(world).lock("r")
         async with shared.reading():
-            with pytest.raises(RuntimeError, match="holds the rw_lock 'book' already"):
+            with pytest.raises(RuntimeError, match="holds rw_lock 'book' already"):
                 async with shared.writing():
                     raise AssertionError
 

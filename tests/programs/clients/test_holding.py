@@ -84,7 +84,7 @@ def test_a_lost_lock_ends_its_command_and_what_that_has_started(
     options = "--ttl", "1.5", "--grace", "0.5"
     with holding(whole, "lock", *options, script=STUBBORN) as (process, child):
         assert run(["lock", "jobs", "--wait", "0", *connect(whole), "--", "true"]) == 124
-        assert "lock 'jobs' was not free within 0" in capfd.readouterr().err
+        assert "lock 'jobs' was not free" in capfd.readouterr().err
         assert is_running(int(child))
         with redis.Redis(port=whole.ports[0]) as client:
             assert client.delete("quorate:lock:{jobs}:owner") == 1
