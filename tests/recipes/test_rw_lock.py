@@ -167,7 +167,7 @@ def test_tickets_of_one_entry_have_an_order(run: Run) -> None:
 
 async def tickets(link: Link) -> list[Owned]:
     prefix = b"quorate:rw_lock:{book}:"
-    return await Line(link.kv, prefix, ttl_s=TTL_S, name=None, rng=None).tickets()
+    return await Line(link.kv, prefix, ttl_s=TTL_S, name=None, rng=None, title="book").tickets()
 
 
 @pytest.mark.parametrize("seed", range(2))

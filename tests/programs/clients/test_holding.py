@@ -74,7 +74,10 @@ def test_commands_that_cannot_be_run(whole: RealCluster, capfd: pytest.CaptureFi
     assert lines[0] == "quorate: no-such-command: No such file or directory"
     assert lines[1] == "quorate: /etc/passwd: Permission denied"
     assert "no member can be reached" in lines[2]
-    assert lines[3] == "quorate: lock jobs: expected a command behind --, as -- sleep 10"
+    assert (
+        lines[3]
+        == "quorate: lock jobs: expected a name, and a command behind --: lock NAME -- sleep 10"
+    )
     assert lines[5].startswith("quorate: --ttl = 0.0: expected seconds, 0.1 to 86")
 
 
