@@ -343,11 +343,7 @@ async def open_node(
         SafetyViolationError: the member stopped, rather than lose data.
         RemovedError: it was removed from its cluster.
     """
-    if not trio.lowlevel.in_trio_run():
-        raise UsageError(
-            "a member runs in trio programs only: start yours with trio.run(main). A program on "
-            "asyncio uses quorate.connect, with the client ports of running members"
-        )
+    _check_trio()
     check_arguments(config, service)
     # First: a mistake in it is found before anything is opened.
     guard = await open_guard(config) if config.web.port else None
@@ -361,6 +357,14 @@ async def open_node(
         return
     async with _open_key_value(config, opening, clients, guard) as node:
         yield node
+
+
+def _check_trio() -> None:
+    if not trio.lowlevel.in_trio_run():
+        raise UsageError(
+            "a member runs in trio programs only: start yours with trio.run(main). A program on "
+            "asyncio uses quorate.connect, with the client ports of running members"
+        )
 
 
 @asynccontextmanager
