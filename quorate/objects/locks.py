@@ -130,7 +130,7 @@ class LockManager(Replicated):
 
         Raises:
             ConfigurationError: `ttl_s` is not positive.
-            TimeoutError: it was held by others all the time.
+            TimeoutError: it was held by others all the time, or the cluster did not answer.
             LeaseLostError: it was lost in the block.
             RequestError: the cluster did not answer.
         """
@@ -169,7 +169,9 @@ class LockManager(Replicated):
                 sent = trio.current_time()
                 if token := await self.acquire(lock, owner, ttl_ms):
                     return token, sent
-        raise TimeoutError(f"the lock {lock!r} was held by others for {limit:g} s")
+        if lock in self.leases:
+            raise TimeoutError(f"the lock {lock!r} was held by others for {limit:g} s")
+        raise TimeoutError(f"the lock {lock!r}: the cluster did not answer within {limit:g} s")
 
     async def _renewing(self, lock: str, token: int, ttl_ms: int, block: trio.CancelScope) -> None:
         """Renew the lease; cancel the block if it is lost."""
