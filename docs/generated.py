@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 import quorate
-from quorate import errors, recipes
+from quorate import errors, objects, recipes
 from quorate.cli import app as command_line
 from quorate.keyvalue.commands.table import all_commands
 from quorate.node.config.config import PROFILES
@@ -162,6 +162,7 @@ def api() -> str:
     parts: dict[str, list[str]] = {"Classes": [], "Functions": []}
     names = [(quorate, name) for name in quorate.__all__]
     names += [(recipes, name) for name in recipes.__all__]
+    names += [(objects, name) for name in objects.__all__]
     for module, name in names:
         value: object = getattr(module, name)
         if inspect.isclass(value) and issubclass(value, BaseException):

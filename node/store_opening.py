@@ -211,7 +211,7 @@ def check_service(config: NodeConfig, store: Store, service: Service) -> None:
         known = KEY_VALUE  # made by an older version, which did not note the kind
     if known and known != kind:
         raise StoreMismatchError(
-            f"{config.directory}: this is the directory of a {known}, opened with a {kind}. Give "
+            f"{config.directory}: this is the directory of {known!r}, opened with {kind!r}. Give "
             "each service a directory, and a cluster, of its own"
         )
     # A log that has lost its end may be behind the service: other members have that end.

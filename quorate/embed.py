@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, UsageError
 from .keyvalue.access.directory import Directory
 from .keyvalue.access.judges import ClientSecurity
 from .keyvalue.clients.port_access import PortAccess
@@ -335,6 +335,7 @@ async def open_node(
             rules. Give the same to all members.
 
     Raises:
+        UsageError: this is no trio program; one on asyncio uses :func:`quorate.connect`.
         ConfigurationError: `config` is not a NodeConfig, `service` is missing methods, a
             certificate or key is wrong, or a port would be open to everybody.
         StorageError: the store is in use, is damaged, or belongs to another member.
@@ -342,6 +343,7 @@ async def open_node(
         SafetyViolationError: the member stopped, rather than lose data.
         RemovedError: it was removed from its cluster.
     """
+    _check_trio()
     check_arguments(config, service)
     # First: a mistake in it is found before anything is opened.
     guard = await open_guard(config) if config.web.port else None
@@ -355,6 +357,14 @@ async def open_node(
         return
     async with _open_key_value(config, opening, clients, guard) as node:
         yield node
+
+
+def _check_trio() -> None:
+    if not trio.lowlevel.in_trio_run():
+        raise UsageError(
+            "a member runs in trio programs only: start yours with trio.run(main). A program on "
+            "asyncio uses quorate.connect, with the client ports of running members"
+        )
 
 
 @asynccontextmanager

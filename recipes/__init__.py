@@ -15,7 +15,8 @@
 - `queue.py`: each item is handed over once; `party.py`: who is here; `barrier.py`: until enough are
 - `counter.py`: a number to add to; `cache.py`: a prefix in memory
 - `line.py`: the waiters, in order; `waiting.py`: for the store, and for changes of owners
-- `names.py`: which keys belong to what; `background.py`: a task next to a block
+- `names.py`: which keys belong to what; `arguments.py`: is it a store
+- `background.py`: a task next to a block
 """
 
 from .barrier import Barrier

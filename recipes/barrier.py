@@ -63,9 +63,11 @@ class Barrier:
             raise ConfigurationError(f"parties = {parties!r:.60}: expected 1 to {MAX_PARTIES}")
         prefix = prefix_of("barrier", name)
         self._kv, self._parties, self._ttl_s, self._rng = kv, parties, ttl_s, rng
-        self._title = f"the way through barrier {name!r}"
+        self._title = f"barrier {name!r}"
         self._through = prefix + b"through:"
-        self._line = Line(kv, prefix + b"waiting:", ttl_s=ttl_s, name=None, rng=rng)
+        self._line = Line(
+            kv, prefix + b"waiting:", ttl_s=ttl_s, name=None, rng=rng, title=self._title
+        )
 
     def __repr__(self) -> str:
         return f"<Barrier {self._through!r} for {self._parties}>"
@@ -83,7 +85,7 @@ class Barrier:
             TimeoutError: there were not enough in time. One that gives up in the moment in which it
                 is let through counts for the other ones.
         """
-        return await in_time(wait_s, self._wait, self._title, lambda: "")
+        return await in_time(wait_s, self._wait, self._title, lambda: "", "did not open")
 
     async def _wait(self, *, once: bool) -> int:
         while True:

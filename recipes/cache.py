@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Never, cast
+from typing import TYPE_CHECKING, Final, Never, TypeVar, cast, overload
 
 import anyio
 
@@ -37,11 +38,13 @@ from ..errors import NoLeaderError, RefusedError, UnknownOutcomeError, WatchLost
 from ..keyvalue.protocol.resp import word_of
 from ..keyvalue.retry import Retry
 from ..keyvalue.state.changes import ChangeKind
+from .arguments import check_store
 from .background import alongside
 from .waiting import close_watch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, ItemsView, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from ..keyvalue.programs.client import KeyValue
     from ..keyvalue.programs.encoding import Text
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Cache", "cached"]
 
+T = TypeVar("T")
+
 _SPECIAL: Final = re.compile(rb"[*?\[\]\\^]")
 
 _LOOK_S: Final = 0.02
@@ -57,50 +62,49 @@ _LOOK_S: Final = 0.02
 busy; longer, and each copy begins later."""
 
 
-class Cache:
-    """The keys with a prefix and their values; made by :func:`cached`.
+class Cache(Mapping[bytes, bytes]):
+    """The keys with a prefix and their values, as a mapping that only reads; made by `cached`.
 
     Keys are without the prefix. Text is accepted for a key and encoded as UTF-8; keys and values
-    that are returned are bytes.
-
-    Attributes:
-        position: the log position of the latest change that is in the copy.
+    that are returned are bytes. After the block of `cached` all of it raises `RuntimeError`.
     """
 
-    def __init__(self, kv: KeyValue, prefix: bytes) -> None:
-        self._kv = kv
-        self._prefix = prefix
-        self._values: dict[bytes, bytes] = {}
-        self._revisions: dict[bytes, int] = {}
-        self._moved = anyio.Event()
-        self.position = -1
+    def __init__(self, copy: Copy) -> None:
+        self._copy = copy
 
     def __repr__(self) -> str:
-        return f"<Cache of {self._prefix!r}: {len(self)} keys at position {self.position}>"
+        return repr(self._copy)
 
     def __getitem__(self, key: Text) -> bytes:
-        return self._values[word_of(key, "key")]
+        return self._copy.now()[word_of(key, "key")]
 
-    def get(self, key: Text, default: bytes | None = None) -> bytes | None:
+    @overload
+    def get(self, key: Text, default: None = None, /) -> bytes | None: ...
+    @overload
+    def get(self, key: Text, default: bytes | T, /) -> bytes | T: ...
+    def get(self, key: Text, default: bytes | T | None = None, /) -> bytes | T | None:
         """Return the value of a key; `default` if the key does not exist."""
-        return self._values.get(word_of(key, "key"), default)
+        return self._copy.now().get(word_of(key, "key"), default)
 
     def revision_of(self, key: Text) -> int:
         """Return the log position that has set the value of a key; -1 if it does not exist."""
-        return self._revisions.get(word_of(key, "key"), -1)
+        self._copy.now()
+        return self._copy.revisions.get(word_of(key, "key"), -1)
 
-    def __contains__(self, key: Text) -> bool:
-        return word_of(key, "key") in self._values
+    def __contains__(self, key: object) -> bool:
+        return word_of(cast("Text", key), "key") in self._copy.now()
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._values)
+        return iter(self._copy.now())
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._copy.now())
 
-    def items(self) -> ItemsView[bytes, bytes]:
-        """Return the keys and values; the view changes with the copy."""
-        return self._values.items()
+    @property
+    def position(self) -> int:
+        """The log position of the latest change that is in the copy."""
+        self._copy.now()
+        return self._copy.position
 
     async def changed(self, after: int | None = None) -> int:
         """Wait until the copy has a change after a position.
@@ -118,11 +122,54 @@ class Cache:
 
         Returns:
             The position of the latest change.
+
+        Raises:
+            RuntimeError: the block of `cached` ends, or has ended.
         """
         place = self.position if after is None else after
         while self.position <= place:
-            await self._moved.wait()
+            await self._copy.moved.wait()
         return self.position
+
+
+class Copy:
+    """The copy behind a `Cache`, and the task that keeps it current.
+
+    Attributes:
+        revisions: the log position that has set each key.
+        position: the log position of the latest change.
+        moved: set by the next change, or at the end.
+    """
+
+    def __init__(self, kv: KeyValue, prefix: bytes) -> None:
+        self._kv = kv
+        self._prefix = prefix
+        self._values: dict[bytes, bytes] = {}
+        self._ended = False
+        self.revisions: dict[bytes, int] = {}
+        self.moved = anyio.Event()
+        self.position = -1
+
+    def __repr__(self) -> str:
+        how = "ended" if self._ended else f"{len(self._values)} keys at position {self.position}"
+        return f"<Cache of {self._prefix!r}: {how}>"
+
+    def now(self) -> dict[bytes, bytes]:
+        """Return the keys without the prefix, and their values.
+
+        Raises:
+            RuntimeError: nothing keeps them current any more.
+        """
+        if self._ended:
+            raise RuntimeError(
+                f"the cache of {self._prefix!r} has ended: use it inside of its async with"
+            )
+        return self._values
+
+    def end(self) -> None:
+        """Refuse to be read from now on."""
+        self._ended = True
+        self.moved.set()
 
     async def begin(self, after: int | None) -> Watch:
         """Begin a watch after a position; None to read all keys, too."""
@@ -130,7 +177,7 @@ class Cache:
         try:
             await watch.__aenter__()
             if after is None:
-                fresh = Cache(self._kv, self._prefix)
+                fresh = Copy(self._kv, self._prefix)
                 await fresh._read()
                 await fresh._catch_up(watch)
                 self._replace(fresh, watch.position)
@@ -207,28 +254,27 @@ class Cache:
             names = [*self._values] if kind is ChangeKind.FLUSHED else [key[len(self._prefix) :]]
             for name in names:
                 any_new |= self._values.pop(name, None) is not None
-                self._revisions.pop(name, None)
+                self.revisions.pop(name, None)
         if any_new:
             self._move_to(changes[-1].position)
 
     def _set(self, key: bytes, value: bytes, revision: int) -> None:
         name = key[len(self._prefix) :]
-        self._values[name], self._revisions[name] = value, revision
+        self._values[name], self.revisions[name] = value, revision
 
-    def _replace(self, fresh: Cache, position: int) -> None:
+    def _replace(self, fresh: Copy, position: int) -> None:
         """Replace the whole copy by another one, which is that of a position."""
-        before, self._values, self._revisions = self._values, fresh._values, fresh._revisions
+        before, self._values, self.revisions = self._values, fresh._values, fresh.revisions
         if self._values != before or self.position < 0:
             self._move_to(position)
 
     def _move_to(self, position: int) -> None:
         self.position = max(position, self.position)
-        self._moved.set()
-        self._moved = anyio.Event()
+        self.moved.set()
+        self.moved = anyio.Event()
 
 
-@asynccontextmanager
-async def cached(kv: KeyValue, prefix: Text = b"") -> AsyncGenerator[Cache]:
+def cached(kv: KeyValue, prefix: Text = b"") -> AbstractAsyncContextManager[Cache]:
     """Keep a copy of all keys with a prefix for the length of the block.
 
     All of them are in memory: this is for configurations and for lists of services, up to some
@@ -239,23 +285,32 @@ async def cached(kv: KeyValue, prefix: Text = b"") -> AsyncGenerator[Cache]:
         prefix: of the keys.
 
     Raises:
+        ConfigurationError: `kv` is no store.
         RequestError: the keys can't be read, or they change faster than that. Later, in the block,
             only errors that a repeat does not help against end it:
             :class:`~quorate.errors.KeyValueError` if this user may not watch the prefix any more.
     """
-    cache = Cache(kv, word_of(prefix, "prefix"))
-    watch = await cache.begin(None)
+    check_store(kv)
+    return _kept_current(Copy(kv, word_of(prefix, "prefix")))
+
+
+@asynccontextmanager
+async def _kept_current(copy: Copy) -> AsyncGenerator[Cache]:
+    watch = await copy.begin(None)
     failures: list[Exception] = []
 
     async def follow() -> None:
         try:
-            await cache.follow(watch)
+            await copy.follow(watch)
         except Exception as error:  # noqa: BLE001 - it is raised below
             failures.append(error)
             block.cancel()
 
-    with anyio.CancelScope() as block:
-        async with alongside(follow):
-            yield cache
+    try:
+        with anyio.CancelScope() as block:
+            async with alongside(follow):
+                yield Cache(copy)
+    finally:
+        copy.end()
     for error in failures:
         raise error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .arguments import check_store
 from .names import prefix_of
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ class Counter:
         name: of the counter: 1 to 200 characters, see :mod:`.names`.
 
     Raises:
-        ConfigurationError: the name can't be one.
+        ConfigurationError: the name can't be one, or `kv` is no store.
     """
 
     def __init__(self, kv: KeyValue, name: str) -> None:
+        check_store(kv)
         self._kv = kv
         self._key = prefix_of("counter", name) + b"value"
 

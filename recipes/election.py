@@ -13,7 +13,6 @@ These are programs that use the store. The members of the cluster elect their ow
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
 
 from .lease import Lease
@@ -22,7 +21,7 @@ from .names import prefix_of
 from .waiting import OwnerWatch, owned, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from contextlib import AbstractAsyncContextManager
     from random import Random
 
     from ..keyvalue.programs.client import KeyValue
@@ -53,9 +52,9 @@ class Election:
         self._ttl_s = ttl_s
         self._name = name
         self._rng = rng
+        self._lease()  # checks the arguments
 
-    @asynccontextmanager
-    async def lead(self, *, wait_s: float | None = None) -> AsyncGenerator[Lease]:
+    def lead(self, *, wait_s: float | None = None) -> AbstractAsyncContextManager[Lease]:
         """Wait to be the leader, and lead for the length of the block; see `lock`.
 
         Args:
@@ -68,13 +67,21 @@ class Election:
             TimeoutError: others led for the whole time.
             LeaseLostError: the leadership was lost before the block ended.
         """
-        lease = Lease(self._kv, self._key, ttl_s=self._ttl_s, name=self._name, rng=self._rng)
-        async with owning(lease, self._title, wait_s=wait_s):
-            yield lease
+        return owning(self._lease(), wait_s=wait_s)
 
     def observe(self) -> Leaders:
         """Return the present leader and each later one, as an async iterator."""
         return Leaders(self._kv, self._key)
+
+    def _lease(self) -> Lease:
+        return Lease(
+            self._kv,
+            self._key,
+            ttl_s=self._ttl_s,
+            name=self._name,
+            rng=self._rng,
+            title=self._title,
+        )
 
 
 class Leaders:

@@ -38,7 +38,7 @@ import os
 import re
 from contextlib import asynccontextmanager
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 import anyio
 
@@ -50,6 +50,7 @@ from ..errors import (
     UnknownOutcomeError,
 )
 from ..keyvalue.retry import Retry, check_seconds
+from .arguments import check_store
 from .background import alongside
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ _DOUBTFUL: Final = 8
 """Attempts of unknown outcome that are remembered. Fewer, and a key may stay taken by us until it
 expires. More, and a release after a long outage takes more requests."""
 
+_TAKEN: Final = "it was deleted or has another owner"
 _NAME_BYTES: Final = 1024
 _VALUE: Final = re.compile(rb"([0-9]{1,19}) ([0-9a-f]{16}) (.{0,1024})", re.DOTALL)
 
@@ -119,6 +121,10 @@ class Lease:
         ttl_s: seconds without a renewal after which the key expires.
         name: of the owner, for those who look at the key; None for the host and process.
         rng: makes the random numbers; None for the system's.
+        title: of what is leased, for error messages; None for the key.
+
+    Raises:
+        ConfigurationError: an argument is out of range, or `kv` is no store.
 
     Attributes:
         token: log position at which the key was taken: the fencing token. 0 before that.
@@ -132,32 +138,33 @@ class Lease:
         ttl_s: float,
         name: str | None = None,
         rng: Random | None = None,
+        title: str | None = None,
     ) -> None:
+        check_store(kv)
         check_seconds("ttl_s", ttl_s, MIN_TTL_S, MAX_TTL_S)
         self.key = key
         self.ttl_s = ttl_s
         self.name = own_name() if name is None else name
+        self.title = f"the lease of {key!r:.300}" if title is None else title
         self.token = 0
         self.kv = kv
         self.rng = rng or SystemRandom()
-        self._encoded_name = self.name.encode()
-        if len(self._encoded_name) > _NAME_BYTES:
-            raise ConfigurationError(f"name = {name!r:.60}: expected {_NAME_BYTES} bytes at most")
+        self._encoded_name = _encoded(self.name)
         self._values: list[bytes] = []  # of the key, one of which it has while it is ours
         self._doubtful: list[bytes] = []  # of attempts whose outcome is unknown
         self._ends_at = 0.0
         self._renew_at = 0.0
         self._block: anyio.CancelScope | None = None
-        self._gone = False
+        self._gone = ""  # how it was lost, if it was not by its time
         self._trouble: RequestError | None = None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.key!r}, token {self.token}>"
+        return f"<{type(self).__name__}: {self.title}, token {self.token}>"
 
     @property
     def lost(self) -> bool:
         """Whether the key may belong to somebody else by now."""
-        return self._gone or anyio.current_time() >= self._ends_at
+        return bool(self._gone) or anyio.current_time() >= self._ends_at
 
     # --- taking it
 
@@ -283,16 +290,16 @@ class Lease:
             self._renew_at = anyio.current_time() + self.ttl_s / _RENEWALS
             with anyio.CancelScope(deadline=self._renew_at):
                 try:
-                    self._gone = not await self._renew()
+                    self._gone = "" if await self._renew() else _TAKEN
                 except RequestError as error:
                     self._trouble = error
                     self._renew_at = anyio.current_time() + self.ttl_s * _MARGIN
         assert self._block is not None
         self._block.cancel()
 
-    def _loss(self) -> str:
-        how = "it was deleted or has another owner" if self._gone else "it was not renewed in time"
-        return f"the lease of {self.key!r:.300}, token {self.token}, was lost: {how}"
+    def _loss(self, how: str = "") -> str:
+        how = how or self._gone or "it was not renewed in time"
+        return f"{self.title}, token {self.token}, was lost: {how}"
 
     async def fence(self, transaction: Transaction) -> None:
         """Have a transaction fail unless the lease is still held when it commits.
@@ -311,8 +318,14 @@ class Lease:
         Raises:
             LeaseLostError: the lease is lost already.
         """
-        if self.lost or await transaction.get(self.key) not in self._values:
+        if self.lost:
             raise LeaseLostError(self._loss())
+        before = list(self._values)  # a renewal may replace the value while it is read
+        value = await transaction.get(self.key)
+        if self.lost:
+            raise LeaseLostError(self._loss())
+        if value not in before + self._values:
+            raise LeaseLostError(self._loss(_TAKEN))
 
     # --- giving it up
 
@@ -331,7 +344,7 @@ class Lease:
         the key is left to its expiry.
         """
         values, self._values, self._doubtful = [*self._values, *self._doubtful], [], []
-        self._gone = True
+        self._gone = self._gone or "it was released"
         with anyio.move_on_after(min(_RELEASE_S, self.ttl_s / _RENEWALS), shield=True) as scope:
             for value in values:
                 if await self._deleted(value, Retry(anyio.current_time, scope.deadline)):
@@ -353,6 +366,17 @@ class Lease:
 def own_name() -> str:
     """Return the host and the process: the name of an owner that has given itself none."""
     return f"{os.uname().nodename}:{os.getpid()}"
+
+
+def _encoded(name: str) -> bytes:
+    """Return the bytes of an owner's name."""
+    text = isinstance(cast("object", name), str)
+    encoded = name.encode(errors="replace") if text else b""
+    if not text or len(encoded) > _NAME_BYTES:
+        raise ConfigurationError(
+            f"name = {name!r:.60}: expected a str of at most {_NAME_BYTES} bytes in UTF-8"
+        )
+    return encoded
 
 
 def holder_of_untrusted(value: bytes, revision: int) -> Holder:

@@ -94,6 +94,10 @@ class Line:
         ttl_s: of a ticket, in seconds.
         name: of those who take tickets here; see `Lease`.
         rng: makes random numbers; None for the system's.
+        title: of what they wait for, for error messages.
+
+    Raises:
+        ConfigurationError: an argument is out of range.
 
     Attributes:
         blocker: whom a waiter was last found to wait for.
@@ -107,6 +111,7 @@ class Line:
         ttl_s: float,
         name: str | None,
         rng: Random | None,
+        title: str,
     ) -> None:
         self.blocker: Holder | None = None
         self._kv = kv
@@ -114,6 +119,8 @@ class Line:
         self._ttl_s = ttl_s
         self._name = name
         self._rng = rng or SystemRandom()
+        self._title = title
+        self._ticket(prefix)  # checks the arguments
 
     def whom(self) -> str:
         """Return who stands in the way, for an error message; empty if nobody was seen."""
@@ -134,13 +141,12 @@ class Line:
 
     @asynccontextmanager
     async def place(
-        self, rule: Rule, title: str, kind: bytes = b"", *, wait_s: float | None
+        self, rule: Rule, kind: bytes = b"", *, wait_s: float | None
     ) -> AsyncGenerator[Lease]:
         """Hold a ticket with nothing in its way, for the length of the block.
 
         Args:
             rule: decides that.
-            title: of the thing, for error messages.
             kind: part of the ticket's key, for the rule.
             wait_s: how long to wait, in seconds; None for any time, 0 to look once.
 
@@ -152,7 +158,7 @@ class Line:
         async def enter(*, once: bool) -> Lease:
             return await self.enter(rule, kind, once=once)
 
-        ticket = await in_time(wait_s, enter, title, self.whom)
+        ticket = await in_time(wait_s, enter, self._title, self.whom)
         async with ticket.held():
             yield ticket
 
@@ -183,7 +189,7 @@ class Line:
         count = _KEYS
         while True:
             key = b"%b%b%x" % (self._prefix, kind, self._rng.randrange(count))
-            ticket = Lease(self._kv, key, ttl_s=self._ttl_s, name=self._name, rng=self._rng)
+            ticket = self._ticket(key)
             try:
                 if await patiently(ticket.acquire, once=once):
                     return ticket
@@ -193,6 +199,11 @@ class Line:
             # It is taken: the line is long, or this was bad luck.
             await ticket.release()
             count *= 2
+
+    def _ticket(self, key: bytes) -> Lease:
+        return Lease(
+            self._kv, key, ttl_s=self._ttl_s, name=self._name, rng=self._rng, title=self._title
+        )
 
     async def _turn(self, ticket: Lease, rule: Rule, *, once: bool) -> None:
         """Wait until nothing stands in the way of a ticket."""

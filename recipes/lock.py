@@ -24,6 +24,7 @@ from .waiting import NotNowError, OwnerWatch, in_time, owned, patiently
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
+    from contextlib import AbstractAsyncContextManager
     from random import Random
 
     from ..keyvalue.programs.client import KeyValue
@@ -35,8 +36,7 @@ _OWNER: Final = b"owner"
 _HELD: ContextVar[frozenset[tuple[int, bytes, int]]] = ContextVar("held", default=frozenset())
 
 
-@asynccontextmanager
-async def lock(
+def lock(
     kv: KeyValue,
     resource: str,
     /,
@@ -45,7 +45,7 @@ async def lock(
     wait_s: float | None = None,
     name: str | None = None,
     rng: Random | None = None,
-) -> AsyncGenerator[Lease]:
+) -> AbstractAsyncContextManager[Lease]:
     """Hold a lock for the length of the block, which is cancelled when the lock is lost.
 
     ::
@@ -75,9 +75,9 @@ async def lock(
         RequestError: the store refuses such keys; or `wait_s` is 0, and there was no answer.
     """
     key = owner_key(prefix_of("lock", resource))
-    lease = Lease(kv, key, ttl_s=ttl_s, name=name, rng=rng)
-    async with owning(lease, f"lock {resource!r}", wait_s=wait_s):
-        yield lease
+    title = f"lock {resource!r}"
+    lease = Lease(kv, key, ttl_s=ttl_s, name=name, rng=rng, title=title)
+    return owning(lease, wait_s=wait_s)
 
 
 def owner_key(prefix: bytes) -> bytes:
@@ -86,26 +86,25 @@ def owner_key(prefix: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def owning(lease: Lease, title: str, *, wait_s: float | None) -> AsyncGenerator[None]:
+async def owning(lease: Lease, *, wait_s: float | None) -> AsyncGenerator[Lease]:
     """Wait in line for a lease, and hold it for the length of the block; see `lock`.
 
     Args:
         lease: of the owner's key.
-        title: of the thing, for error messages.
         wait_s: how long to wait for it.
     """
     entrance = _Entrance(lease)
 
-    with not_reentrant(lease.kv, lease.key, title):
+    with not_reentrant(lease.kv, lease.key, lease.title):
         async with lease.releasing():
-            ticket = await in_time(wait_s, entrance.enter, title, entrance.line.whom)
+            ticket = await in_time(wait_s, entrance.enter, lease.title, entrance.line.whom)
             if ticket is None:
                 async with lease.held():
-                    yield
+                    yield lease
             else:
                 # The block need not wait until we have left the line.
                 async with alongside(ticket.release), lease.held():
-                    yield
+                    yield lease
 
 
 class _Entrance:
@@ -118,6 +117,7 @@ class _Entrance:
             ttl_s=lease.ttl_s,
             name=lease.name,
             rng=lease.rng,
+            title=lease.title,
         )
         self._lease = lease
 
@@ -175,7 +175,7 @@ def not_reentrant(kv: KeyValue, key: bytes, title: str) -> Generator[None]:
     mine = (id(kv), key, anyio.get_current_task().id)
     held = _HELD.get()
     if mine in held:
-        raise RuntimeError(f"this task holds the {title} already, and it is not reentrant")
+        raise RuntimeError(f"this task holds {title} already, and it is not reentrant")
     before = _HELD.set(held | {mine})
     try:
         yield

@@ -29,7 +29,7 @@ def prefix_of(recipe: str, name: str) -> bytes:
     text = isinstance(cast("object", name), str)
     if not text or not _NAME.fullmatch(name) or len(name.encode()) > _NAME_BYTES:
         raise ConfigurationError(
-            f"name of the {recipe} = {name!r:.60}: expected 1 to {_NAME_BYTES} bytes of UTF-8, "
-            "without blanks and { } [ ] * ? \\"
+            f"name of the {recipe} = {name!r:.60}: expected a str of 1 to {_NAME_BYTES} bytes in "
+            "UTF-8, without blanks and { } [ ] * ? \\"
         )
     return f"quorate:{recipe}:{{{name}}}:".encode()

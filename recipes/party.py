@@ -16,6 +16,7 @@ from .names import prefix_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from contextlib import AbstractAsyncContextManager
     from random import Random
 
     from ..keyvalue.programs.client import KeyValue
@@ -79,8 +80,7 @@ class Party:
     def __repr__(self) -> str:
         return f"<Party {self._prefix!r}>"
 
-    @asynccontextmanager
-    async def join(self, name: str | None = None) -> AsyncGenerator[Lease]:
+    def join(self, name: str | None = None) -> AbstractAsyncContextManager[Lease]:
         """Be a member for the length of the block, which is cancelled when that is lost.
 
         Args:
@@ -89,9 +89,9 @@ class Party:
 
         Raises:
             LeaseLostError: the membership was lost before the block ended.
+            ConfigurationError: the name can't be one.
         """
-        async with self._line(name).place(unopposed, self._title, wait_s=None) as lease:
-            yield lease
+        return self._line(name).place(unopposed, wait_s=None)
 
     async def members(self) -> tuple[Holder, ...]:
         """Return the members, in the order in which they came."""
@@ -111,4 +111,11 @@ class Party:
             yield Members(cache)
 
     def _line(self, name: str | None) -> Line:
-        return Line(self._kv, self._prefix, ttl_s=self._ttl_s, name=name, rng=self._rng)
+        return Line(
+            self._kv,
+            self._prefix,
+            ttl_s=self._ttl_s,
+            name=name,
+            rng=self._rng,
+            title=self._title,
+        )

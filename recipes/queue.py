@@ -166,7 +166,7 @@ class Queue:
     ) -> None:
         self._kv = kv
         self._prefix = prefix_of("queue", name)
-        self._title = f"an item of queue {name!r}"
+        self._title = f"queue {name!r}"
         self._ttl_s, self._worker, self._rng = ttl_s, worker, rng or SystemRandom()
         self._lease(0)  # checks the arguments
         self._head = 1
@@ -208,7 +208,7 @@ class Queue:
             LeaseLostError: the item was lost before it was removed; it is handed over again, unless
                 `Item.remove_in` has removed it.
         """
-        item = await in_time(wait_s, self._wait, self._title, lambda: "")
+        item = await in_time(wait_s, self._wait, self._title, lambda: "", "had no free item")
         async with item.lease.releasing(), item.lease.kept():
             yield item
             # The lease is renewed meanwhile, so that this may take as long as an election. What
@@ -331,5 +331,10 @@ class Queue:
 
     def _lease(self, number: int) -> Lease:
         return Lease(
-            self._kv, self._taken(number), ttl_s=self._ttl_s, name=self._worker, rng=self._rng
+            self._kv,
+            self._taken(number),
+            ttl_s=self._ttl_s,
+            name=self._worker,
+            rng=self._rng,
+            title=f"item {number} of {self._title}",
         )

@@ -47,7 +47,7 @@ class RWLock:
         self._prefix = prefix_of("rw_lock", resource)
         self._title = f"rw_lock {resource!r}"
         self._wait_s = wait_s
-        self._line = Line(kv, self._prefix, ttl_s=ttl_s, name=name, rng=rng)
+        self._line = Line(kv, self._prefix, ttl_s=ttl_s, name=name, rng=rng, title=self._title)
 
     def reading(self) -> AbstractAsyncContextManager[Lease]:
         """Hold the lock together with other readers, for the length of the block; see `lock`."""
@@ -60,7 +60,7 @@ class RWLock:
     @asynccontextmanager
     async def _holding(self, rule: Rule, kind: bytes) -> AsyncGenerator[Lease]:
         with not_reentrant(self._kv, self._prefix, self._title):
-            async with self._line.place(rule, self._title, kind, wait_s=self._wait_s) as lease:
+            async with self._line.place(rule, kind, wait_s=self._wait_s) as lease:
                 yield lease
 
     def _readers(self, older: Sequence[Owned]) -> Obstacle | None:

@@ -7,7 +7,6 @@ largest number of owners is let in.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 from ..errors import ConfigurationError
@@ -15,7 +14,7 @@ from .line import Line, first
 from .names import prefix_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from contextlib import AbstractAsyncContextManager
     from random import Random
 
     from ..keyvalue.programs.client import KeyValue
@@ -26,8 +25,7 @@ __all__ = ["semaphore"]
 MAX_PERMITS: Final = 10_000
 
 
-@asynccontextmanager
-async def semaphore(
+def semaphore(
     kv: KeyValue,
     resource: str,
     permits: int,
@@ -37,7 +35,7 @@ async def semaphore(
     wait_s: float | None = None,
     name: str | None = None,
     rng: Random | None = None,
-) -> AsyncGenerator[Lease]:
+) -> AbstractAsyncContextManager[Lease]:
     """Hold one of a number of permits for the length of the block; see `lock`.
 
     Args:
@@ -61,7 +59,6 @@ async def semaphore(
     if not whole or not 1 <= permits <= MAX_PERMITS:
         raise ConfigurationError(f"permits = {permits!r:.60}: expected 1 to {MAX_PERMITS}")
     prefix = prefix_of("semaphore", resource)
-    line = Line(kv, prefix, ttl_s=ttl_s, name=name, rng=rng)
     title = f"semaphore {resource!r}"
-    async with line.place(first(permits), title, wait_s=wait_s) as lease:
-        yield lease
+    line = Line(kv, prefix, ttl_s=ttl_s, name=name, rng=rng, title=title)
+    return line.place(first(permits), wait_s=wait_s)

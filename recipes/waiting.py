@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypeVar
 
 import anyio
@@ -39,6 +40,23 @@ class NotNowError(Exception):
     """What was wanted is taken, and the caller does not wait."""
 
 
+class Answers:
+    """What the store has answered to a wait.
+
+    Attributes:
+        any: whether it has answered at all.
+        trouble: why the latest request had no answer; None if it had one.
+    """
+
+    def __init__(self) -> None:
+        self.any = False
+        self.trouble: RequestError | None = None
+
+
+_ANSWERS: ContextVar[Answers | None] = ContextVar("answers", default=None)
+"""Those of the wait that this task is in: `in_time` reports what `patiently` has met."""
+
+
 class Owned(NamedTuple):
     """A leased key that belongs to somebody.
 
@@ -67,17 +85,28 @@ async def patiently(call: Callable[[], Awaitable[T]], *, once: bool = False) -> 
         once: call it once; its errors are raised.
     """
     retry = Retry(anyio.current_time, math.inf)
+    answers = _ANSWERS.get() or Answers()
     while True:
         try:
-            return await call()
-        except (NoLeaderError, UnknownOutcomeError):
+            found = await call()
+        except (NoLeaderError, UnknownOutcomeError) as error:
             if once:
                 raise
+            answers.trouble = error
             pause = retry.pause_s()
+        else:
+            answers.any, answers.trouble = True, None
+            return found
         await anyio.sleep(pause or LONGEST_PAUSE_S)
 
 
-async def in_time(wait_s: float | None, wait: Waiting[T], title: str, whom: Callable[[], str]) -> T:
+async def in_time(
+    wait_s: float | None,
+    wait: Waiting[T],
+    title: str,
+    whom: Callable[[], str],
+    state: str = "was not free",
+) -> T:
     """Wait, within a time.
 
     Args:
@@ -85,6 +114,7 @@ async def in_time(wait_s: float | None, wait: Waiting[T], title: str, whom: Call
         wait: is cancelled when the time is over.
         title: of what is wanted, for the error message.
         whom: returns who has it, for the same.
+        state: what it was for the whole time, for the same.
 
     Raises:
         TimeoutError: the time is over.
@@ -93,9 +123,19 @@ async def in_time(wait_s: float | None, wait: Waiting[T], title: str, whom: Call
     if wait_s is not None:
         check_seconds("wait_s", wait_s, 0, MAX_WAIT_S)
     # One look takes as long as the store takes to answer.
-    with suppress(NotNowError), anyio.move_on_after(wait_s or math.inf):
-        return await wait(once=wait_s == 0)
-    raise TimeoutError(f"{title} was not free within {wait_s} s{whom()}")
+    answers = Answers()
+    before = _ANSWERS.set(answers)
+    try:
+        with suppress(NotNowError), anyio.move_on_after(wait_s or math.inf):
+            return await wait(once=wait_s == 0)
+    finally:
+        _ANSWERS.reset(before)
+    within = f" within {wait_s:g} s" if wait_s else ""
+    trouble = f": {answers.trouble}" if answers.trouble else ""
+    if wait_s and not answers.any:
+        raise TimeoutError(f"{title}: the cluster did not answer{within}{trouble}")
+    last = f"; the cluster has not answered last{trouble}" if trouble else ""
+    raise TimeoutError(f"{title} {state}{within}{whom()}{last}")
 
 
 async def owned(kv: KeyValue, keys: Sequence[bytes]) -> list[Owned]:

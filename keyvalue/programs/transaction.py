@@ -197,7 +197,7 @@ class Transaction:
         reply = decoded(await self._send(payload, writes=self._writes))
         if reply is None:
             raise ConflictError(
-                f"one of {len(self._read)} keys that the transaction has read was changed before "
+                f"a key that the transaction has read (of {len(self._read)}) was changed before "
                 "its commit, and nothing was done: run it again, as KeyValue.transact does"
             )
         *self.results, position = list_of(reply)

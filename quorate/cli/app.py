@@ -176,6 +176,11 @@ def run(arguments: Sequence[str]) -> int:
             _import_verbs()
         result: object = app(arguments, exit_on_error=False)
     except CycloptsError:  # cyclopts has printed it
+        if arguments[0] in {"lock", "elect"} and "--" not in arguments:
+            print(
+                f"Put -- before the command: quorate {arguments[0]} NAME -- COMMAND",
+                file=sys.stderr,
+            )
         return EX_USAGE
     except BaseException as error:  # noqa: BLE001 - the border
         return _report(error)

@@ -11,6 +11,7 @@ import trio
 
 from ..errors import ConfigurationError, LeaseLostError, RequestError
 from ..node.one_error import one_error
+from ..recipes.lease import own_name
 from .base import Replicated
 from .methods import query, replicated
 
@@ -109,7 +110,12 @@ class LockManager(Replicated):
     @one_error
     @asynccontextmanager
     async def hold(
-        self, lock: str, *, ttl_s: float = 10.0, wait_s: float | None = None, owner: str = ""
+        self,
+        lock: str,
+        *,
+        ttl_s: float = 10.0,
+        wait_s: float | None = None,
+        owner: str | None = None,
     ) -> AsyncGenerator[Held]:
         """Hold a lock for the length of a block; the lease is renewed all the time.
 
@@ -120,18 +126,19 @@ class LockManager(Replicated):
             lock: its name.
             ttl_s: how long the lock outlives a holder that dies, in seconds.
             wait_s: how long to wait for it, in seconds; None for ever.
-            owner: a name, for people.
+            owner: a name, for people; None for the host and process.
 
         Raises:
             ConfigurationError: `ttl_s` is not positive.
-            TimeoutError: it was held by others all the time.
+            TimeoutError: it was held by others all the time, or the cluster did not answer.
             LeaseLostError: it was lost in the block.
             RequestError: the cluster did not answer.
         """
         if not ttl_s > 0:
             raise ConfigurationError(f"ttl_s = {ttl_s!r}: expected seconds, more than 0")
         ttl_ms = max(round(ttl_s * 1000), 1)
-        token, sent = await self._acquired(lock, owner, ttl_ms, wait_s)
+        name = own_name() if owner is None else owner
+        token, sent = await self._acquired(lock, name, ttl_ms, wait_s)
         lost = True
         try:
             with trio.CancelScope() as block:
@@ -162,7 +169,9 @@ class LockManager(Replicated):
                 sent = trio.current_time()
                 if token := await self.acquire(lock, owner, ttl_ms):
                     return token, sent
-        raise TimeoutError(f"the lock {lock!r} was held by others for {limit:g} s")
+        if lock in self.leases:
+            raise TimeoutError(f"the lock {lock!r} was held by others for {limit:g} s")
+        raise TimeoutError(f"the lock {lock!r}: the cluster did not answer within {limit:g} s")
 
     async def _renewing(self, lock: str, token: int, ttl_ms: int, block: trio.CancelScope) -> None:
         """Renew the lease; cancel the block if it is lost."""

@@ -106,6 +106,12 @@ class Decorated(Generic[S, P, R]):
     def __init__(self, body: Callable[Concatenate[S, P], R], name: str, version: int) -> None:
         self.body, self.name, self.version = body, name, version
         self.__doc__ = body.__doc__
+        self.__wrapped__ = body  # whose signature `help` and editors show
+
+    def __call__(self, target: S, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        """Call it as a method of an object."""
+        bound = cast("Any", self).__get__(target, type(target))
+        return cast("Awaitable[R]", bound(*args, **kwargs))
 
 
 class Method(Decorated[S, P, R]):
@@ -197,6 +203,7 @@ class Signature:
             fields.append((name, _type_of(hints, name, where, types)))
         result = _type_of(hints, "return", where, types)
         self._names = [name for name, _ in fields]
+        self._types = dict(fields)
         packed = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True)
         self._pack = packed
         self._arguments: Codec[Any] = Codec(packed, f"{where}: arguments")
@@ -208,9 +215,27 @@ class Signature:
         Raises:
             TypeError: they do not fit the method.
         """
-        bound = self._inspected.bind(target, *args, **kwargs)
+        try:
+            bound = self._inspected.bind(target, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.where}: {error}") from None
         bound.apply_defaults()
-        return self._arguments.encode(self._pack(*[bound.arguments[name] for name in self._names]))
+        values = [bound.arguments[name] for name in self._names]
+        try:
+            return self._arguments.encode(self._pack(*values))
+        except TypeError:
+            for name, value in zip(self._names, values, strict=True):
+                self._check(name, value)
+            raise
+
+    def _check(self, name: str, value: object) -> None:
+        """Name the argument that is wrong, and its type."""
+        expected = self._types[name]
+        try:
+            Codec[Any](expected, f"{self.where}: {name}").encode(value)
+        except TypeError as error:
+            shown = expected.__name__ if isinstance(expected, type) else expected
+            raise TypeError(f"{error}; the type of {name} is {shown}") from None
 
     def run_untrusted(self, target: object, arguments: bytes) -> bytes:
         """Run the body with arguments from outside; return the bytes of the result.

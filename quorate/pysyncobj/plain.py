@@ -72,8 +72,8 @@ def _wire(value: Any, depth: int) -> Any:
     if kind in (deque, TrackedDeque):
         return _extension(_DEQUE, [value.maxlen, *[_wire(item, inner) for item in value]])
     raise TypeError(
-        f"{_shown(value)}: a {kind.__name__} can't be replicated: expected None, bool, int, float, "
-        "str, bytes, list, tuple, dict, set, frozenset or deque"
+        f"{_shown(value)}: type {kind.__name__} can't be replicated: expected None, bool, int, "
+        "float, str, bytes, list, tuple, dict, set, frozenset or deque"
     )
 
 

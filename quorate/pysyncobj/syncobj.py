@@ -130,6 +130,8 @@ class _MemberThread:
                 waiting.done(NoLeaderError(str(error)))
 
         assert self._token is not None
+        if self._stopping:
+            return False
         try:
             self._token.run_sync_soon(submit)
         except trio.RunFinishedError:

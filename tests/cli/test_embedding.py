@@ -1,7 +1,8 @@
 """A member inside a program: what a Node offers, and what a state machine of one's own needs."""
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -10,6 +11,7 @@ import trio
 
 import quorate
 from quorate.node import Service, SnapshotService
+from quorate.objects import open_objects
 
 
 class Count(quorate.SnapshotStateMachine):
@@ -139,3 +141,15 @@ def test_local_configs_are_found_again(tmp_path: Path) -> None:
     for count in (0, 10):
         with pytest.raises(quorate.UsageError, match="expected 1 to 9"):
             quorate.local_configs(count, tmp_path / "wrong")
+
+
+def test_on_asyncio_the_error_says_that_a_member_needs_trio(tmp_path: Path) -> None:
+    config = quorate.local_configs(1, tmp_path)[0]
+
+    async def main(opened: AbstractAsyncContextManager[quorate.Node]) -> None:
+        async with opened:
+            raise AssertionError
+
+    for opened in (quorate.open_node(config), open_objects(config, [])):
+        with pytest.raises(quorate.UsageError, match=r"in trio programs only: .* quorate\.connect"):
+            asyncio.run(main(opened))

@@ -1,6 +1,7 @@
 """Calls of replicated objects, on a state machine of its own without a member."""
 
 import heapq
+import inspect
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -116,6 +117,24 @@ async def test_wrong_arguments_fail_at_the_caller_and_are_not_sent() -> None:
             with pytest.raises(TypeError):
                 await bank.pay(*cast("Any", wrong))
         assert world.log == []
+
+
+async def test_the_error_names_the_method_the_argument_and_its_type() -> None:
+    for wrong, text in (
+        (("ann", "5"), r"^Bank\.pay: amount = '5': .*; the type of amount is int$"),
+        (("ann",), r"^Bank\.pay: missing a required argument: 'amount'$"),
+    ):
+        async with running(bank := Bank()):
+            with pytest.raises(TypeError, match=text):
+                await bank.pay(*cast("Any", wrong))
+
+
+async def test_a_method_of_the_class_has_the_signature_of_its_body() -> None:
+    bank = Bank()
+    assert [*inspect.signature(Bank.pay).parameters] == ["self", "who", "amount", "fee"]
+    async with running(bank):
+        assert await Bank.pay(bank, "ann", amount=5) == 5
+        assert await Bank.balance(bank, "ann") == 5
 
 
 async def test_a_query_that_changes_something_nested_fails_and_changes_nothing() -> None:

@@ -106,3 +106,14 @@ async def test_an_error_of_the_block_comes_out_and_the_lock_is_given_back(
                 raise AssertionError
         with pytest.raises(CallError, match="ttl_ms = -1"):
             await locks.acquire("l", "me", -1)
+
+
+async def test_a_wait_without_an_answer_does_not_say_that_others_hold_the_lock(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    locks = LockManager("locks")
+    async with running(locks) as world:
+        world.fail = [(NoLeaderError("an election"), False) for _ in range(100)]
+        with pytest.raises(TimeoutError, match=r"'l': the cluster did not answer within 1 s$"):
+            async with locks.hold("l", wait_s=1):
+                raise AssertionError

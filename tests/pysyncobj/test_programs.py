@@ -138,6 +138,7 @@ class Batteries(SyncObj):
 def test_the_batteries_do_what_they_say() -> None:
     with nodes(Batteries, 1) as (node,):
         numbers_and_lists(node.counter, node.items)
+        count = node.counter.get()
         tables(node.table)
         sets(node.names)
         queues(node.queue, node.heap)
@@ -146,6 +147,10 @@ def test_the_batteries_do_what_they_say() -> None:
         node.locks.release("l", sync=True)
         assert not node.locks.isAcquired("l")
         node.locks.destroy()
+        node.destroy()
+        with pytest.raises(SyncObjException):
+            node.counter.inc(sync=True)
+        assert node.counter.get() == count
 
 
 def numbers_and_lists(counter: ReplCounter, items: ReplList) -> None:
@@ -265,14 +270,14 @@ def test_versions_mistakes_and_attributes_of_one_node(caplog: pytest.LogCaptureF
                 node.setCodeVersion(wrong)
         with pytest.raises(SyncObjException, match="ValueError: as I like it"):
             node.fail()
-        with pytest.raises(SyncObjException, match="a Event can't be replicated"):
+        with pytest.raises(SyncObjException, match="type Event can't be replicated"):
             node.odd()
         assert node.words == ["a", "B", "BOTH"]
         assert not hasattr(node, "other")
         with pytest.raises(TypeError, match="outside of a replicated method"):
             node.words = []
         node.local = threading.Event()
-        with pytest.raises(TypeError, match="a Event can't be replicated"):
+        with pytest.raises(TypeError, match="type Event can't be replicated"):
             node.say(threading.Event())
         assert node.tick_thread_alive()
         node.say("x", callback=wait_for_it)

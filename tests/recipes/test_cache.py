@@ -1,5 +1,7 @@
 """A cached prefix: it begins with all keys, and what changes arrives by itself."""
 
+from typing import Any, cast
+
 import anyio
 import pytest
 
@@ -19,9 +21,41 @@ async def test_it_begins_with_all_keys_of_the_prefix_and_no_other(world: World) 
         assert dict(cache.items()) == {b"a": b"1", b"b": b"2"}
         assert cache["a"] == cache[b"a"] == b"1"
         assert cache.get("nosuch") is None
-        assert "a" in cache
-        assert "nosuch" not in cache
+        assert b"a" in cache
+        assert b"nosuch" not in cache
+        assert "a" in cast("Any", cache)
+        assert dict(cache) == cache == {b"a": b"1", b"b": b"2"}
+        assert cache.get("nosuch", 7) == 7
         assert [*cache] == [b"a", b"b"]
+
+
+@played()
+async def test_it_refuses_to_be_read_after_its_block(world: World) -> None:
+    async with cached(world.store(), "config/") as cache:
+        position = cache.position
+    for read in (
+        lambda: cache["a"],
+        lambda: cache.get("a"),
+        lambda: dict(cache),
+        lambda: len(cache),
+    ):
+        with pytest.raises(RuntimeError, match="the cache of b'config/' has ended"):
+            read()
+    with pytest.raises(RuntimeError, match="has ended"):
+        await cache.changed(position)
+    assert repr(cache) == "<Cache of b'config/': ended>"
+
+
+@played()
+async def test_a_task_that_waits_for_changes_notices_the_end(world: World) -> None:
+    async with anyio.create_task_group() as group, cached(world.store(), "config/") as cache:
+
+        async def wait() -> None:
+            with pytest.raises(RuntimeError, match="has ended"):
+                await cache.changed()
+
+        group.start_soon(wait)
+        await anyio.sleep(1)
 
 
 @played()

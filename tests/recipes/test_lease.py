@@ -13,7 +13,7 @@ import pytest
 from quorate.errors import ConfigurationError, ConflictError, LeaseLostError, UnknownOutcomeError
 from quorate.keyvalue.programs.transaction import Transaction
 from quorate.node.requests.request import UNSTAMPED, Stamp
-from quorate.recipes import Lease
+from quorate.recipes import Lease, lock
 from quorate.recipes.lease import holder_of_untrusted
 from tests.support.recipes_world import Link, Run, World, play
 
@@ -126,6 +126,26 @@ def test_a_key_that_was_deleted_ends_the_block(run: Run) -> None:
         with pytest.raises(LeaseLostError, match="deleted or has another owner"):
             await hold(lease, block)
         assert b"DELETE" not in link.commands[-1]
+
+    run(scenario)
+
+
+def test_fence_says_that_the_key_was_deleted(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        kv = world.store()
+        async with lock(kv, "jobs") as held:
+            assert repr(held) == f"<Lease: lock 'jobs', token {held.token}>"
+            value = await kv.get(held.key)
+            assert value is not None
+            await kv.delete(held.key)
+            lost = (
+                f"^lock 'jobs', token {held.token}, was lost: it was deleted or has another owner"
+            )
+            with pytest.raises(LeaseLostError, match=lost):
+                await kv.transact(held.fence)
+            await kv.set(held.key, value, px=60_000)
+        with pytest.raises(LeaseLostError, match="was lost: it was released"):
+            await kv.transact(held.fence)
 
     run(scenario)
 

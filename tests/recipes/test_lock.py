@@ -5,16 +5,17 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.abc
 import pytest
 
+from quorate.client.blocking import BlockingKeyValue
 from quorate.errors import ConfigurationError, KeyValueError, LeaseLostError, NoLeaderError
 from quorate.keyvalue.programs.client import KeyValue
 from quorate.keyvalue.programs.watch import Watch
-from quorate.recipes import Lease, lock
+from quorate.recipes import Counter, Lease, Party, Queue, cached, election, lock, rw_lock, semaphore
 from tests.support.played import played
 from tests.support.recipes_world import BACKENDS, LATENCY_S, DeafWatch, Link, Run, World, play
 
@@ -195,7 +196,7 @@ def test_a_wait_has_an_end_and_leaves_nothing_behind(run: Run) -> None:
             with pytest.raises(TimeoutError, match=r"^lock 'jobs' .* 2 s: 'a' is before us, token"):
                 await book.take("b", wait_s=2)
             assert 2 <= anyio.current_time() - start < 2.5
-            with pytest.raises(TimeoutError, match=r"^lock 'jobs' was not free within 0 s: 'a' is"):
+            with pytest.raises(TimeoutError, match=r"^lock 'jobs' was not free: 'a' is"):
                 await book.take("b", wait_s=0)
             assert world.keys() == [OWNER]
         book.check()
@@ -287,7 +288,7 @@ def test_a_task_that_takes_its_lock_again_gets_an_error(run: Run) -> None:
     async def scenario(world: World) -> None:
         kv = world.store()
         async with lock(kv, "jobs"), lock(kv, "other"):
-            with pytest.raises(RuntimeError, match="holds the lock 'jobs' already"):
+            with pytest.raises(RuntimeError, match="holds lock 'jobs' already"):
                 async with lock(kv, "jobs"):
                     raise AssertionError
         async with lock(kv, "jobs"):
@@ -304,14 +305,65 @@ def test_an_outage_at_the_start_is_waited_for_or_reported(run: Run) -> None:
         link.fate = lambda _: "refused"
         with pytest.raises(NoLeaderError):
             await book.take("a", wait_s=0)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="not answer within 2 s: not done"):
             await book.take("a", wait_s=2)
+        link.fate = lambda _: "stuck"
+        with pytest.raises(
+            TimeoutError, match=r"^lock 'jobs': the cluster did not answer within 2 s$"
+        ):
+            await book.take("a", wait_s=2)
+        link.fate = lambda _: "refused"
         async with anyio.create_task_group() as group:
             group.start_soon(book.take, "a")
             await anyio.sleep(5)
             link.fate = lambda _: None
         assert book.entries == ["a"]
         book.check()
+
+    run(scenario)
+
+
+def test_an_outage_after_answers_is_named_when_the_wait_is_over(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        link = world.link()
+
+        async def silence() -> None:
+            await anyio.sleep(1)
+            link.fate = lambda _: "refused"
+
+        async with lock(world.store(), "jobs"), anyio.create_task_group() as group:
+            group.start_soon(silence)
+            last = "'.*' is before us, token .*; the cluster has not answered last: not done$"
+            with pytest.raises(
+                TimeoutError, match=f"^lock 'jobs' was not free within 30 s: {last}"
+            ):
+                async with lock(link.kv, "jobs", wait_s=30):
+                    raise AssertionError
+
+    run(scenario)
+
+
+def test_what_is_no_async_store_is_refused_before_the_block() -> None:
+    for wrong in (None, "kv", BlockingKeyValue):
+        kv: Any = wrong
+        for made in (lock, semaphore_of_one, election, rw_lock, Party, Queue, Counter, cached):
+            make: Any = made
+            with pytest.raises(ConfigurationError, match=r"^kv = .*do not work with `connect_bl"):
+                make(kv, "jobs")
+
+
+def semaphore_of_one(kv: Any, name: str) -> object:
+    return semaphore(kv, name, 1)
+
+
+def test_an_owner_name_that_is_no_text_is_refused_before_the_block(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        kv, wrong = world.store(), cast("Any", 5)
+        for make in (lock, election, rw_lock):
+            with pytest.raises(ConfigurationError, match=r"^name = 5: expected a str"):
+                make(kv, "jobs", name=wrong)
+        with pytest.raises(ConfigurationError, match=r"^name = 5: expected a str"):
+            Party(kv, "jobs").join(wrong)
 
     run(scenario)
 
@@ -333,11 +385,13 @@ class Refusing(Link):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", "{a}", "a*", "x" * 201, "ü" * 101, "a\n", "\ud800", None, 7]
+    "name", ["", "a b", "{a}", "a*", "x" * 201, "ü" * 101, "a\n", "\ud800", None, 7, b"jobs"]
 )
 def test_a_name_that_would_not_be_plain_is_refused(run: Run, name: Any) -> None:
     async def scenario(world: World) -> None:
-        with pytest.raises(ConfigurationError, match=r"^name of the lock = .*: expected 1 to 200"):
+        with pytest.raises(
+            ConfigurationError, match=r"^name of the lock = .*: expected a str of 1 to 200"
+        ):
             async with lock(world.store(), name):
                 raise AssertionError
 

@@ -90,7 +90,7 @@ def test_a_task_that_reads_cannot_begin_to_write(run: Run) -> None:
     async def scenario(world: World) -> None:
         shared = Book(world).lock("r")
         async with shared.reading():
-            with pytest.raises(RuntimeError, match="holds the rw_lock 'book' already"):
+            with pytest.raises(RuntimeError, match="holds rw_lock 'book' already"):
                 async with shared.writing():
                     raise AssertionError
 
@@ -167,7 +167,7 @@ def test_tickets_of_one_entry_have_an_order(run: Run) -> None:
 
 async def tickets(link: Link) -> list[Owned]:
     prefix = b"quorate:rw_lock:{book}:"
-    return await Line(link.kv, prefix, ttl_s=TTL_S, name=None, rng=None).tickets()
+    return await Line(link.kv, prefix, ttl_s=TTL_S, name=None, rng=None, title="book").tickets()
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -125,7 +125,10 @@ def _check(
     grace: float,
 ) -> None:
     if not command:
-        raise UsageError(f"{recipe} {name}: expected a command behind --, as -- sleep 10")
+        verb = "elect" if recipe == "election" else recipe
+        raise UsageError(
+            f"{verb} {name}: expected a name, and a command behind --: {verb} NAME -- sleep 10"
+        )
     try:
         prefix_of(recipe, name)
         check_seconds("--ttl", ttl, MIN_TTL_S, MAX_TTL_S)

@@ -108,7 +108,9 @@ async def test_a_change_of_what_was_read_is_a_conflict(kv: KeyValue, change: str
 
     await kv.set("a", "1")
     t = kv.transaction()
-    with pytest.raises(ConflictError, match="one of 2 keys that the transaction has read"):
+    with pytest.raises(
+        ConflictError, match=r"a key that the transaction has read .of 2. was changed"
+    ):
         await run(t, body)
     assert await kv.get("c") is None
     assert (t.results, t.position) == ([], 0)

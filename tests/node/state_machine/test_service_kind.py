@@ -57,7 +57,7 @@ async def test_a_store_is_refused_to_another_service_and_both_are_named(
         host, store = world.hosts[leader], world.hosts[leader].running.store
         assert store.recorded.service == OWN
         check_service(host.config, store, Ledger())
-        with pytest.raises(StoreMismatchError, match=f"of a {OWN}, opened with a lottery"):
+        with pytest.raises(StoreMismatchError, match=f"of {OWN!r}, opened with 'lottery'"):
             check_service(host.config, store, Draws())
         await world.kill(leader)
         host.make_service = lambda _place: Draws()
@@ -97,7 +97,7 @@ async def test_an_older_store_beside_tables_is_one_of_the_key_value_store(
         with closing(
             Store.open(tmp_path / "old", cluster="simulated", member_id=0, rng=Random(0))
         ) as store:
-            with pytest.raises(StoreMismatchError, match=f"a {KEY_VALUE}, opened with a lottery"):
+            with pytest.raises(StoreMismatchError, match=f"{KEY_VALUE!r}, opened with 'lottery'"):
                 check_service(config, store, Draws())
             tables.unlink()  # a folder of that name alone says nothing
             check_service(config, store, Draws())

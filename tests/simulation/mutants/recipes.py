@@ -14,8 +14,9 @@ import pytest
 
 from quorate.errors import UnknownOutcomeError
 from quorate.keyvalue.programs.client import KeyValue
-from quorate.recipes import Barrier, Cache, Item
+from quorate.recipes import Barrier, Item
 from quorate.recipes import line as lines
+from quorate.recipes.cache import Copy
 from quorate.recipes.lease import Lease
 from quorate.simulation import Plan, simulate
 from tests.simulation.mutants.hunt import Found
@@ -202,14 +203,14 @@ def keep_what_is_gone(patch: pytest.MonkeyPatch) -> None:
 def copy_what_is_older(patch: pytest.MonkeyPatch) -> None:
     """Take changes into a copy once more, after later ones."""
 
-    def apply(self: Cache, changes: Sequence[Change]) -> None:
+    def apply(self: Copy, changes: Sequence[Change]) -> None:
         late = taken.setdefault(self, [[], []])
         original(self, [*changes, *late.pop(0)])
         late.append(changes)
 
-    taken: dict[Cache, list[Sequence[Change]]] = {}
-    original = Cache._apply  # pyright: ignore[reportPrivateUsage]
-    patch.setattr(Cache, "_apply", apply)
+    taken: dict[Copy, list[Sequence[Change]]] = {}
+    original = Copy._apply  # pyright: ignore[reportPrivateUsage]
+    patch.setattr(Copy, "_apply", apply)
 
 
 RECIPE_MUTANTS: Final = (
