@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .dialling import Value, Wire
     from .routing import Routes
 
-__all__ = ["LANES", "Answer", "Lanes", "LostReplyError"]
+__all__ = ["CLOSED", "LANES", "Answer", "Lanes", "LostReplyError"]
 
 LANES: Final = 8
 """Requests on their way at the same time. Fewer, and slow requests hold up the others. More, and
@@ -54,6 +54,8 @@ _SLOWEST_BYTES: Final = 256 * 1024
 
 _LAST_WORDS_SECONDS: Final = 1.0
 """For an error reply to a request that was not read to its end: the member has closed already."""
+
+CLOSED: Final = "the client is closed; nothing was done"
 
 Answer: TypeAlias = "bytes | int | dict[Value, Value] | KeyValueError | None"
 """The reply to one command."""
@@ -161,7 +163,7 @@ class Lanes:
 
     def _check_open(self) -> None:
         if self._closed:  # not an error that is worth another attempt
-            raise RefusedError("the client is closed; nothing was done")
+            raise RefusedError(CLOSED)
 
     async def _exchange(self, wire: Wire, data: bytes) -> Answer:
         """Send a command and return its reply.
