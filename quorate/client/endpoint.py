@@ -51,6 +51,11 @@ _LEAST_SECONDS: Final = 1.0
 """For the first attempt, with the connection that it needs. Smaller, and a client without patience
 gives up busy members. Larger, and it waits for silent ones."""
 
+_MOST_HANG_UPS: Final = 6
+"""A port that closes each connection at our first word is none for clients. A member that ends does
+it, too, for a moment: fewer, and it would be taken for that. More, and a wrong port is found late.
+"""
+
 _OVERSIZED: Final = (
     "ERR Protocol error: invalid bulk length",
     "ERR Protocol error: too big request",
@@ -149,11 +154,14 @@ class RemoteEndpoint:
             HandshakeError: what answers is no member, or TLS does not fit.
             KeyValueError: the user or its password is wrong.
         """
-        retry, send_by = self._retry(), self._send_by()
+        retry, send_by, foreign = self._retry(), self._send_by(), 0
         while True:
             try:
                 return await self._lanes.open(send_by)
             except NoLeaderError as error:
+                foreign = 0 if error.__cause__ is None else foreign + 1
+                if foreign == _MOST_HANG_UPS:
+                    raise HandshakeError(str(error)) from None
                 await self._pause(retry, error)
 
     async def _patiently(

@@ -21,6 +21,7 @@ from ..errors import HandshakeError, KeyValueError, NoLeaderError, WireError
 from ..keyvalue.protocol.resp import encode_command
 from ..keyvalue.retry import Turns
 from ..transport import Address, parse_address_untrusted
+from .dialling import HangUpError
 from .race import Race
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ class Routes:
             deadline: on anyio's clock.
 
         Raises:
-            NoLeaderError: no member can be reached until then.
+            NoLeaderError: no member can be reached until then. Its cause is a `HangUpError` or
+                a `HandshakeError` if everything that was dialled may be something else.
             HandshakeError: what answers at all addresses is no member, or TLS does not fit.
             KeyValueError: the user or its password is wrong.
         """
@@ -179,7 +181,10 @@ class Routes:
         if all(isinstance(error, HandshakeError) for error in troubles.values()):
             raise next(iter(troubles.values()))
         said = "; ".join(_in_words(address, error) for address, error in troubles.items())
-        raise NoLeaderError(f"no member can be reached: {said}")
+        kinds = HandshakeError, HangUpError
+        foreign = [error for error in troubles.values() if isinstance(error, kinds)]
+        cause = foreign[0] if len(foreign) == len(troubles) else None
+        raise NoLeaderError(f"no member can be reached: {said}") from cause
 
     async def _open_or_leave(self, address: Address) -> Wire:
         """Open a connection, beginning at one address; another one has its turn if that fails."""
