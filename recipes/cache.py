@@ -150,10 +150,17 @@ class Cache:
     async def _catch_up(self, watch: Watch) -> None:
         """Take the changes of a watch that has begun before all keys were read."""
         end = cast("int", await self._kv.execute("QUORATE.POSITION"))
-        while watch.position < end:
+
+        async def look() -> None:
             # Without changes the position rises while the watch waits.
-            with anyio.move_on_after(_LOOK_S):
-                self._apply(await watch.entries())
+            while watch.position < end:  # noqa: ASYNC110 - nobody says so
+                await anyio.sleep(_LOOK_S)
+            taking.cancel()
+
+        # Only once: a watch that is looking for a member would begin again each time.
+        with anyio.CancelScope() as taking:
+            async with alongside(look):
+                await self._take(watch)
 
     async def follow(self, watch: Watch) -> None:
         """Keep the copy current until cancelled, with this watch and those that replace it."""

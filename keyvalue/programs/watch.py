@@ -159,7 +159,7 @@ class LocalWatch(Watch):
         self._fetched = after
         self._waiting: Waiting | None = None
         self._reader: Reader | None = None
-        self._replayed_at = -math.inf
+        self._replayed_at: float = -math.inf
         self._again_at = -1  # where the last replay ended that did not come to its end
         self._closed = False
 

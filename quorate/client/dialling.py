@@ -244,10 +244,14 @@ async def _connected(address: Address) -> ByteStream:
         stream = await anyio.connect_tcp(address.host, address.port)
     except OSError as error:
         raise _first(error) from None
+    ours, theirs = SocketAttribute.local_address, SocketAttribute.remote_address
+    remote = stream.extra(theirs, None)  # noqa: S610 - no Django here
+    if remote is None:  # it was reset already
+        await anyio.aclose_forcefully(stream)
+        raise ConnectionResetError("the connection was closed by the other end")
     # A connection to a free port of this machine may get that port as its own end. It would read
     # its own commands as replies.
-    ends = SocketAttribute.local_address, SocketAttribute.remote_address
-    if len({stream.extra(end) for end in ends}) == 1:  # noqa: S610 - no Django here
+    if remote == stream.extra(ours):  # noqa: S610
         await anyio.aclose_forcefully(stream)
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     return stream

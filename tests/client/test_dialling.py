@@ -3,12 +3,15 @@
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+import anyio
+import anyio.abc
 import hiredis
 import pytest
 import trio
@@ -184,3 +187,32 @@ def test_a_ca_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("nothing")
     with pytest.raises(ConfigurationError, match="expected certificates of CAs"):
         ClientTls(str(tmp_path / "ca.crt"))
+
+
+async def test_a_connection_that_is_reset_at_once_is_a_lost_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def reset(host: str, port: int) -> object:
+        stream = await connect(host, port)
+        await accepted.wait()
+        linger = struct.pack("ii", 1, 0)  # closing it sends a reset
+        ends[0].socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        ends[0].socket.close()
+        with contextlib.suppress(OSError):
+            while stream.extra(anyio.abc.SocketAttribute.raw_socket).getpeername():
+                await trio.lowlevel.checkpoint()
+        return stream
+
+    async def accept(stream: trio.SocketStream) -> None:
+        ends.append(stream)
+        accepted.set()
+        await trio.sleep_forever()
+
+    connect, ends, accepted = anyio.connect_tcp, list[trio.SocketStream](), trio.Event()
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, accept, 0, host="127.0.0.1"))
+        address = Address(*listener.socket.getsockname())
+        monkeypatch.setattr(anyio, "connect_tcp", reset)
+        with pytest.raises(ConnectionResetError, match="closed by the other end"):
+            await Dialler().open(address)
+        nursery.cancel_scope.cancel()

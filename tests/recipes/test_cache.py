@@ -5,9 +5,10 @@ import pytest
 
 from quorate.errors import KeyValueError, NoLeaderError
 from quorate.keyvalue.state import changes
+from quorate.keyvalue.state.changes import Change
 from quorate.recipes.cache import Cache, cached
 from tests.support.played import played
-from tests.support.recipes_world import World
+from tests.support.recipes_world import PolledWatch, World
 
 
 @played()
@@ -133,6 +134,28 @@ async def test_what_was_written_while_the_keys_were_read_is_in_it_when_the_block
     link.fate = fate
     async with cached(link.kv, "c/") as cache:
         assert dict(cache.items()) == {b"stays": b"1", b"new": b"1"}
+
+
+class SlowWatch(PolledWatch):
+    """A watch that takes a second to find a member."""
+
+    async def _fetch(self) -> list[Change]:
+        await anyio.sleep(1)
+        return await super()._fetch()
+
+
+@played()
+async def test_it_begins_although_its_watch_is_slow(world: World) -> None:
+    link = world.link()
+    world.watch_class = SlowWatch
+
+    def fate(_payload: bytes) -> None:
+        world.fed.apply("SET c/a 1")
+
+    link.fate = fate
+    with anyio.fail_after(5):
+        async with cached(link.kv, "c/") as cache:
+            assert dict(cache.items()) == {b"a": b"1"}
 
 
 @played()

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any, Final
 
 import anyio
-import anyio.abc
 import anyio.lowlevel
 import pytest
 
@@ -150,6 +149,8 @@ async def call_cancelled(
 ) -> bool:
     """Cancel a call at an await; return whether it has ended before that one."""
     done: list[int] = []
+    found: list[bytes] = []
+    scope = anyio.CancelScope()
     world.fed.apply("FLUSHALL")
     if block is an_item and not waits:
         await Queue(world.store(), "a", ttl_s=3).put("x")
@@ -157,7 +158,7 @@ async def call_cancelled(
         if waits:
             group.start_soon(others_first, world, block)
             await anyio.sleep(BUSY_S / 2)
-        with anyio.CancelScope() as scope:
+        with scope:
             await Stepped(enter(block(world.store()), done, at), at, scope, late=late)
             scope.cancel()
         found = [] if waits else left(world)

@@ -196,7 +196,6 @@ async def test_a_watch_returns_the_log_through_deaths_snapshots_and_pruning(
 ) -> None:
     # So little that most resumed watches need a replay, and that keys which are due pile up.
     monkeypatch.setattr(changes_module, "KEPT_CHANGES", 40)
-    monkeypatch.setattr(changes_module, "_DROPPED", 8)
     monkeypatch.setattr(store_module, "MAX_EXPIRED_PER_BATCH", 2)
     rng, record, watcher = random.Random(3), Record(), Watcher()
     setting = Setting(members=3, snapshot=OFTEN, seed=3)

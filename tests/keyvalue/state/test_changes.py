@@ -178,7 +178,8 @@ def test_a_page_ends_after_some_bytes_but_not_within_an_entry() -> None:
         note(recent, set_at(position, b"a%d" % len(recent._rows), value))  # pyright: ignore[reportPrivateUsage]
         note(recent, set_at(position, b"b"))
     recent.advance(9)
-    sizes, after = [], 0
+    sizes: list[tuple[int, int]] = []
+    after = 0
     while after < 9:
         page, after = recent.page(after, b"a")
         sizes.append((len(page), after))

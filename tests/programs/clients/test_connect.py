@@ -106,6 +106,8 @@ async def test_users_log_in_with_their_passwords(whole: RealCluster) -> None:
     with pytest.raises(KeyValueError, match="WRONGPASS"):
         async with quorate.connect(members(whole), user="dora", password="wrong"):
             pass
+    with redis.Redis(port=whole.ports[0]) as root:
+        root.acl_deluser("dora")
 
 
 async def test_a_port_of_something_else() -> None:
