@@ -56,6 +56,9 @@ PATIENCE_SECONDS: Final = 5.0
 """How long a request, the next request, and each piece of an answer may take. Shorter: slow
 networks fail. Longer: what hangs keeps one of the few connections for longer."""
 
+_REDIS: Final = b"*"
+"""With it begins each command of a Redis client, and no request of HTTP."""
+
 _RECEIVE_BYTES: Final = 4 << 10
 _EVERYWHERE: Final = (
     ("server", "quorate"),
@@ -237,6 +240,9 @@ class _Talk:
                     if self._http.they_are_waiting_for_100_continue:
                         return request  # it waits for a word from us, which is the answer
                     data = await self._connection.receive(_RECEIVE_BYTES)
+                    if request is None and data.startswith(_REDIS):
+                        # h11 would wait for the end of a head, and the client for a reply.
+                        raise h11.RemoteProtocolError("a Redis client", 400)
                     self._http.receive_data(data)
                 case _:
                     return request

@@ -224,11 +224,18 @@ class KeyValue:
         Args:
             prefix: of the keys.
             after: a log position: every later change is returned. None for the changes from now on.
+
+        Raises:
+            ConfigurationError: the position is negative.
         """
         if self.watches is None:
             raise UnsupportedError(f"{self.endpoint!r} has no watch")
-        place = -1 if after is None else integer_of(after, "after")
-        return self.watches.watch(word_of(prefix, "prefix"), place)
+        if after is not None and integer_of(after, "after") < 0:
+            raise ConfigurationError(
+                f"after = {after}: expected a log position, 0 or more, or None for the changes "
+                "from now on"
+            )
+        return self.watches.watch(word_of(prefix, "prefix"), -1 if after is None else after)
 
     async def delete(self, *keys: Text) -> int:
         """Delete keys; return how many of them existed."""

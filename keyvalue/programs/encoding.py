@@ -35,9 +35,11 @@ def command_of(arguments: Iterable[Argument]) -> tuple[CommandSpec, tuple[bytes,
 
     Raises:
         KeyValueError: it is unknown or malformed, or only client connections can run it.
-        TypeError: an argument is no word.
+        TypeError: an argument is no word, or there is none.
     """
     words = resp.words_of(arguments)
+    if not words:
+        raise TypeError('execute(): expected a command, such as execute("GET", "key")')
     spec = resolve(words)
     if spec is None or spec.kind is Kind.CONNECTION:
         trouble = fault(words) or b"ERR this command is for client connections"

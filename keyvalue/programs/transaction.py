@@ -180,7 +180,7 @@ class Transaction:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise RuntimeError("this transaction is not open: use it inside of its async with")
+            raise RuntimeError("this transaction is not open: use it inside of its block")
 
     async def _commit(self) -> None:
         """Send it all.

@@ -55,6 +55,8 @@ GARBAGE_THRESHOLD: Final = 10_000
 larger, and cyclic garbage of a member stays for longer."""
 
 _HELP: Final = frozenset(("--help", "-h"))
+_LISTS: Final = frozenset(((), ("log",), ("pipeline",), ("trace",)))
+"""The whole line of a call that prints the help of a group."""
 
 _UNSAFE: Final = """\
 The member has stopped, so that no data is lost. It saw what cannot happen while every member keeps
@@ -172,7 +174,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     try:
         check_interpreter()
-        if len(arguments) <= 1 or not _HELP.isdisjoint(arguments):
+        if tuple(arguments) in _LISTS or not _HELP.isdisjoint(arguments):
             _import_verbs()
         result: object = app(arguments, exit_on_error=False)
     except CycloptsError:  # cyclopts has printed it

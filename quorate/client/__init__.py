@@ -2,8 +2,8 @@
 
 For programs
     `connect.py`: :func:`quorate.connect`, the key-value store on trio and asyncio; `blocking.py`:
-    the same without an event loop. `session_redis.py`: redis-py's client, with writes that are done
-    exactly once.
+    the same without an event loop, in a thread of its own (`thread.py`). `session_redis.py`:
+    redis-py's client, with writes that are done exactly once.
 For the command line and the tools of this project
     `resp.py`: :class:`RespClient`, on trio.
 

@@ -37,6 +37,7 @@ from ..errors import (
     UnknownOutcomeError,
     WireError,
 )
+from .lanes import CLOSED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -56,9 +57,6 @@ takes long on a slow link, with all its tasks waiting."""
 _SHARED_BOUNDS: Final = (b"-ERR too much work in one request", b"-ERR replies may have ")
 """Errors of a command that another command of the same request has left no room. As those with
 long replies only read, none of them has changed anything."""
-
-_UNSENT: Final = "the client is closed; nothing was done"
-_CLOSED: Final = "the client was closed before this was answered; it may or may not take effect"
 
 
 class _Waiter:
@@ -107,10 +105,14 @@ class Batches:
         send: executes encoded commands and returns their replies, joined. `KeyValueError` and
             `OversizedRequestError` mean that none of them was executed, and none will be.
         workers: batches that may be under way at the same time.
+        cut: raised for commands that are under way when the client is closed.
     """
 
-    def __init__(self, send: Callable[[bytes], Awaitable[bytes]], workers: int) -> None:
+    def __init__(
+        self, send: Callable[[bytes], Awaitable[bytes]], workers: int, cut: RequestError
+    ) -> None:
         self._send = send
+        self._cut = cut
         self._workers = workers
         self._gathered: deque[_Waiter] = deque()
         self._free: list[anyio.Event] = []
@@ -133,7 +135,7 @@ class Batches:
         """
         await anyio.lowlevel.checkpoint_if_cancelled()  # or a free worker may send it at once
         if not self._open:
-            raise RefusedError(_UNSENT)
+            raise RefusedError(CLOSED)
         waiter = _Waiter(payload)
         if not self._gathered:
             self._wake()
@@ -144,7 +146,7 @@ class Batches:
         """Answer the commands that are not sent yet with an error, and take no more."""
         self._open = False
         for waiter in self._gathered:
-            waiter.finish(RefusedError(_UNSENT))
+            waiter.finish(RefusedError(CLOSED))
         self._gathered.clear()
 
     def _wake(self) -> None:
@@ -199,7 +201,7 @@ class Batches:
                 rest.popleft().finish(error)
         finally:
             for waiter in rest:  # closed in the middle, or a bug
-                waiter.finish(UnknownOutcomeError(_CLOSED))
+                waiter.finish(self._cut)
 
     async def _run_halves(self, batch: Sequence[_Waiter]) -> None:
         # One by one, a task that repeats a denied command would slow down a hundred others.

@@ -6,27 +6,27 @@
         kv.set("greeting", "hello")
 
 The client of :mod:`.connect` runs in a thread of its own, on trio. Any number of threads may use
-one store; their commands travel in batches together. A forked child must connect again: the thread
+one store; their commands travel in batches together. A forked child must connect anew: the thread
 is the parent's.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import anyio
-from anyio.from_thread import start_blocking_portal
 
+from ..errors import RefusedError
 from .connect import connect
+from .thread import ClientThread
+from .watch import WATCH_CUT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
     from random import Random
     from types import TracebackType
-
-    from anyio.from_thread import BlockingPortal
 
     from ..keyvalue.programs.client import KeyValue
     from ..keyvalue.programs.encoding import Argument, Text
@@ -45,24 +45,26 @@ T = TypeVar("T")
 _PAGE: Final = 1000
 """Items of an iteration that are fetched together: as many as one SCAN returns."""
 
+_WATCH_CUT: Final = RefusedError(WATCH_CUT)
+
 
 class BlockingKeyValue:
     """The key-value store; see :class:`~quorate.KeyValue`, whose methods have the same meaning."""
 
-    def __init__(self, kv: KeyValue, portal: BlockingPortal) -> None:
+    def __init__(self, kv: KeyValue, thread: ClientThread) -> None:
         self._kv = kv
-        self._portal = portal
+        self._thread = thread
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._kv.endpoint!r}>"
 
     def execute(self, *arguments: Argument) -> Reply:
         """Run any command of the state machine."""
-        return self._portal.call(self._kv.execute, *arguments)
+        return self._thread.call(self._kv.execute, *arguments)
 
     def get(self, key: Text) -> bytes | None:
         """Return the value of a key; None if the key does not exist."""
-        return self._portal.call(self._kv.get, key)
+        return self._thread.call(self._kv.get, key)
 
     def set(
         self,
@@ -75,49 +77,49 @@ class BlockingKeyValue:
         xx: bool = False,
     ) -> bool:
         """Set a key; return whether it was set."""
-        return self._portal.call(partial(self._kv.set, key, value, ex=ex, px=px, nx=nx, xx=xx))
+        return self._thread.call(partial(self._kv.set, key, value, ex=ex, px=px, nx=nx, xx=xx))
 
     def compare_and_set(
         self, key: Text, expected: Text | None, new: Text | None, *, px: int | None = None
     ) -> int:
         """Set or delete a key if it has an expected value; return the log position, or 0."""
-        return self._portal.call(partial(self._kv.compare_and_set, key, expected, new, px=px))
+        return self._thread.call(partial(self._kv.compare_and_set, key, expected, new, px=px))
 
     def delete(self, *keys: Text) -> int:
         """Delete keys; return how many of them existed."""
-        return self._portal.call(self._kv.delete, *keys)
+        return self._thread.call(self._kv.delete, *keys)
 
     def increment(self, key: Text, by: int = 1) -> int:
         """Add to a number and return the sum; a key that does not exist counts as 0."""
-        return self._portal.call(self._kv.increment, key, by)
+        return self._thread.call(self._kv.increment, key, by)
 
     def mget(self, *keys: Text) -> list[bytes | None]:
         """Return the values of several keys at one point of the log."""
-        return self._portal.call(self._kv.mget, *keys)
+        return self._thread.call(self._kv.mget, *keys)
 
     def get_many(self, keys: Iterable[Text]) -> dict[bytes, bytes]:
         """Return the values of those keys that exist."""
-        return self._portal.call(self._kv.get_many, keys)
+        return self._thread.call(self._kv.get_many, keys)
 
     def records(self, keys: Iterable[Text]) -> list[Record | None]:
         """Return value, revision and expiry of each key; None for one that does not exist."""
-        return self._portal.call(self._kv.records, keys)
+        return self._thread.call(self._kv.records, keys)
 
     def mset(self, values: Mapping[bytes, Text] | Mapping[str, Text]) -> None:
         """Set several keys at once."""
-        self._portal.call(self._kv.mset, values)
+        self._thread.call(self._kv.mset, values)
 
     def set_many(self, values: Mapping[bytes, Text] | Mapping[str, Text]) -> None:
         """Set several keys at once: all of them, or none."""
-        self._portal.call(self._kv.set_many, values)
+        self._thread.call(self._kv.set_many, values)
 
     def expire(self, key: Text, seconds: float) -> bool:
         """Set the expiry of a key, in seconds of log time; False if the key does not exist."""
-        return self._portal.call(self._kv.expire, key, seconds)
+        return self._thread.call(self._kv.expire, key, seconds)
 
     def ttl_ms(self, key: Text) -> int:
         """Return the remaining lifetime in milliseconds; -1 without expiry, -2 without the key."""
-        return self._portal.call(self._kv.ttl_ms, key)
+        return self._thread.call(self._kv.ttl_ms, key)
 
     def scan(self, match: Text = b"*") -> Iterator[bytes]:
         """Iterate over the keys that match a glob pattern."""
@@ -129,11 +131,11 @@ class BlockingKeyValue:
 
     def watch(self, prefix: Text = b"", *, after: int | None = None) -> BlockingWatch:
         """Return the committed changes of the keys that begin with a prefix, in order."""
-        return BlockingWatch(self._kv.watch(prefix, after=after), self._portal)
+        return BlockingWatch(self._kv.watch(prefix, after=after), self._thread)
 
     def transaction(self) -> BlockingTransaction:
         """Return a transaction, to be used as a context manager."""
-        return BlockingTransaction(self._kv.transaction(), self._portal)
+        return BlockingTransaction(self._kv.transaction(), self._thread)
 
     def transact(
         self,
@@ -148,10 +150,10 @@ class BlockingKeyValue:
         """
 
         async def run(transaction: Transaction) -> T:
-            blocking = BlockingTransaction(transaction, self._portal)
+            blocking = BlockingTransaction(transaction, self._thread)
             return await anyio.to_thread.run_sync(body, blocking)
 
-        return self._portal.call(partial(self._kv.transact, run, attempts, rng=rng))
+        return self._thread.call(partial(self._kv.transact, run, attempts, rng=rng))
 
     def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         async def page() -> list[T]:
@@ -162,22 +164,22 @@ class BlockingKeyValue:
                     break
             return found
 
-        while found := self._portal.call(page):
+        while found := self._thread.call(page):
             yield from found
 
 
 class BlockingTransaction:
     """A transaction, as a context manager; see :class:`~quorate.Transaction`."""
 
-    def __init__(self, transaction: Transaction, portal: BlockingPortal) -> None:
+    def __init__(self, transaction: Transaction, thread: ClientThread) -> None:
         self._transaction = transaction
-        self._portal = portal
+        self._thread = thread
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._transaction!r}>"
 
     def __enter__(self) -> Self:
-        self._portal.call(self._transaction.__aenter__)
+        self._thread.call(self._transaction.__aenter__)
         return self
 
     def __exit__(
@@ -186,7 +188,7 @@ class BlockingTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._portal.call(self._transaction.__aexit__, kind, error, trace)
+        self._thread.call(self._transaction.__aexit__, kind, error, trace)
 
     @property
     def results(self) -> list[Reply]:
@@ -200,19 +202,19 @@ class BlockingTransaction:
 
     def get(self, key: Text) -> bytes | None:
         """Return the value of a key; None if it does not exist."""
-        return self._portal.call(self._transaction.get, key)
+        return self._thread.call(self._transaction.get, key)
 
     def exists(self, key: Text) -> bool:
         """Return whether a key exists."""
-        return self._portal.call(self._transaction.exists, key)
+        return self._thread.call(self._transaction.exists, key)
 
     def get_many(self, keys: Iterable[Text]) -> dict[bytes, bytes]:
         """Return the values of those keys that exist."""
-        return self._portal.call(self._transaction.get_many, keys)
+        return self._thread.call(self._transaction.get_many, keys)
 
     def records(self, keys: Iterable[Text]) -> list[Record | None]:
         """Return value, revision and expiry of each key; None for one that does not exist."""
-        return self._portal.call(self._transaction.records, keys)
+        return self._thread.call(self._transaction.records, keys)
 
     def set(self, key: Text, value: Text, *, ex: int | None = None, px: int | None = None) -> None:
         """Queue the new value of a key."""
@@ -241,12 +243,12 @@ class BlockingWatch:
     See :class:`~quorate.Watch`.
     """
 
-    def __init__(self, watch: Watch, portal: BlockingPortal) -> None:
+    def __init__(self, watch: Watch, thread: ClientThread) -> None:
         self._watch = watch
-        self._portal = portal
+        self._thread = thread
 
     def __enter__(self) -> Self:
-        self._portal.call(self._watch.__aenter__)
+        self._thread.call(self._watch.__aenter__)
         return self
 
     def __exit__(
@@ -255,7 +257,8 @@ class BlockingWatch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._portal.call(self._watch.aclose)
+        with suppress(RefusedError):  # the client is closed, and so is this
+            self._thread.call(self._watch.aclose)
 
     def __iter__(self) -> Self:
         return self
@@ -266,11 +269,14 @@ class BlockingWatch:
         Raises:
             WatchLostError: it can't go on without a gap.
         """
-        return self._portal.call(self._watch.__anext__)
+        try:
+            return self._thread.call(self._watch.__anext__, cut=_WATCH_CUT)
+        except StopAsyncIteration:  # it was closed
+            raise StopIteration from None
 
     def entries(self) -> list[Change]:
         """Return all changes of the next log entries, as many as there are; wait for the first."""
-        return self._portal.call(self._watch.entries)
+        return self._thread.call(self._watch.entries, cut=_WATCH_CUT)
 
     @property
     def prefix(self) -> bytes:
@@ -296,7 +302,8 @@ def connect_blocking(
 ) -> Generator[BlockingKeyValue]:
     """Connect to a cluster for the length of the block, without an event loop.
 
-    Arguments and errors are those of :func:`quorate.connect`.
+    Arguments and errors are those of :func:`quorate.connect`. :class:`~quorate.errors.UsageError`
+    is raised within ``trio.run``, and by the calls of a forked child.
     """
     opened = connect(
         members,
@@ -307,8 +314,9 @@ def connect_blocking(
         session_timeout_s=session_timeout_s,
         patience_s=patience_s,
     )
-    with (
-        start_blocking_portal(backend="trio", name="quorate-client") as portal,
-        portal.wrap_async_context_manager(opened) as kv,
-    ):
-        yield BlockingKeyValue(kv, portal)
+    thread = ClientThread(opened)
+    kv = thread.open()
+    try:
+        yield BlockingKeyValue(kv, thread)
+    finally:
+        thread.close()

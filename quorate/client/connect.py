@@ -101,13 +101,15 @@ async def open_through(
         if exactly_once
         else PlainKeyValue(endpoint)
     )
-    kv.watches = RemoteWatches(dialler, members, patience_s=patience_s, rng=rng)
+    kv.watches = watches = RemoteWatches(dialler, members, patience_s=patience_s, rng=rng)
     await endpoint.open()
     try:
         async with _running(kv, endpoint):
             yield kv
     finally:
-        await lanes.aclose()
+        with anyio.CancelScope(shield=True):  # nothing here waits for a member
+            await lanes.aclose()
+            await watches.aclose()
 
 
 @one_error

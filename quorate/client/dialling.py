@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..transport import Address
     from .secure import ClientTls
 
-__all__ = ["DIAL_SECONDS", "Dialler", "Push", "Value", "Wire"]
+__all__ = ["DIAL_SECONDS", "Dialler", "HangUpError", "Push", "Value", "Wire"]
 
 Push = hiredis.PushNotification
 """A push is a list of this type; its first item names its kind."""
@@ -59,6 +59,10 @@ _REFUSALS: Final = REFUSALS | {"NOPERM"}
 """Codes of replies to a login that every member will give again."""
 
 _MISSING: Final = object()
+
+
+class HangUpError(ConnectionResetError):
+    """The other end has closed the connection in order."""
 
 
 class Wire:
@@ -117,7 +121,7 @@ class Wire:
                 with anyio.CancelScope(deadline=anyio.current_time() + silence_s):
                     data = await self._stream.receive(_CHUNK_BYTES)
             except anyio.EndOfStream:
-                raise ConnectionResetError("the connection was closed by the other end") from None
+                raise HangUpError("the connection was closed by the other end") from None
             except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError) as error:
                 raise ConnectionResetError(_lost(error)) from error
             if not data:  # a stream never returns nothing, so the time is over
@@ -219,7 +223,7 @@ class Dialler:
             words = "is it a client port?"
             if self._tls is None:
                 words += " One with TLS needs tls=ClientTls(...)"
-            raise ConnectionResetError(f"{error} ({words})") from None
+            raise type(error)(f"{error} ({words})") from None
         if isinstance(reply, KeyValueError):
             if reply.code in _REFUSALS:
                 raise reply

@@ -31,7 +31,6 @@ from ..keyvalue.protocol import resp
 from ..keyvalue.protocol.payload import TRANSACTION
 from ..keyvalue.retry import REFUSALS, Fate, Retry, fate_of_code
 from ..node.requests.request import UNSTAMPED, Stamp
-from .dialling import DIAL_SECONDS
 from .lanes import LostReplyError
 from .routing import moved_to_untrusted
 
@@ -47,6 +46,15 @@ _MOST_HOPS: Final = 3
 """Members that one attempt is sent to, each by the one before. Fewer, and a change of leader costs
 a pause. More, and members that disagree send it around."""
 
+
+_LEAST_SECONDS: Final = 1.0
+"""For the first attempt, with the connection that it needs. Smaller, and a client without patience
+gives up busy members. Larger, and it waits for silent ones."""
+
+_MOST_HANG_UPS: Final = 6
+"""A port that closes each connection at our first word is none for clients. A member that ends does
+it, too, for a moment: fewer, and it would be taken for that. More, and a wrong port is found late.
+"""
 
 _OVERSIZED: Final = (
     "ERR Protocol error: invalid bulk length",
@@ -146,11 +154,14 @@ class RemoteEndpoint:
             HandshakeError: what answers is no member, or TLS does not fit.
             KeyValueError: the user or its password is wrong.
         """
-        retry, send_by = self._retry(), self._send_by()
+        retry, send_by, foreign = self._retry(), self._send_by(), 0
         while True:
             try:
                 return await self._lanes.open(send_by)
             except NoLeaderError as error:
+                foreign = 0 if error.__cause__ is None else foreign + 1
+                if foreign == _MOST_HANG_UPS:
+                    raise HandshakeError(str(error)) from None
                 await self._pause(retry, error)
 
     async def _patiently(
@@ -170,15 +181,15 @@ class RemoteEndpoint:
     def _send_by(self) -> float:
         """Return until when a call may be sent: set once, it covers waiting for other calls, too.
 
-        The first attempt has the time to open a connection, however short the patience is.
+        The first attempt has some time to open a connection, however short the patience is.
         """
-        return anyio.current_time() + max(self._patience_s, DIAL_SECONDS)
+        return anyio.current_time() + max(self._patience_s, _LEAST_SECONDS)
 
     async def _pause(self, retry: Retry, error: Exception) -> None:
         """Wait before the next attempt; raise the error if time is over."""
         pause = retry.pause_s()
         if pause is None:
-            raise type(error)(f"no answer for {self._patience_s:g} s: {error}") from None
+            raise type(error)(f"no answer within {self._patience_s:g} s: {error}") from None
         await anyio.sleep(pause)
 
     async def _attempt(self, data: bytes, send_by: float) -> Answer:

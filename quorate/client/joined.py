@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ..errors import RefusedError, UnknownOutcomeError
 from ..keyvalue.access.commands import CHANGES
 from ..keyvalue.commands.table import all_commands
 from ..keyvalue.programs.client import KeyValue
@@ -53,6 +54,8 @@ READS: Final = frozenset(
 )
 """Reads whose replies are single values."""
 
+_CUT: Final = "the client was closed before this was answered"
+
 _PLAIN_SET: Final = b"*3\r\n"
 _GET_OPTION: Final = b"\r\nGET\r\n"
 
@@ -69,8 +72,16 @@ class JoinedKeyValue(KeyValue):
         """
         self._remote = endpoint
         specs = {spec.name: spec for spec in all_commands()}
-        self._write = Batches(lambda payload: self._send_alone(specs["set"], payload), _WORKERS)
-        self._read = Batches(lambda payload: self._send_alone(specs["get"], payload), _WORKERS)
+        self._write = Batches(
+            lambda payload: self._send_alone(specs["set"], payload),
+            _WORKERS,
+            UnknownOutcomeError(f"{_CUT}; it may or may not take effect"),
+        )
+        self._read = Batches(
+            lambda payload: self._send_alone(specs["get"], payload),
+            _WORKERS,
+            RefusedError(f"{_CUT}; it has only read"),
+        )
         for batches in (self._write, self._read):
             batches.start(tasks)
 

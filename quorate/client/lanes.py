@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .dialling import Value, Wire
     from .routing import Routes
 
-__all__ = ["LANES", "Answer", "Lanes", "LostReplyError"]
+__all__ = ["CLOSED", "LANES", "Answer", "Lanes", "LostReplyError"]
 
 LANES: Final = 8
 """Requests on their way at the same time. Fewer, and slow requests hold up the others. More, and
@@ -54,6 +54,8 @@ _SLOWEST_BYTES: Final = 256 * 1024
 
 _LAST_WORDS_SECONDS: Final = 1.0
 """For an error reply to a request that was not read to its end: the member has closed already."""
+
+CLOSED: Final = "the client is closed; nothing was done"
 
 Answer: TypeAlias = "bytes | int | dict[Value, Value] | KeyValueError | None"
 """The reply to one command."""
@@ -125,14 +127,15 @@ class Lanes:
         """Wait for room and a connection; the caller releases the room."""
         if (wire := self._at_once()) is not None:  # setting up a deadline costs more
             return wire
-        with anyio.CancelScope(deadline=deadline):
+        with anyio.CancelScope(deadline=deadline) as waiting:
             await self._room.acquire()
-            try:
-                return await self._take()
-            except BaseException:
-                self._room.release()
-                raise
-        raise NoLeaderError("no connection in time, all are in use or none opens; nothing was sent")
+        if waiting.cancelled_caught:
+            raise NoLeaderError("no connection was free in time; nothing was sent")
+        try:
+            return await self._take(deadline)
+        except BaseException:
+            self._room.release()
+            raise
 
     def _at_once(self) -> Wire | None:
         if not self._idle or not self._room.value or not self._fits(self._idle[-1]):
@@ -143,7 +146,7 @@ class Lanes:
     def _fits(self, wire: Wire) -> bool:
         return self._routes.fits(wire) and wire.usable
 
-    async def _take(self) -> Wire:
+    async def _take(self, deadline: float) -> Wire:
         """Return a connection to the member that leads, as far as we know."""
         self._check_open()
         while self._idle:
@@ -151,7 +154,7 @@ class Lanes:
             if self._fits(wire):
                 return wire
             await wire.aclose()
-        wire = await self._routes.open()
+        wire = await self._routes.open(deadline)
         try:
             self._check_open()
         except RefusedError:
@@ -161,7 +164,7 @@ class Lanes:
 
     def _check_open(self) -> None:
         if self._closed:  # not an error that is worth another attempt
-            raise RefusedError("the client is closed; nothing was done")
+            raise RefusedError(CLOSED)
 
     async def _exchange(self, wire: Wire, data: bytes) -> Answer:
         """Send a command and return its reply.

@@ -21,6 +21,8 @@ from ..errors import HandshakeError, KeyValueError, NoLeaderError, WireError
 from ..keyvalue.protocol.resp import encode_command
 from ..keyvalue.retry import Turns
 from ..transport import Address, parse_address_untrusted
+from .dialling import HangUpError
+from .race import Race
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +52,11 @@ Larger, and it takes longer if the one that is asked is dead, too."""
 _SILENT_SECONDS: Final = 0.5
 """A dial that is cancelled after this counts as failed: requests with short times would all dial a
 dead machine otherwise. Smaller, and slow members are left for nothing."""
+
+_TRY_SECONDS: Final = 1.0
+"""For a connection to the leader that a member has named. Smaller, and members have to pass on the
+requests to a busy one. Larger, and a stopped machine that they still take for the leader holds up
+new clients for longer."""
 
 _MOVED_WORDS: Final = 3
 
@@ -147,34 +154,49 @@ class Routes:
                 pass
         return None
 
-    async def open(self) -> Wire:
+    async def open(self, deadline: float = math.inf) -> Wire:
         """Open a connection to the leader, or to a member that knows of none.
 
+        Args:
+            deadline: on anyio's clock.
+
         Raises:
-            NoLeaderError: no member can be reached.
+            NoLeaderError: no member can be reached until then. Its cause is a `HangUpError` or
+                a `HandshakeError` if everything that was dialled may be something else.
             HandshakeError: what answers at all addresses is no member, or TLS does not fit.
             KeyValueError: the user or its password is wrong.
         """
-        troubles: dict[Address, Exception] = {}
-        if (leader := self._leader) is not None:
-            try:
-                return await self._open_from(leader)
-            except (OSError, HandshakeError) as error:
-                self._shun(leader)
-                troubles[leader] = error
-                if self._leader == leader:
-                    self._leader = None
-        for _ in self._given:
-            address = self._turns.current
-            try:
-                return await self._open_from(address)
-            except (OSError, HandshakeError) as error:
-                troubles[address] = error
-                self._turns.advance()
+        at = self._given.index(self._turns.current)
+        turns = [*self._given[at:], *self._given[:at]]
+        if self._leader is not None:
+            turns = [self._leader, *(one for one in turns if one != self._leader)]
+        race = Race(self._open_or_leave)
+        wire = await race.run(turns, deadline)
+        if wire is not None:
+            # One that was slower may have given up the same member.
+            self._leader = self._current = wire.address
+            self._shunned.pop(wire.address, None)
+            return wire
+        troubles = race.troubles
         if all(isinstance(error, HandshakeError) for error in troubles.values()):
             raise next(iter(troubles.values()))
         said = "; ".join(_in_words(address, error) for address, error in troubles.items())
-        raise NoLeaderError(f"no member can be reached: {said}")
+        kinds = HandshakeError, HangUpError
+        foreign = [error for error in troubles.values() if isinstance(error, kinds)]
+        cause = foreign[0] if len(foreign) == len(troubles) else None
+        raise NoLeaderError(f"no member can be reached: {said}") from cause
+
+    async def _open_or_leave(self, address: Address) -> Wire:
+        """Open a connection, beginning at one address; another one has its turn if that fails."""
+        try:
+            return await self._open_from(address)
+        except (OSError, HandshakeError):
+            if address == self._leader:
+                self._shun(address)
+                self._leader = None
+            if address == self._turns.current:
+                self._turns.advance()
+            raise
 
     async def _open_from(self, address: Address) -> Wire:
         """Open a connection, beginning at one address.
@@ -224,13 +246,16 @@ class Routes:
 
     async def _try(self, leader: Address) -> Wire | None:
         """Open a connection to the leader; None if it can't be reached."""
-        try:
-            wire = await self._dial(leader)
-        except (OSError, HandshakeError):
-            self._shun(leader)
-            return None
-        self._shunned.pop(leader, None)
-        return wire
+        with anyio.move_on_after(_TRY_SECONDS):
+            try:
+                wire = await self._dial(leader)
+            except (OSError, HandshakeError):
+                pass
+            else:
+                self._shunned.pop(leader, None)
+                return wire
+        self._shun(leader)
+        return None
 
     def _shun(self, address: Address) -> None:
         if self._is_shunned(address):  # by another task, that dialled it, too

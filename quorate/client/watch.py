@@ -20,6 +20,7 @@ Lost changes
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn
+from weakref import WeakSet
 
 import anyio
 
@@ -44,6 +45,7 @@ from ..keyvalue.state.pushes import (
     parse_push_untrusted,
 )
 from .dialling import Push
+from .lanes import CLOSED
 
 if TYPE_CHECKING:
     import random
@@ -53,11 +55,13 @@ if TYPE_CHECKING:
     from ..transport import Address
     from .dialling import Dialler, Value, Wire
 
-__all__ = ["SILENCE_SECONDS", "RemoteWatch", "RemoteWatches"]
+__all__ = ["SILENCE_SECONDS", "WATCH_CUT", "RemoteWatch", "RemoteWatches"]
 
 SILENCE_SECONDS: Final = 15.0
 """A member reports progress every 5 s. One that is silent for this long counts as dead. Smaller,
 and a busy member is left; larger, and a watch stands still for longer after a machine is lost."""
+
+WATCH_CUT: Final = "the client is closed, and this watch with it"
 
 _POSITION: Final = encode_command(["QUORATE.POSITION"])
 
@@ -77,11 +81,27 @@ class RemoteWatches:
     ) -> None:
         self._dialler, self._members = dialler, tuple(members)
         self._patience_s, self._rng = patience_s, rng
+        self._watches = WeakSet[RemoteWatch]()
+        self._closed = False
 
     def watch(self, prefix: bytes, after: int) -> RemoteWatch:
-        """Return a watch of the changes after a position; -1 for the present."""
+        """Return a watch of the changes after a position; -1 for the present.
+
+        Raises:
+            RefusedError: the client is closed.
+        """
+        if self._closed:
+            raise RefusedError(CLOSED)
         members = self._rng.sample(self._members, len(self._members))
-        return RemoteWatch(self._dialler, members, prefix, after, self._patience_s)
+        watch = RemoteWatch(self._dialler, members, prefix, after, self._patience_s)
+        self._watches.add(watch)
+        return watch
+
+    async def aclose(self) -> None:
+        """End all watches: their tasks get an error, as those that wait for a reply."""
+        self._closed = True
+        for watch in list(self._watches):
+            await watch.cut()
 
 
 class RemoteWatch(Watch):
@@ -119,7 +139,13 @@ class RemoteWatch(Watch):
         self._entry_bytes = 0
         self._lost: list[WatchLostError] = []  # of members, since we were up to date
         self._retry: Retry | None = None  # since the last sign of life; None if there was one
-        self._closed = False
+        self._closed = self._cut = False
+
+    async def cut(self) -> None:
+        """Close it, as its client is closed; its program gets an error."""
+        if not self._closed:
+            self._cut = True
+            await self.aclose()
 
     async def aclose(self) -> None:
         """Close its connection. It returns nothing any more."""
@@ -213,7 +239,10 @@ class RemoteWatch(Watch):
 
         Raises:
             StopAsyncIteration: it was closed. It ends a loop over its changes.
+            RefusedError: its client was closed.
         """
+        if self._cut:
+            raise RefusedError(WATCH_CUT)
         if self._closed:
             raise StopAsyncIteration
 

@@ -83,6 +83,16 @@ def test_every_exit_status_is_in_its_page_and_in_the_help(
     assert [status for status in known if f"• {status} - " not in text] == []
 
 
+def test_a_verb_does_not_wait_for_the_imports_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[bool] = []
+    monkeypatch.setattr("quorate.cli.app._import_verbs", lambda: imported.append(True))
+    for words in (["--version"], ["lock"]):
+        run(words)
+    assert not imported
+    run(["log"])
+    assert imported
+
+
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.strip() == __version__

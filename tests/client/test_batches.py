@@ -21,6 +21,8 @@ from quorate.errors import (
 )
 from quorate.keyvalue.protocol import resp
 
+CUT = UnknownOutcomeError("the client was closed")
+
 Answers = dict[bytes, bytes | RequestError]
 
 REPLIES = st.one_of(
@@ -69,7 +71,7 @@ class Target:
 
 async def test_a_lone_command_is_sent_at_once(autojump_clock: MockClock) -> None:
     target = Target()
-    batches = Batches(target.send, 2)
+    batches = Batches(target.send, 2, CUT)
     async with anyio.create_task_group() as tasks:
         batches.start(tasks)
         await anyio.sleep(0.1)
@@ -81,7 +83,7 @@ async def test_a_lone_command_is_sent_at_once(autojump_clock: MockClock) -> None
 
 async def test_commands_gather_while_all_workers_are_busy(autojump_clock: MockClock) -> None:
     target = Target()
-    batches = Batches(target.send, 1)
+    batches = Batches(target.send, 1, CUT)
     found: dict[bytes, bytes] = {}
     names = [b"n%d" % n for n in range(BATCH_COMMANDS + 1)]
 
@@ -103,7 +105,7 @@ async def test_commands_gather_while_all_workers_are_busy(autojump_clock: MockCl
 
 async def test_a_batch_has_no_more_bytes_than_it_may(autojump_clock: MockClock) -> None:
     target = Target()
-    batches = Batches(target.send, 1)
+    batches = Batches(target.send, 1, CUT)
     async with anyio.create_task_group() as tasks:
         batches.start(tasks)
         await anyio.sleep(0.1)
@@ -116,7 +118,7 @@ async def test_a_batch_has_no_more_bytes_than_it_may(autojump_clock: MockClock) 
 
 async def test_a_cancelled_task_leaves_the_others_of_its_batch(autojump_clock: MockClock) -> None:
     target = Target()
-    batches = Batches(target.send, 1)
+    batches = Batches(target.send, 1, CUT)
     found: list[bytes] = []
 
     async def execute(name: bytes, within: float) -> None:
@@ -140,7 +142,7 @@ async def test_a_cancelled_task_leaves_the_others_of_its_batch(autojump_clock: M
 async def test_each_task_gets_an_error_of_its_own(autojump_clock: MockClock) -> None:
     target = Target()
     target.error = NoLeaderError("nobody leads")
-    batches = Batches(target.send, 1)
+    batches = Batches(target.send, 1, CUT)
     errors: list[RequestError] = []
 
     async def execute() -> None:
@@ -161,7 +163,7 @@ async def test_each_task_gets_an_error_of_its_own(autojump_clock: MockClock) -> 
 
 async def answers_to(send: Callable[[bytes], Awaitable[bytes]], names: Sequence[bytes]) -> Answers:
     """Execute commands, which share a batch; return what each task gets."""
-    batches, found = Batches(send, 1), Answers()
+    batches, found = Batches(send, 1, CUT), Answers()
 
     async def execute(name: bytes) -> None:
         try:
@@ -218,7 +220,7 @@ async def test_a_command_without_room_in_its_batch_is_sent_alone(autojump_clock:
             return b"+alone\r\n"
         return b"+first\r\n-ERR replies may have 7 bytes in all\r\n"
 
-    batches, found = Batches(send, 1), list[bytes]()
+    batches, found = Batches(send, 1, CUT), list[bytes]()
 
     async def execute() -> None:
         found.append(await batches.execute(b"a "))
@@ -237,7 +239,7 @@ async def test_replies_that_do_not_fit_make_the_outcome_unknown(autojump_clock: 
     async def send(payload: bytes) -> bytes:
         return b"+OK\r\n+OK\r\n+OK\r\n"
 
-    batches, errors = Batches(send, 1), list[UnknownOutcomeError]()
+    batches, errors = Batches(send, 1, CUT), list[UnknownOutcomeError]()
 
     async def execute() -> None:
         try:
@@ -257,7 +259,7 @@ async def test_replies_that_do_not_fit_make_the_outcome_unknown(autojump_clock: 
 
 async def test_a_closed_client_answers_those_that_wait(autojump_clock: MockClock) -> None:
     target, errors = Target(), dict[bytes, RequestError]()
-    batches = Batches(target.send, 1)
+    batches = Batches(target.send, 1, CUT)
 
     async def execute(name: bytes) -> None:
         try:
@@ -283,7 +285,7 @@ async def test_a_closed_client_answers_those_that_wait(autojump_clock: MockClock
 
 async def test_a_cancelled_task_sends_nothing(autojump_clock: MockClock) -> None:
     target = Target()
-    batches = Batches(target.send, 1)
+    batches = Batches(target.send, 1, CUT)
     async with anyio.create_task_group() as tasks:
         batches.start(tasks)
         await anyio.sleep(0.1)

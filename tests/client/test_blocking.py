@@ -1,12 +1,16 @@
 """The blocking client has the methods of the other one, and each does the same."""
 
 import inspect
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
+import trio
 
 import quorate
 from quorate.client.blocking import (
@@ -17,10 +21,12 @@ from quorate.client.blocking import (
 )
 from quorate.client.connect import connect
 from quorate.client.dialling import Dialler
-from quorate.errors import ConflictError, KeyValueError
+from quorate.client.watch import RemoteWatches
+from quorate.errors import ConflictError, KeyValueError, RefusedError, UsageError
 from quorate.keyvalue.programs.client import KeyValue
 from quorate.keyvalue.programs.transaction import Transaction
 from quorate.keyvalue.programs.watch import Watch
+from quorate.keyvalue.state.changes import Change
 from tests.support.fake_cluster import FakeCluster, FakeDialler
 from tests.support.service_world import Fed, open_service
 
@@ -147,3 +153,116 @@ def test_an_error_of_the_block_comes_out_as_itself(cluster: FakeCluster) -> None
     ):
         raise error
     assert caught.value is error
+
+
+class SilentWatch(Watch):
+    """A watch without changes, like that of a quiet cluster."""
+
+    async def _begin(self) -> None:
+        pass
+
+    async def _fetch(self) -> list[Change]:
+        await trio.sleep_forever()
+        return []
+
+    async def aclose(self) -> None:
+        """Hold nothing."""
+
+
+def test_the_end_of_the_block_ends_a_watch_in_another_thread(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch(_self: RemoteWatches, prefix: bytes, after: int) -> SilentWatch:
+        return SilentWatch(prefix, after)
+
+    monkeypatch.setattr(RemoteWatches, "watch", watch)
+    errors, watching = list[Exception](), threading.Event()
+
+    def follow(kv: BlockingKeyValue) -> None:
+        try:
+            with kv.watch("a/") as changes:
+                watching.set()
+                next(changes)
+        except RefusedError as error:
+            errors.append(error)
+
+    with connect_blocking(map(str, cluster.addresses)) as kv:
+        thread = threading.Thread(target=follow, args=(kv,))
+        thread.start()
+        watching.wait()
+    thread.join(10)
+    assert [str(error) for error in errors] == ["the client is closed, and this watch with it"]
+
+
+def test_after_the_block_every_call_says_that_the_client_is_closed(cluster: FakeCluster) -> None:
+    with connect_blocking(map(str, cluster.addresses)) as kv:
+        kv.set("a", "1")
+        keys = kv.scan()
+    calls: list[Callable[[], object]] = [
+        lambda: kv.get("a"),
+        lambda: kv.get_many(["a"]),
+        lambda: kv.watch("a"),
+        lambda: next(keys),
+        lambda: kv.transaction().__enter__(),
+    ]
+    for call in calls:
+        with pytest.raises(RefusedError, match="the client is closed"):
+            call()
+
+
+def test_a_transaction_outside_of_its_block_says_so(cluster: FakeCluster) -> None:
+    with (
+        connect_blocking(map(str, cluster.addresses)) as kv,
+        pytest.raises(RuntimeError, match="not open: use it inside of its block"),
+    ):
+        kv.transaction().set("a", "1")
+
+
+def test_a_forked_child_is_told_to_connect_anew(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect_blocking(map(str, cluster.addresses)) as kv:
+        parent = os.getpid()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: parent + 1)
+            with pytest.raises(UsageError, match=f"process {parent}.*connect anew in the child"):
+                kv.get("a")
+        assert kv.get("a") is None
+
+
+async def test_within_trio_it_names_the_client_for_trio(cluster: FakeCluster) -> None:
+    with (
+        pytest.raises(UsageError, match=r"within trio\.run .* use quorate\.connect"),
+        connect_blocking(map(str, cluster.addresses)),
+    ):
+        pass
+
+    def work() -> bool:
+        with connect_blocking(map(str, cluster.addresses)) as kv:
+            return kv.set("a", "1")
+
+    assert await trio.to_thread.run_sync(work)
+
+
+NEVER_LEFT = """
+from contextlib import ExitStack, asynccontextmanager
+from quorate.client import blocking
+
+@asynccontextmanager
+async def connect(*_members, **_options):
+    try:
+        yield "a store"
+    finally:
+        print("closed")
+
+blocking.connect = connect
+stack = ExitStack()
+kv = stack.enter_context(blocking.connect_blocking(["10.0.0.1:7000"]))
+"""
+
+
+def test_a_client_that_is_never_left_is_closed_when_python_ends() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", NEVER_LEFT], capture_output=True, timeout=30, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"closed\n", b"")

@@ -1,6 +1,6 @@
 """A client keeps its promises whatever happens to the members between it and its keys."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -10,6 +10,7 @@ import pytest
 from trio.testing import MockClock
 
 from quorate.client.connect import open_through
+from quorate.client.dialling import HangUpError
 from quorate.client.lanes import LANES
 from quorate.errors import (
     HandshakeError,
@@ -319,7 +320,7 @@ async def test_members_that_stay_down_are_named(
         await anyio.sleep(1)
         with pytest.raises(UnknownOutcomeError, match="an earlier attempt may"):
             await kv.set("a", "2")  # first through the connection that is still open
-        with pytest.raises(NoLeaderError, match=r"no answer for 5 s: .*10\.0\.0\.3:7000: conn"):
+        with pytest.raises(NoLeaderError, match=r"no answer within 5 s: .*10\.0\.0\.3:7000: conn"):
             await kv.get("a")
         with pytest.raises(NoLeaderError, match=r"10\.0\.0\.1:7000: connection refused"):
             await kv.set("a", "3")
@@ -329,7 +330,7 @@ async def test_it_begins_once_a_member_answers(
     cluster: FakeCluster, autojump_clock: MockClock
 ) -> None:
     cluster.down = {*cluster.addresses}
-    with pytest.raises(NoLeaderError, match=r"no answer for 2 s: no member can be reached"):
+    with pytest.raises(NoLeaderError, match=r"no answer within 2 s: no member can be reached"):
         async with connected(cluster, patience_s=2):
             pass
     async with anyio.create_task_group() as tasks:
@@ -342,6 +343,64 @@ async def test_it_begins_once_a_member_answers(
         cluster.leader = cluster.addresses[2]
         async with connected(cluster) as kv:
             assert await kv.get("a") is None
+
+
+async def test_a_port_that_hangs_up_again_and_again_is_no_members(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    dialler = FakeDialler(cluster)
+    dialler.error = HangUpError("closed by the other end (is it a client port?)")
+    with pytest.raises(HandshakeError, match=r"10\.0\.0\.1:7000: closed.*is it a client port"):
+        async with connected(cluster, dialler):
+            pass
+    assert anyio.current_time() < 2
+    async with anyio.create_task_group() as tasks:
+
+        async def end() -> None:
+            await anyio.sleep(0.2)
+            dialler.error = None
+
+        tasks.start_soon(end)
+        async with connected(cluster, dialler) as kv:
+            assert await kv.get("a") is None
+
+
+async def test_a_watch_ends_with_its_client(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    async with connected(cluster) as kv:
+        begun = kv.watch("a/")
+        closed = kv.watch("a/")
+        await closed.aclose()
+    with pytest.raises(RefusedError, match="the client is closed, and this watch with it"):
+        await anext(begun)
+    with pytest.raises(StopAsyncIteration):
+        await anext(closed)
+    with pytest.raises(RefusedError, match="the client is closed; nothing was done"):
+        kv.watch("a/")
+
+
+async def test_what_waits_for_a_reply_at_the_end_is_told_what_that_means(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    found: dict[str, Exception] = {}
+
+    async def work(name: str, call: Awaitable[object]) -> None:
+        try:
+            await call
+        except (RefusedError, UnknownOutcomeError) as error:
+            found[name] = error
+
+    async with anyio.create_task_group() as tasks, connected(cluster) as kv:
+        await kv.set("a", "1")
+        cluster.judge = lambda _address, _words: Fault.SILENT
+        tasks.start_soon(work, "read", kv.get("a"))
+        tasks.start_soon(work, "write", kv.set("a", "2"))
+        await anyio.sleep(0.1)
+    assert isinstance(found["write"], UnknownOutcomeError)
+    assert "it may or may not take effect" in str(found["write"])
+    assert isinstance(found["read"], RefusedError)
+    assert "may not" not in str(found["read"])
 
 
 async def test_a_silent_member_is_left_for_another_one(

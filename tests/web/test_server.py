@@ -105,6 +105,7 @@ async def test_what_is_no_request_is_refused(autojump_clock: Clock) -> None:
     async with open_web(echo) as browser:
         for data, status in (
             (b"nonsense\r\n\r\n", 400),
+            (b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n", 400),  # a Redis client
             (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),  # TLS at a port without
             (b"GET /x HTTP/1.1\r\n\r\n", 400),  # no host
             (b"GET /x HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),

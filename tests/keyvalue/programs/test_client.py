@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
-from quorate.errors import KeyValueError, OversizedRequestError, RequestError
+from quorate.errors import (
+    ConfigurationError,
+    KeyValueError,
+    OversizedRequestError,
+    RequestError,
+)
 from quorate.keyvalue import service
 from quorate.keyvalue.commands import positions
 from quorate.keyvalue.programs.client import KeyValue
 from quorate.keyvalue.programs.records import Record
+from quorate.keyvalue.programs.watch import LocalWatches
+from quorate.keyvalue.state.changes import RecentChanges
 from quorate.node.requests.request import UNSTAMPED, Stamp
 from tests.support.lone_member import LoneMember
 from tests.support.service_world import Fed, open_service
@@ -264,3 +271,15 @@ async def test_a_secret_does_not_get_into_the_log(member: LoneMember) -> None:
             await store.execute("ACL", "SETUSER", "bob", "on", word)
     assert await store.execute("ACL", "SETUSER", "bob", "on", "#" + "a" * 64) == b"OK"
     assert await store.execute("ACL", "USERS") == [b"bob", b"default"]
+
+
+async def test_a_call_without_a_command_is_refused(member: LoneMember) -> None:
+    with pytest.raises(TypeError, match=r"^execute\(\): expected a command, such as execute"):
+        await KeyValue(member).execute()
+
+
+@pytest.mark.parametrize("after", [-1, -2, -(2**70)])
+def test_a_watch_after_a_negative_position_is_refused(member: LoneMember, after: int) -> None:
+    watches = LocalWatches(RecentChanges(100))
+    with pytest.raises(ConfigurationError, match=rf"^after = {after}: .* or None for the changes"):
+        KeyValue(member, watches=watches).watch(after=after)
