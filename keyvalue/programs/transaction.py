@@ -76,7 +76,7 @@ class Transaction:
         commit: Commit,
     ) -> None:
         self.results: list[resp.Reply] = []
-        self.position = 0
+        self.position: int = 0
         self._fetch, self._send = read, commit
         self._read: dict[bytes, Record | None] = {}
         self._queued: list[bytes] = []

@@ -62,7 +62,8 @@ class ClientTls:
         *,
         names: tuple[str, str, str] = ("ca", "certificate", "key"),
     ) -> None:
-        context = self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.context: ssl.SSLContext = context
         context.check_hostname = False  # see `check_member_certificate`
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         for name, path in zip(names, (ca, certificate, key), strict=True):
