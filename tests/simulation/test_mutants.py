@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.simulation.mutants import MUTANTS, Mutant, hunt, play
+from tests.simulation.mutants.recipes import RECIPE_MUTANTS
 
 if TYPE_CHECKING:
     from tests.simulation.mutants.catalogue import Schedule
@@ -39,7 +40,7 @@ def test_a_schedule_does_no_harm_to_the_members_as_they_are(
 def test_the_table_has_every_mutant() -> None:
     table = (Path(__file__).parent / "mutants" / "README.md").read_text()
     shown = re.findall(r"^\| (\w+) \| (?:\d+ seeds|its schedule) \|", table, re.MULTILINE)
-    assert shown == [each.name for each in MUTANTS]
+    assert shown == [each.name for each in (*MUTANTS, *RECIPE_MUTANTS)]
 
 
 def test_there_are_twenty_and_each_is_another() -> None:
