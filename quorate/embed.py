@@ -424,9 +424,11 @@ async def _watches(
 def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
     if config.own.witness:
         return WitnessService(KeyValueService.kind)
-    return KeyValueService.open(
+    service = KeyValueService.open(
         config.directory / "tables", cluster=config.cluster, member_id=config.member_id
     )
+    service.changes.rest()  # who watches nothing pays nothing
+    return service
 
 
 def _client_port(

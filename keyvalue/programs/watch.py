@@ -183,6 +183,7 @@ class LocalWatch(Watch):
             NoLeaderError: no leader has said in time how long the log is.
         """
         recent, after = self._recent, self.position
+        recent.keep()  # first: what is not kept from here on must be replayed
         if not 0 <= after <= recent.position:
             # A follower may be behind what the program has seen before.
             now = await self._source.now()

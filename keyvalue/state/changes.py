@@ -158,10 +158,12 @@ class RecentChanges:
     Attributes:
         position: up to where all is applied.
         moved: notified when `position` rises.
+        keeping: whether changes are kept now, see `rest`.
     """
 
     def __init__(self, position: int) -> None:
         self.position = position
+        self.keeping = True
         self.moved = Signal()
         self._rows: list[Row] = []
         self._counted = 0  # rows up to `position`; behind them are those of the present batch
@@ -181,8 +183,25 @@ class RecentChanges:
 
     # --- writing
 
+    def rest(self) -> None:
+        """Keep no changes until `keep` is called: nobody watches yet.
+
+        Kept records are not freed, so new ones take memory that is in no cache of the processor.
+        """
+        self._clear()
+        self._gone = self.position
+        self.keeping = False
+
+    def keep(self) -> None:
+        """Keep changes from now on."""
+        # In the midst of a batch, too: `_gone` is the last entry that was not noted.
+        self.keeping = True
+
     def note(self, key: bytes, record: Record) -> None:
         """Note a change of the present batch: a record, or one with a tag like `DELETED`."""
+        if not self.keeping:
+            self._gone = record[2]
+            return
         self._rows.append((key, record))
         size = len(key) + len(record[0])
         if size > _SMALL_BYTES:
@@ -195,6 +214,9 @@ class RecentChanges:
         # No method, and no call of `note`: each write comes here.
         def put_and_note(key: bytes, record: Record) -> None:
             put(key, record)
+            if not self.keeping:
+                self._gone = record[2]
+                return
             append((key, record))
             size = len(key) + len(record[0])
             if size > _SMALL_BYTES:

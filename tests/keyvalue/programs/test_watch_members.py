@@ -45,3 +45,17 @@ async def test_a_watch_resumes_from_the_oldest_snapshot_on(tmp_path: Path) -> No
         with pytest.raises(WatchLostError) as lost:
             await first(config, 0, 1)
         assert (lost.value.after, lost.value.oldest) == (0, oldest)
+
+
+async def test_the_first_watch_of_a_member_misses_nothing(tmp_path: Path) -> None:
+    (config,) = local_configs(1, tmp_path)
+    with trio.fail_after(WITHIN):
+        async with open_node(config) as node:
+            for i in range(5):
+                await node.kv.set("a", b"%d" % i)
+            async with node.kv.watch("", after=0) as all_of_it, node.kv.watch("") as later:
+                await node.kv.set("a", b"5")
+                assert [(await anext(all_of_it)).value for _ in range(6)] == [
+                    b"%d" % i for i in range(6)
+                ]
+                assert (await anext(later)).value == b"5"

@@ -233,3 +233,31 @@ def test_a_prefix_for_which_nobody_waits_is_forgotten() -> None:
     (waiting,) = waiting_of(recent, b"a")
     recent.dismiss(b"a", waiting)
     assert recent.expect(b"a") is not waiting
+
+
+def test_a_member_that_rests_keeps_nothing_and_knows_from_where_it_does() -> None:
+    recent = RecentChanges(0)
+    put = recent.noting(lambda _key, _record: None)
+    recent.rest()
+    put(*set_at(3, b"a"))
+    recent.note(*set_at(4, b"b"))
+    recent.advance(9)
+    assert (recent.start, recent.after(4, b"")) == (4, [])
+    recent.keep()
+    put(*set_at(12, b"c"))
+    recent.advance(19)
+    assert recent.start == 4
+    assert [change.key for change in recent.after(4, b"")] == [b"c"]
+
+
+def test_of_a_batch_in_whose_midst_keeping_begins_nothing_counts_as_kept() -> None:
+    recent = RecentChanges(0)
+    recent.rest()
+    recent.note(*set_at(3, b"a"))
+    recent.keep()
+    waiting = recent.expect(b"z")
+    recent.note(*set_at(4, b"b"))
+    assert recent.start == 0
+    recent.advance(9)
+    assert recent.start == 3
+    assert waiting.woken_at == 0
