@@ -40,7 +40,8 @@ def test_a_schedule_does_no_harm_to_the_members_as_they_are(
 def test_the_table_has_every_mutant() -> None:
     table = (Path(__file__).parent / "mutants" / "README.md").read_text()
     shown = re.findall(r"^\| (\w+) \| (?:\d+ seeds|its schedule) \|", table, re.MULTILINE)
-    assert shown == [each.name for each in (*MUTANTS, *RECIPE_MUTANTS)]
+    recipes = [each.name for each in RECIPE_MUTANTS]
+    assert shown == [each.name for each in MUTANTS] + recipes
 
 
 def test_there_are_twenty_and_each_is_another() -> None:
