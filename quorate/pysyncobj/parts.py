@@ -6,7 +6,7 @@ set before are the node's own. Only replicated methods change the state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from ..errors import ConfigurationError, StorageError
 from ..objects.tracked import UndoLog
@@ -20,13 +20,26 @@ if TYPE_CHECKING:
 
     from ..node import Command
     from ..objects.base import Home
-    from .syncobj import SyncObj
 
 __all__ = ["AttributesPart", "CodeVersion", "Replicating", "SyncObjConsumer"]
 
 _PART: Final = "_quorate_part"
 _OF_CALLERS: Final = ("callback", "sync", "timeout")
 """Arguments of callers that the method does not get."""
+
+
+class Replicator(Protocol):
+    """The `SyncObj` that replicates an object."""
+
+    def getCodeVersion(self) -> int:
+        """Return the version of the methods that callers mean."""
+        ...
+
+    def call(
+        self, part: AttributesPart, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a replicated method on all nodes."""
+        ...
 
 
 class Replicating:
@@ -46,7 +59,7 @@ class Replicating:
         if part is None or not part.set_attribute(name, value):
             object.__setattr__(self, name, value)
 
-    def _quorate_syncobj(self) -> SyncObj:
+    def _quorate_syncobj(self) -> Replicator:
         raise NotImplementedError
 
     def call_replicated(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -66,8 +79,8 @@ class SyncObjConsumer(Replicating):
         self.__dict__["_syncObj"] = None
         self._quorate_begin()
 
-    def _quorate_syncobj(self) -> SyncObj:
-        found: SyncObj | None = self.__dict__["_syncObj"]
+    def _quorate_syncobj(self) -> Replicator:
+        found: Replicator | None = self.__dict__["_syncObj"]
         if found is None:
             raise SyncObjException(
                 "NotReady",
