@@ -34,6 +34,7 @@ ROOMS = (
     "web",
     "simulation",
     "pipeline",
+    "partitions",
     "recipes",
 )
 FOLDERS = (*ROOMS, "quorate", "tests", "bench", "examples")

@@ -36,7 +36,6 @@ Slots and ids
     cluster's name and the member's id, and never changes.
 """
 
-import binascii
 import functools
 import hashlib
 from collections.abc import Sequence
@@ -49,23 +48,12 @@ from ..commands.arguments import integer
 from ..commands.introspection import help_reply
 from ..commands.table import CommandSpec, keys_of
 from ..protocol import resp
+from ..slots.hashing import SLOTS, key_slot
 
-__all__ = ["SLOTS", "cluster_reply", "key_slot", "node_id", "redirection"]
-
-SLOTS: Final = 16384
+__all__ = ["cluster_reply", "node_id", "redirection"]
 
 _STEADY: Final = "CLOSED"
 _MAX_COUNTED_KEYS: Final = 2000  # counting this many takes some milliseconds
-
-
-def key_slot(key: bytes) -> int:
-    """Return the slot of a key; if the first braces hold anything, only that counts."""
-    start = key.find(b"{") + 1
-    if start:
-        end = key.find(b"}", start)
-        if end > start:
-            key = key[start:end]
-    return binascii.crc_hqx(key, 0) % SLOTS
 
 
 @functools.cache

@@ -28,6 +28,7 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     [security]                      # [open, on loopback only] see Security
     [log]                           # each may be set alone, see LogLines
     [web]                           # [no such port] see Web
+    [partition]                     # [none] see PartitionSettings
 
 A file is how a member begins. With ``join = true`` it is added to a cluster that runs: its list has
 members of that time, which it dials first, and the member itself. Once the log has a configuration
@@ -53,6 +54,7 @@ from ..protocol.membership import MAX_HOST_CHARACTERS
 from ..protocol.promise import MAX_LEASE_MS
 from .limits import Limits, SnapshotPolicy
 from .log_lines import LogFormat, LogLevel, LogLines
+from .partition import PartitionSettings
 from .security import Security
 from .settings import (
     SECONDS,
@@ -77,6 +79,7 @@ __all__ = [
     "LogLines",
     "MemberConfig",
     "NodeConfig",
+    "PartitionSettings",
     "Profile",
     "Redirect",
     "Security",
@@ -315,8 +318,9 @@ def _members(value: Iterable[MemberConfig]) -> tuple[MemberConfig, ...]:
 
 
 def _is_settings(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
-    kinds = {"timeouts": Timeouts, "limits": Limits, "snapshot": SnapshotPolicy}
-    kind = (kinds | {"security": Security, "log": LogLines, "web": Web})[attribute.name]
+    kinds: dict[str, type] = {"timeouts": Timeouts, "limits": Limits, "snapshot": SnapshotPolicy}
+    kinds |= {"security": Security, "log": LogLines, "web": Web, "partition": PartitionSettings}
+    kind = kinds[attribute.name]
     if not isinstance(value, kind):
         raise ConfigurationError(unexpected(attribute.name, value, f"a {kind.__name__}"))
 
@@ -348,6 +352,8 @@ class NodeConfig:
         security: how it proves who it is, and what it asks of others; see :class:`Security`.
         log: what `quorate run` logs, and how; see :class:`LogLines`.
         web: where it shows itself to browsers and monitors; see :class:`Web`.
+        partition: which partition of a larger cluster it belongs to; see
+            :class:`PartitionSettings`.
 
     Raises:
         ConfigurationError: with the key, the value and what was expected.
@@ -392,6 +398,7 @@ class NodeConfig:
     security: Security = attrs.field(factory=Security, validator=_is_settings)
     log: LogLines = attrs.field(factory=LogLines, validator=_is_settings)
     web: Web = attrs.field(factory=Web, validator=_is_settings)
+    partition: PartitionSettings = attrs.field(factory=PartitionSettings, validator=_is_settings)
 
     def __attrs_post_init__(self) -> None:
         ids = [member.member_id for member in self.members]
@@ -484,6 +491,7 @@ class NodeConfig:
         lines += _changes("security", self.security, Security())
         lines += _changes("log", self.log, LogLines())
         lines += _changes("web", self.web, Web())
+        lines += _changes("partition", self.partition, PartitionSettings())
         return "\n".join(lines) + "\n"
 
 
@@ -512,6 +520,7 @@ def load_config(path: Path | str) -> NodeConfig:
         directory=path.parent / config.directory.expanduser(),
         security=config.security.within(path.parent),
         web=config.web.within(path.parent),
+        partition=config.partition.within(path.parent),
     )
 
 

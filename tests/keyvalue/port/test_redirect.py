@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from quorate.keyvalue.conversation.cluster_view import key_slot
+from quorate.keyvalue.slots.hashing import key_slot
 from quorate.node.config.config import Redirect
 from tests.support.client_port_world import MEMBERS, RawClient, World, command
 

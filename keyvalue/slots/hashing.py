@@ -1,0 +1,18 @@
+"""The slot of a key, as in Redis Cluster."""
+
+import binascii
+from typing import Final
+
+__all__ = ["SLOTS", "key_slot"]
+
+SLOTS: Final = 16384
+
+
+def key_slot(key: bytes) -> int:
+    """Return the slot of a key; if the first braces hold anything, only that counts."""
+    start = key.find(b"{") + 1
+    if start:
+        end = key.find(b"}", start)
+        if end > start:
+            key = key[start:end]
+    return binascii.crc_hqx(key, 0) % SLOTS

@@ -1,0 +1,5 @@
+"""Clusters of several partitions: who has what, who leads where, and slots on the move.
+
+Nothing here is part of a member. It drives groups of members through their client ports, and all
+that it does may be repeated and may come late: a group's log decides what holds.
+"""

@@ -1,0 +1,1 @@
+"""A machine of a cluster with partitions: its supervisor, and its members as child processes."""
