@@ -28,6 +28,7 @@ from .watch import RemoteWatches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
+    from random import Random
 
     from ..keyvalue.programs.client import KeyValue
     from ..transport import Address
@@ -78,7 +79,8 @@ async def connect(
     check_times(session_timeout_s=session_timeout_s, patience_s=patience_s)
     dialler = Dialler(tls=tls, user=user, password=password)
     times = {"session_timeout_s": session_timeout_s, "patience_s": patience_s}
-    async with open_through(dialler, given, exactly_once=exactly_once, **times) as kv:
+    rng = SystemRandom()
+    async with open_through(dialler, given, exactly_once=exactly_once, rng=rng, **times) as kv:
         yield kv
 
 
@@ -90,11 +92,11 @@ async def open_through(
     exactly_once: bool,
     session_timeout_s: float,
     patience_s: float,
+    rng: Random,
 ) -> AsyncGenerator[KeyValue]:
-    """Connect through a dialler; see `connect`."""
+    """Connect through a dialler; see `connect`. `rng` draws pauses, and the members of watches."""
     routes = Routes(dialler, members)
     lanes = Lanes(routes)
-    rng = SystemRandom()
     endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s, rng=rng)
     kv = (
         StampedKeyValue(endpoint, timeout_s=session_timeout_s, patience_s=patience_s, rng=rng)

@@ -17,7 +17,6 @@ from anyio.abc import ByteStream
 
 from quorate.client.connect import open_through
 from quorate.client.dialling import DIAL_SECONDS, Dialler, Wire
-from quorate.client.watch import RemoteWatches
 from quorate.simulation import SCENARIOS, Observer, Plan
 from quorate.simulation.plan import BOUND_TIMEOUTS
 from quorate.simulation.ports.machine import Ports
@@ -158,19 +157,15 @@ async def connected_storm(
             @asynccontextmanager
             async def connect(program: Program, *, once: bool) -> AsyncGenerator[KeyValue]:
                 dialler = PortDialler(program, ports)
-                patience_s = PATIENCE_TIMEOUTS * program.unit
                 addresses = [Address(f"h{i}", 7000) for i in world.present]
                 async with open_through(
                     dialler,
                     addresses,
                     exactly_once=once,
                     session_timeout_s=SESSION_S,
-                    patience_s=patience_s,
+                    patience_s=PATIENCE_TIMEOUTS * program.unit,
+                    rng=program.rng,
                 ) as kv:
-                    # The same watches as it has, with chances from the seed.
-                    kv.watches = RemoteWatches(
-                        dialler, addresses, patience_s=patience_s, rng=program.rng
-                    )
                     yield kv
 
             programs = Programs(replay, connect)
