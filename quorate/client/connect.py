@@ -79,8 +79,7 @@ async def connect(
     check_times(session_timeout_s=session_timeout_s, patience_s=patience_s)
     dialler = Dialler(tls=tls, user=user, password=password)
     times = {"session_timeout_s": session_timeout_s, "patience_s": patience_s}
-    rng = SystemRandom()
-    async with open_through(dialler, given, exactly_once=exactly_once, rng=rng, **times) as kv:
+    async with open_through(dialler, given, exactly_once=exactly_once, **times) as kv:
         yield kv
 
 
@@ -92,9 +91,13 @@ async def open_through(
     exactly_once: bool,
     session_timeout_s: float,
     patience_s: float,
-    rng: Random,
+    rng: Random | None = None,
 ) -> AsyncGenerator[KeyValue]:
-    """Connect through a dialler; see `connect`. `rng` draws pauses, and the members of watches."""
+    """Connect through a dialler; see `connect`.
+
+    `rng` draws pauses, and the members of watches; None for the system's randomness.
+    """
+    rng = rng or SystemRandom()
     routes = Routes(dialler, members)
     lanes = Lanes(routes)
     endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s, rng=rng)
