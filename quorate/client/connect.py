@@ -78,8 +78,13 @@ async def connect(
     check_login(tls, user, password)
     check_times(session_timeout_s=session_timeout_s, patience_s=patience_s)
     dialler = Dialler(tls=tls, user=user, password=password)
-    times = {"session_timeout_s": session_timeout_s, "patience_s": patience_s}
-    async with open_through(dialler, given, exactly_once=exactly_once, **times) as kv:
+    async with open_through(
+        dialler,
+        given,
+        exactly_once=exactly_once,
+        session_timeout_s=session_timeout_s,
+        patience_s=patience_s,
+    ) as kv:
         yield kv
 
 
