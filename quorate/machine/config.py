@@ -30,11 +30,10 @@ machine has :data:`PORTS` of each kind, so that a cluster may get more partition
 All mistakes of a file are reported at once, as those of a member's file are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import attrs
 
@@ -122,8 +121,8 @@ def _machines(value: Iterable[MachineEntry]) -> tuple[MachineEntry, ...]:
     return tuple(value)
 
 
-def _default_replicas(config: Any) -> int:
-    return min(3, len(cast("MachineConfig", config).machines))
+def _default_replicas(config: "MachineConfig") -> int:
+    return min(3, len(config.machines))
 
 
 @attrs.frozen
@@ -206,15 +205,16 @@ class MachineConfig:
 
     def _check_ports(self) -> None:
         """Check that no two ranges of ports of a host meet."""
-        ranges: list[tuple[str, int, str]] = []
-        for index, machine in enumerate(self.machines):
-            for name in ("port", "member_port", "tls_port"):
-                if port := cast("int", getattr(machine, name)):
-                    ranges.append((machine.host, port, f"machines[{index}].{name}"))
+        ranges = [
+            (machine.host, cast("int", getattr(machine, name)), f"machines[{index}].{name}")
+            for index, machine in enumerate(self.machines)
+            for name in ("port", "member_port", "tls_port")
+            if getattr(machine, name)
+        ]
         if self.web.port:
             ranges.append((self.web.host, self.web.port, "web.port"))
         ranges.sort()
-        for (host, port, key), (other, second, name) in zip(ranges, ranges[1:], strict=False):
+        for (host, port, key), (other, second, name) in pairwise(ranges):
             if host == other and second < port + PORTS:
                 what = f"{PORTS} ports of {host} that are not those of {key} = {port}"
                 raise ConfigurationError(unexpected(name, second, what))
