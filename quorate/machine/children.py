@@ -7,7 +7,7 @@ by its exit status. So nothing is lost because of a map that is old or wrong.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -105,7 +105,7 @@ class Children:
         while True:
             began = trio.current_time()
             status = await _run_once(child)
-            fields = {"partition": partition, "status": status}
+            fields: dict[str, Any] = {"partition": partition, "status": status}
             if status == REMOVED:
                 words = "the member of partition %(partition)d was removed, and is not started"
                 log_event(_LOG, logging.INFO, "child_removed", words, **fields)
