@@ -260,9 +260,9 @@ def _log_machine(config: MachineConfig) -> None:
         _LOG,
         logging.INFO,
         "starts",
-        "machine %(machine)d of cluster %(cluster)s starts: quorate %(version)s, process %(pid)d, "
+        "machine %(member)d of cluster %(cluster)s starts: quorate %(version)s, process %(pid)d, "
         "clients at %(address)s and above",
-        machine=config.machine_id,
+        member=config.machine_id,
         cluster=config.cluster,
         version=__version__,
         pid=os.getpid(),

@@ -7,7 +7,7 @@ by its exit status. So nothing is lost because of a map that is old or wrong.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -105,15 +105,22 @@ class Children:
         while True:
             began = trio.current_time()
             status = await _run_once(child)
-            fields: dict[str, Any] = {"partition": partition, "status": status}
             if status == REMOVED:
                 words = "the member of partition %(partition)d was removed, and is not started"
-                log_event(_LOG, logging.INFO, "child_removed", words, **fields)
+                log_event(_LOG, logging.INFO, "child_removed", words, partition=partition)
                 break
             if trio.current_time() - began >= STEADY_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
             words = "the member of partition %(partition)d has ended with status %(status)d"
-            log_event(_LOG, logging.WARNING, "child_ended", words, seconds=pause, **fields)
+            log_event(
+                _LOG,
+                logging.WARNING,
+                "child_ended",
+                words,
+                partition=partition,
+                status=status,
+                seconds=pause,
+            )
             await trio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         self._running.discard(partition)

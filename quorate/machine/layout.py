@@ -100,7 +100,7 @@ def _one(config: MachineConfig, profile: Profile | None) -> MachineConfig:
     if not file.exists():
         replace_file(file, config.to_toml().encode())
     found = load_machine(file)
-    wanted = {"machines": config.machines, "partitions": config.partitions}
+    wanted: dict[str, object] = {"machines": config.machines, "partitions": config.partitions}
     if profile is not None:
         wanted["profile"] = profile
     for name, value in wanted.items():

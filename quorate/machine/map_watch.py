@@ -109,6 +109,8 @@ async def watch_map(
     while True:
         try:
             await _watch_once(members(), take)
+        except ConfigurationError as error:
+            log_event(_LOG, logging.ERROR, "map_refused", "%(why)s", why=str(error))
         except QuorateError as error:
             words = "the metadata group does not answer: %(why)s"
             log_event(_LOG, logging.DEBUG, "map_unknown", words, why=str(error))
