@@ -19,7 +19,7 @@ members say. The rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Never, TypeAlias
 
 import attrs
 import trio
@@ -120,6 +120,17 @@ class Book:
         self._revisions: dict[bytes, int] = {}
         self._parse = PayloadParser().parse_untrusted
         self._map = b""
+        self._trouble: list[Exception] = []
+        self._found_trouble = trio.Event()
+
+    async def watch(self) -> Never:
+        """Wait for something that does not hold, and raise it.
+
+        Raises:
+            ViolationError: that.
+        """
+        await self._found_trouble.wait()
+        raise self._trouble[0]
 
     # --- what clients see
 
@@ -152,7 +163,11 @@ class Book:
             reply = apply(command)
             if (point := (command.position, command.index)) > group.applied:
                 group.applied = point
-                self._note(group, store, command, reply)
+                try:
+                    self._note(group, store, command, reply)
+                except Exception as trouble:  # noqa: BLE001 - raised here, it would end the member
+                    self._trouble.append(trouble)
+                    self._found_trouble.set()
             return reply
 
         setattr(store, "apply", applied)  # noqa: B010 - of this one store

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import trio
 
-from ...errors import NoLeaderError, UnknownOutcomeError
+from ...errors import NoLeaderError, UnknownOutcomeError, UnsupportedError
 from ...keyvalue.programs.client import KeyValue
 from ...keyvalue.slots.cluster_map import META
 from ..door import PATIENCE, Door, Serials
@@ -150,6 +150,29 @@ def _stores(partition: int, rng: random.Random, book: Book) -> ServiceFactory[St
         return store
 
     return made
+
+
+class PlainGroup:
+    """A group as an operator's tool sees it, which runs commands only.
+
+    Args:
+        door: to the group.
+    """
+
+    def __init__(self, door: Door) -> None:
+        self._store = KeyValue(door)
+
+    async def execute(self, *words: Argument) -> Reply:
+        """See `partitions.groups.Group`."""
+        return await self._store.execute(*words)
+
+    async def control(self, words: str) -> str:
+        """Refuse that."""
+        raise UnsupportedError(words)
+
+    async def status(self) -> Mapping[str, Any]:
+        """Refuse that."""
+        raise UnsupportedError("status")
 
 
 class DirectorsGroup:

@@ -18,14 +18,13 @@ from ...keyvalue.slots.hashing import SLOTS, key_slot
 from ...keyvalue.slots.ranges import parse_slots_untrusted, slots_of
 from ...partitions.metadata import load
 from ...partitions.wishes import abort_move, plan_move, request_moves
-from .groups import doors_of
+from .groups import PlainGroup, doors_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
     from ...keyvalue.programs.client import Argument
-    from ...keyvalue.protocol.resp import Reply
     from ...keyvalue.slots.ranges import Slots
     from ..door import Door
     from .groups import Cluster
@@ -41,22 +40,6 @@ PATIENCE_TIMEOUTS: Final = 20.0
 """How long an operator waits for the metadata group, in heartbeat timeouts."""
 REPEATED: Final = 200
 """Of so many commands that were sent last, any may come again."""
-
-
-class _Line:
-    """A group, as an operator's tool sees it; see `partitions.groups.Group`."""
-
-    def __init__(self, door: Door) -> None:
-        self._store = KeyValue(door)
-
-    async def execute(self, *words: Argument) -> Reply:
-        return await self._store.execute(*words)
-
-    async def control(self, words: str) -> str:
-        raise ConfigurationError(f"{words}: no operator asks that")
-
-    async def status(self) -> dict[str, object]:
-        raise ConfigurationError("status: no operator asks that")
 
 
 class Operators:
@@ -102,7 +85,7 @@ class Operators:
             ConfigurationError: there is no map yet.
             ConflictError: others were faster, each time.
         """
-        meta = _Line(self._doors[META])
+        meta = PlainGroup(self._doors[META])
         with trio.move_on_after(self._cluster.unit * PATIENCE_TIMEOUTS):
             now = await load(meta)
             if now is None:

@@ -256,5 +256,8 @@ async def run_partitions(
     async with open_cluster(directory, setting, scenario, book, trace) as cluster:
         run = Run(cluster, setting.seed)
         runs.append(run)
-        await run.run(seconds)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(book.watch)
+            await run.run(seconds)
+            nursery.cancel_scope.cancel()
         trace.close()
