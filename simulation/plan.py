@@ -22,8 +22,8 @@ from ..recordings.head import VIRTUAL, Head, RecordedMember
 from .invariants import ViolationError
 from .machines import scheduler
 from .observer import Observer
-from .ports.machine import Ports
 from .partitions.run import run_partitions
+from .ports.machine import Ports
 from .ports.rulebook import RuleBook
 from .recipes.replay import Replay
 from .scenarios import SCENARIOS

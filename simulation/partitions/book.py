@@ -285,7 +285,7 @@ class Book:
 
     def _freeze(self, group: GroupBook, store: Store, words: Words, value: resp.Reply) -> None:
         move = words[2]
-        if move in group.frozen or move in self._freezes and move in self.moved:
+        if move in group.frozen or (move in self._freezes and move in self.moved):
             return
         self._still(group, move, "FREEZE")
         slots = parse_slots_untrusted(words[3].decode())

@@ -16,10 +16,8 @@ import trio
 from ...errors import ConfigurationError, ConflictError, RequestError
 from ...keyvalue.slots.cluster_map import META, Machine
 from ...partitions.balance import first_map
-from ...partitions.groups import slots_command
-from ...partitions.metadata import found, load
-from ...partitions.move import MoveError, copy_slots, finish, purge, settle
-from ...partitions.wishes import claim, remove
+from ...partitions.director import Director
+from ...partitions.metadata import found
 from ..recipes.programs import Program
 from .groups import DirectorsGroups, doors_of
 
@@ -39,6 +37,7 @@ TROUBLE_TIMEOUTS: Final = 6.0
 LONGEST_TROUBLE_TIMEOUTS: Final = 8.0
 TROUBLE: Final = {"pause": 2, "cut": 2, "die": 2}
 CLUSTER: Final = "simulated"
+MACHINES: Final = 3
 
 
 class Directors:
@@ -70,9 +69,7 @@ class Directors:
         while True:
             async with trio.open_nursery() as nursery:
                 doors = self._doors[place]
-                program = Program(
-                    next(self._numbers), doors[META], self._cluster.pauses, nursery
-                )
+                program = Program(next(self._numbers), doors[META], self._cluster.pauses, nursery)
                 self.lives += 1
 
                 async def live(program: Program, nursery: trio.Nursery, place: int) -> None:
@@ -87,7 +84,7 @@ class Directors:
     async def _main(self, program: Program, place: int) -> None:
         groups = DirectorsGroups(self._cluster, program, self._doors[place])
         with suppress(RequestError, ConfigurationError, ConflictError):
-            await direct(groups, len(self._cluster.partitions))
+            await direct(groups, len(self._cluster.partitions), program.rng)
 
     async def _trouble(self, program: Program) -> None:
         rng, unit = self._rng, self._cluster.unit
@@ -111,38 +108,18 @@ class Directors:
             program.resume()
 
 
-async def direct(groups: Groups, partitions: int) -> None:
+async def direct(groups: Groups, partitions: int, rng: Random) -> None:
     """Do what the supervisor does where the metadata group leads: found the cluster, and direct.
 
     Args:
         groups: of the cluster.
         partitions: how many there are to be.
+        rng: draws the director's pauses.
+
+    Raises:
+        RequestError: the metadata group does not answer.
     """
-    machines = [Machine(i, f"h{i}", 7000, 6000) for i in range(3)]
-    meta = groups.group(META)
-    now = await found(meta, first_map(CLUSTER, machines, partitions, 3))
-    for each in now.partitions:
-        await slots_command(groups.group(each.partition), "FOUND", each.founded)
-    while True:
-        now = await load(meta)
-        for move in now.moves:
-            await one_move(groups, meta, move)
-        await trio.sleep(0.2)
-
-
-async def one_move(groups, meta, move):
-    if await settle(groups, move):
-        await finish(groups, move)
-        return
-    if move.step == "aborting" or move.attempts > 20:
-        await remove(meta, move)
-        return
-    mine = await claim(meta, move)
-    if mine is None:
-        return
-    try:
-        keys = await copy_slots(groups, mine)
-    except MoveError:
-        return
-    await finish(groups, mine, keys)
-    await purge(groups.group(mine.source))
+    machines = [Machine(i, f"h{i}", 7000, 6000) for i in range(MACHINES)]
+    first = first_map(CLUSTER, machines, partitions, MACHINES)
+    await found(groups.group(META), first)
+    await Director(groups, rng).run()

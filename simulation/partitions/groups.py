@@ -133,9 +133,7 @@ async def open_cluster(
                 )
             )
             storm = Storm(world, observer, [Idle()], scenario, own)
-            groups[partition] = SimulatedGroup(
-                partition, world, observer, storm, events, Serials()
-            )
+            groups[partition] = SimulatedGroup(partition, world, observer, storm, events, Serials())
         unit = setting.timeouts.leader_heartbeat_timeout
         yield Cluster(groups, book, pauses, unit)
 
@@ -249,9 +247,7 @@ class DirectorsGroups:
 
     def __init__(self, cluster: Cluster, program: Program, doors: Mapping[int, Door]) -> None:
         self._groups = {
-            number: DirectorsGroup(
-                group, Line(doors[number], program), program, cluster.sent
-            )
+            number: DirectorsGroup(group, Line(doors[number], program), program, cluster.sent)
             for number, group in cluster.groups.items()
         }
 
@@ -260,9 +256,7 @@ class DirectorsGroups:
         return self._groups[partition]
 
 
-def doors_of(
-    cluster: Cluster, client: int, rng: random.Random
-) -> dict[int, Door]:
+def doors_of(cluster: Cluster, client: int, rng: random.Random) -> dict[int, Door]:
     """Return a client's doors to all groups."""
     return {
         number: Door(client, group.world, rng, group.observer.tell, group.serials)

@@ -113,7 +113,9 @@ class _Reads:
 
     async def _read(self, *, late: bool) -> None:
         try:
-            _, reply = unseal(await self.world.hosts[self.member].running.query(encode(b"GET", KEY)))
+            _, reply = unseal(
+                await self.world.hosts[self.member].running.query(encode(b"GET", KEY))
+            )
         except RequestError:
             return
         if reply == b"$5\r\nvalue\r\n":

@@ -9,6 +9,7 @@ import pytest
 
 from quorate.keyvalue.state.ownership import Ownership
 from quorate.keyvalue.state.sessions import Sessions
+from quorate.partitions import director
 from quorate.partitions import move as moves
 from quorate.partitions.groups import slots_command
 from quorate.simulation import Plan, simulate
@@ -178,7 +179,7 @@ def forget_the_wrong_place(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sessions, "keep", keep)
 
 
-USERS: Final = (moves,)
+USERS: Final = (moves, director)
 """Modules with a name for `settle`."""
 
 PARTITION_MUTANTS: Final = (
