@@ -93,8 +93,8 @@ class Door:
         self,
         payload: bytes,
         flags: int = 0,
-        *,
         stamp: Stamp = UNSTAMPED,
+        *,
         among: Sequence[int] = (),
     ) -> bytes:
         """Execute a command through one of some members; return the service's reply.

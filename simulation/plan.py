@@ -207,7 +207,7 @@ async def _run_partitions(plan: Plan, directory: Path, trace_file: IO[str] | Non
     violation, where = None, ""
     seconds = plan.hours * SECONDS_PER_HOUR
     try:
-        await run_partitions(seconds, directory, setting, scenario, trace, runs)
+        await run_partitions(seconds, directory, setting, scenario, trace=trace, runs=runs)
     except Exception as failure:  # noqa: BLE001 - any error is a finding
         leaf = _first_leaf(failure)
         trace.end(*_parted(leaf))

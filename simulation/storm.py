@@ -83,7 +83,7 @@ class Storm:
         observer: Observer,
         workloads: Sequence[Workload],
         scenario: Scenario,
-        seed: int,
+        seed: object,
     ) -> None:
         self.world = world
         self.observer = observer

@@ -1,8 +1,8 @@
 """Clusters with partitions: several groups of real members in one run, and slots on the move.
 
-Each group is a :class:`~..world.World` of its own, with its own storms and invariants. All share the
-clock and the scheduler. Directors found the partitions and move slots, as in production, through
-connections that lose requests and replies; they die, stand still, and come in twos.
+Each group is a :class:`~..world.World` of its own, with its own storms and invariants. All share
+the clock and the scheduler. Directors found the partitions and move slots, as in production,
+through connections that lose requests and replies; they die, stand still, and come in twos.
 
 - `run.py`: a whole run: storms, healing, and calm
 - `groups.py`: the groups, and what a director sees of them

@@ -134,7 +134,7 @@ class Book:
 
     # --- what clients see
 
-    def answered(self, partition: int, payload: bytes, since: float) -> None:
+    def answered(self, partition: int, payload: bytes, reply: bytes, since: float) -> None:
         """Check that a group that has answered a read owned the slots while it was asked.
 
         Raises:
@@ -150,7 +150,8 @@ class Book:
         if wanted & ~before:
             raise ViolationError(
                 f"OwnSlotsOnly: partition {partition} answered {payload[:60]!r}, "
-                f"asked at {since:.6f} s, of slots {text_of(wanted & ~before)} of others"
+                f"{reply[:60]!r}, asked at {since:.6f} s, "
+                f"of slots {text_of(wanted & ~before)} of others"
             )
 
     # --- what members do

@@ -69,8 +69,8 @@ class RoutingDoor(Door):
         self,
         payload: bytes,
         flags: int = 0,
-        *,
         stamp: Stamp = UNSTAMPED,
+        *,
         among: Sequence[int] = (),
     ) -> bytes:
         """See `Door`; the group that owns the slot executes it."""
@@ -98,7 +98,7 @@ class RoutingDoor(Door):
             elif not reply.startswith(PART):
                 self.counts["ok"] += 1
                 if query and not reply.startswith(b"-"):
-                    self.cluster.book.answered(at, payload, since)
+                    self.cluster.book.answered(at, payload, reply, since)
                 return reply
             await trio.sleep(self.cluster.unit * 0.1 * self.rng.random())
         self.counts["fail"] += 1

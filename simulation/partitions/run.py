@@ -236,6 +236,7 @@ async def run_partitions(
     directory: Path,
     setting: Setting,
     scenario: Scenario,
+    *,
     trace: Trace,
     runs: list[Run],
 ) -> None:

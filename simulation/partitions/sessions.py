@@ -79,7 +79,7 @@ class MovingLists:
         self.moves = 0
 
     async def act(self) -> None:
-        """Append the next number to a list: go on with the command whose outcome is open, if any."""
+        """Append the next number to a list; first of all the one whose outcome is open."""
         if self._open is None:
             key = self._door.rng.choice(list(self._lists))
             at = self._door.owner_of(key)
