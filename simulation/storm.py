@@ -75,6 +75,7 @@ class Storm:
 
     Attributes:
         healed: duration of the longest healing, in seconds.
+        serials: of all that its clients ask; others who ask the cluster draw from it, too.
     """
 
     def __init__(
@@ -94,11 +95,11 @@ class Storm:
         self.nemesis = Nemesis(world, observer, rng, scenario.faults)
         self.healed = 0.0
         self.rounds = 0
-        serials = Serials()
+        self.serials = Serials()
         shared = [each for each in workloads if not each.clients]
         doing = [shared] * CLIENTS + [[each] for each in workloads for _ in range(each.clients)]
         self.doors = [
-            Door(i, world, random.Random(f"{seed}/client/{i}"), observer.tell, serials)
+            Door(i, world, random.Random(f"{seed}/client/{i}"), observer.tell, self.serials)
             for i in range(len(doing))
         ]
         self._doing = list(zip(self.doors, doing, strict=True))

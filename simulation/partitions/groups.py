@@ -13,7 +13,7 @@ import trio
 from ...errors import NoLeaderError, UnknownOutcomeError, UnsupportedError
 from ...keyvalue.programs.client import KeyValue
 from ...keyvalue.slots.cluster_map import META
-from ..door import PATIENCE, Door, Serials
+from ..door import PATIENCE, Door
 from ..machines.tasks import Pauses
 from ..observer import Observer
 from ..recipes.programs import PATIENCE_TIMEOUTS, Line, ProgramEndpoint
@@ -64,7 +64,6 @@ class SimulatedGroup:
         observer: checks what must hold in every group.
         storm: its faults, and its healing.
         trace: its events.
-        serials: of what its clients ask.
     """
 
     partition: int
@@ -72,7 +71,6 @@ class SimulatedGroup:
     observer: Observer
     storm: Storm
     trace: Trace
-    serials: Serials
 
 
 @attrs.frozen(eq=False)
@@ -133,7 +131,7 @@ async def open_cluster(
                 )
             )
             storm = Storm(world, observer, [Idle()], scenario, own)
-            groups[partition] = SimulatedGroup(partition, world, observer, storm, events, Serials())
+            groups[partition] = SimulatedGroup(partition, world, observer, storm, events)
         unit = setting.timeouts.leader_heartbeat_timeout
         yield Cluster(groups, book, pauses, unit)
 
@@ -259,6 +257,6 @@ class DirectorsGroups:
 def doors_of(cluster: Cluster, client: int, rng: random.Random) -> dict[int, Door]:
     """Return a client's doors to all groups."""
     return {
-        number: Door(client, group.world, rng, group.observer.tell, group.serials)
+        number: Door(client, group.world, rng, group.observer.tell, group.storm.serials)
         for number, group in cluster.groups.items()
     }

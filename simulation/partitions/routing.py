@@ -42,7 +42,7 @@ class RoutingDoor(Door):
 
     def __init__(self, client: int, cluster: Cluster, rng: Random) -> None:
         group = cluster.groups[cluster.partitions[0]]
-        super().__init__(client, group.world, rng, group.observer.tell, group.serials)
+        super().__init__(client, group.world, rng, group.observer.tell, group.storm.serials)
         self.cluster = cluster
         self.doors = doors_of(cluster, client, rng)
         self._owners: dict[int, int] = {}
