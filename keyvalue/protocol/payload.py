@@ -29,6 +29,7 @@ from ..native.resp_reader import split_untrusted
 from .resp import at_end, bulk_array, pack
 
 __all__ = [
+    "FROZEN",
     "IN_PARTS",
     "PART",
     "RESP3",
@@ -58,6 +59,10 @@ _OR_ABSENT: Final = b"?"
 def encode_part(count: int, replies: bytes) -> bytes:
     """Encode the replies to the first `count` commands of a payload that was executed in part."""
     return b"%b%d\r\n%b" % (PART, count, replies)
+
+
+FROZEN: Final = encode_part(0, b"")
+"""The partial reply of which nothing was executed: the slot of the first command is frozen."""
 
 
 def part(reply: bytes, count: int) -> tuple[int, bytes]:
