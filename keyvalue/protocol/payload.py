@@ -11,7 +11,8 @@ other. The reply is the join of their replies.
 to stop in the middle (:data:`IN_PARTS`).
 
 **A partial reply** begins with :data:`PART` and the number of commands that were executed; see
-:func:`part`. The sender then submits the rest as its next request.
+:func:`part`. The sender then submits the rest as its next request. In a partition, a frozen slot
+ends a payload like that, whatever the flags; see :data:`FROZEN`.
 
 **The watch.** As a query, ``WATCH key ...`` returns revisions. At the head of a transaction,
 ``WATCH key condition ...`` names the revision that each key must still have.
@@ -62,7 +63,9 @@ def encode_part(count: int, replies: bytes) -> bytes:
 
 
 FROZEN: Final = encode_part(0, b"")
-"""The partial reply of which nothing was executed: the slot of the first command is frozen."""
+"""The reply to a payload whose first command, or any one of a transaction, has a frozen slot.
+
+Nothing was executed, and nothing was kept: wait for the move to end, and send the same again."""
 
 
 def part(reply: bytes, count: int) -> tuple[int, bytes]:
