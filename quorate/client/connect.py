@@ -28,6 +28,7 @@ from .watch import RemoteWatches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
+    from random import Random
 
     from ..keyvalue.programs.client import KeyValue
     from ..transport import Address
@@ -77,8 +78,13 @@ async def connect(
     check_login(tls, user, password)
     check_times(session_timeout_s=session_timeout_s, patience_s=patience_s)
     dialler = Dialler(tls=tls, user=user, password=password)
-    times = {"session_timeout_s": session_timeout_s, "patience_s": patience_s}
-    async with open_through(dialler, given, exactly_once=exactly_once, **times) as kv:
+    async with open_through(
+        dialler,
+        given,
+        exactly_once=exactly_once,
+        session_timeout_s=session_timeout_s,
+        patience_s=patience_s,
+    ) as kv:
         yield kv
 
 
@@ -90,11 +96,15 @@ async def open_through(
     exactly_once: bool,
     session_timeout_s: float,
     patience_s: float,
+    rng: Random | None = None,
 ) -> AsyncGenerator[KeyValue]:
-    """Connect through a dialler; see `connect`."""
+    """Connect through a dialler; see `connect`.
+
+    `rng` draws pauses, and the members of watches; None for the system's randomness.
+    """
+    rng = rng or SystemRandom()
     routes = Routes(dialler, members)
     lanes = Lanes(routes)
-    rng = SystemRandom()
     endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s, rng=rng)
     kv = (
         StampedKeyValue(endpoint, timeout_s=session_timeout_s, patience_s=patience_s, rng=rng)
