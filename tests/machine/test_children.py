@@ -11,7 +11,7 @@ from quorate.keyvalue.slots.cluster_map import ClusterMap
 from quorate.machine import children
 from quorate.machine.children import Children
 from quorate.machine.config import MachineConfig, MachineEntry
-from quorate.machine.supervisor import map_of_file
+from quorate.machine.maps import map_of_file
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(4))
 
