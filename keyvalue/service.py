@@ -120,7 +120,7 @@ class KeyValueService:
             for name, command in self._commands.items()
             if (spec := lookup(name)) and spec.kind is Kind.READ
         } | _by_spelling(
-            {"watch": _revisions} | acl_commands.queries(self.users) | slots.queries(self.ownership)
+            watching | acl_commands.queries(self.users) | slots.queries(self.ownership)
         )
 
     @classmethod
