@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import redis
@@ -39,6 +40,10 @@ def answers(port: int, *words: str) -> object:
         return None
 
 
+def takes(port: int, key: str) -> bool:
+    return answers(port, "SET", key, "1") is not None
+
+
 def is_gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -59,7 +64,7 @@ def test_a_machine_runs_its_members_and_starts_one_again_that_was_killed(tmp_pat
         )
     try:
         for partition, key in KEYS.items():
-            until(lambda p=partition, k=key: answers(ports[p], "SET", k, "1") is not None, process)
+            until(partial(takes, ports[partition], key), process)
         assert (folder / MAP_FILE).exists()
         said = quorate("status", str(tmp_path))
         assert said.returncode == 0, said.stderr
