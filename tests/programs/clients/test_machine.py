@@ -35,7 +35,8 @@ def answers(port: int, *words: str) -> object:
     """The reply of a member; None while there is none, or an error."""
     try:
         with redis.Redis(port=port) as client:
-            return client.execute_command(*words)
+            reply: object = client.execute_command(*words)
+            return reply
     except redis.RedisError:
         return None
 
