@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .dialling import Dialler, Value, Wire
 
-__all__ = ["Routes", "moved_to_untrusted"]
+__all__ = ["ANSWER_SECONDS", "Routes", "moved_to_untrusted"]
 
 _SLOTS: Final = encode_command(["CLUSTER", "SLOTS"])
 
@@ -42,8 +42,8 @@ _LONGEST_SHUN_SECONDS: Final = 300.0
 """It doubles up to this. Smaller, and a client behind an address translation waits for each attempt
 more often. Larger, and it takes longer to see that the way is free."""
 
-_ANSWER_SECONDS: Final = 5.0
-"""For the reply to CLUSTER SLOTS, which a member gives at once."""
+ANSWER_SECONDS: Final = 5.0
+"""For the reply to CLUSTER SLOTS or QUORATE.MAP, which a member gives at once."""
 
 _ASK_SECONDS: Final = 1.0
 """For another member to say who leads while one is silent. Smaller, and a busy one does not count.
@@ -97,6 +97,10 @@ class Routes:
             return False
         return self._look_again == math.inf or anyio.current_time() < self._look_again
 
+    def serves(self, _address: Address) -> bool:
+        """Whether this may be a member of the group that we talk to."""
+        return True
+
     def follow(self, leader: Address) -> None:
         """Go to this member next: another one has said that it leads."""
         self._leader, self._current = None if self._is_shunned(leader) else leader, None
@@ -147,7 +151,7 @@ class Routes:
             try:
                 wire = await self._dialler.open(others[self._asked % len(others)])
                 try:
-                    return await _ask(wire)
+                    return await self._ask_leader(wire)
                 finally:
                     await wire.aclose()
             except (OSError, HandshakeError, KeyValueError):
@@ -210,7 +214,7 @@ class Routes:
         leader: Address | None = None
         try:
             for _ in range(_MOST_HOPS):
-                leader = await _ask(wire)
+                leader = await self._ask_leader(wire)
                 if leader is None or leader == wire.address:
                     break
                 there = None if self._is_shunned(leader) else await self._try(leader)
@@ -227,6 +231,20 @@ class Routes:
         self._named = leader
         self._look_again = look_again
         return wire
+
+    async def _ask_leader(self, wire: Wire) -> Address | None:
+        """Ask a member for the leader; None if it does not say.
+
+        Raises:
+            OSError: the connection is lost.
+        """
+        await wire.send(_SLOTS)
+        return _leader_untrusted(await wire.receive(ANSWER_SECONDS))
+
+    def _replace(self, given: Sequence[Address]) -> None:
+        """Dial these members from now on."""
+        self._given = tuple(given)
+        self._turns = Turns(self._given)
 
     async def _dial(self, address: Address) -> Wire:
         """Open a connection; give up early if the member turns out to be silent meanwhile."""
@@ -267,16 +285,6 @@ class Routes:
     def _is_shunned(self, address: Address) -> bool:
         until, _ = self._shunned.get(address, (-math.inf, 0.0))
         return anyio.current_time() < until
-
-
-async def _ask(wire: Wire) -> Address | None:
-    """Ask a member for the leader; None if it does not say.
-
-    Raises:
-        OSError: the connection is lost.
-    """
-    await wire.send(_SLOTS)
-    return _leader_untrusted(await wire.receive(_ANSWER_SECONDS))
 
 
 def _leader_untrusted(reply: Value) -> Address | None:
