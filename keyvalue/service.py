@@ -28,7 +28,7 @@ Bounds
     error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Never, Self, TypeAlias
 
@@ -43,7 +43,8 @@ from ..storage.writing.executor import ExecutorFactory
 from ..storage.writing.group_commit import ThreadExecutor
 from .access import commands as acl_commands
 from .access.users import Users
-from .commands import expiry, keys, numbers, positions, sessions, strings, walk
+from .commands import expiry, keys, numbers, positions, sessions, slots, strings, walk
+from .commands.slot_checks import SlotChecks
 from .commands.strings import Handler
 from .commands.table import Kind, fault, lookup
 from .limits import (
@@ -57,15 +58,25 @@ from .limits import (
 )
 from .native.resp_reader import split_untrusted
 from .protocol import resp
-from .protocol.payload import IN_PARTS, RESP3, TRANSACTION, PayloadParser, encode_part, still_holds
+from .protocol.payload import (
+    FROZEN,
+    IN_PARTS,
+    RESP3,
+    TRANSACTION,
+    PayloadParser,
+    encode_part,
+    still_holds,
+)
 from .protocol.resp import CommandError
 from .state.changes import RecentChanges
+from .state.ownership import Ownership
 from .state.sessions import Sessions
 from .state.store import TOO_MUCH_WORK, KeyStore
 
 _WATCH: Final = b"WATCH"
 _ONE_GET: Final = b"*2\r\n$3\r\nGET\r\n"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
+_NOT_SERVED: Final = resp.error("CLUSTERDOWN Hash slot not served")
 _READ_ONLY: Final = resp.error("ERR a query can't write")
 _TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in all")
 
@@ -77,26 +88,40 @@ class KeyValueService:
         remade: the tables were damaged when they were opened, and start empty.
         users: the replicated users, for the client port.
         kind: recorded in the store, so that another service does not open it.
+        ownership: the slots of a partition; None in a cluster without partitions.
+        moved: returns the error reply to a command with a slot of another partition. Members may
+            differ in it; the port sets it.
     """
 
     remade = False
     kind = KEY_VALUE
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, *, partition: bool = False) -> None:
         self._tables = tables
-        self._store = KeyStore(tables)
+        self.ownership = Ownership(tables) if partition else None
+        self.moved: Callable[[int], bytes] = not_served
+        self._store = KeyStore(tables, self.ownership)
         self.users = Users(tables)
         self._parse = PayloadParser().parse_untrusted
         # Walks have handlers for each service, because they remember cursors.
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
         handlers |= sessions.HANDLERS | positions.HANDLERS | acl_commands.handlers(self.users)
-        self._commands = _by_spelling(handlers | walk.handlers())
+        handlers |= slots.handlers(self.ownership) | walk.handlers()
+        watching: dict[str, Handler] = {"watch": _revisions}
+        self._checks = None
+        if self.ownership is not None:
+            self._checks = SlotChecks(self.ownership, self._moved)
+            handlers = self._checks.around(handlers)
+            watching = self._checks.around(watching)
+        self._commands = _by_spelling(handlers)
         # Queries have a table of their own: a write in a query finds no handler.
         self._queries = {
             name: command
             for name, command in self._commands.items()
             if (spec := lookup(name)) and spec.kind is Kind.READ
-        } | _by_spelling({"watch": _revisions} | acl_commands.queries(self.users))
+        } | _by_spelling(
+            watching | acl_commands.queries(self.users) | slots.queries(self.ownership)
+        )
 
     @classmethod
     def open(
@@ -106,8 +131,16 @@ class KeyValueService:
         cluster: str,
         member_id: int,
         executor: ExecutorFactory[FlushJob] = ThreadExecutor,
+        partition: bool = False,
     ) -> Self:
         """Open the tables in `directory`; create them if there are none, or if they are damaged.
+
+        Args:
+            directory: of the tables.
+            cluster: its name.
+            member_id: which member of it.
+            executor: runs the writes.
+            partition: the cluster is one partition of a larger one, and owns some slots only.
 
         Raises:
             StoreMismatchError: they belong to another cluster or member, or have another format.
@@ -127,7 +160,7 @@ class KeyValueService:
                 executor=executor,
             )
 
-        service = cls(open_or_rebuild(directory, opened))
+        service = cls(open_or_rebuild(directory, opened), partition=partition)
         service.remade = len(tries) > 1
         return service
 
@@ -171,6 +204,9 @@ class KeyValueService:
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
         """Replace the tables; see `SnapshotService`."""
         await self._tables.load(pieces, position, timestamp_ms)
+        if self.ownership is not None:
+            self.ownership.reload()
+            position += self.ownership.shift
         self._store.now, self._store.revision = timestamp_ms, position
         # Made anew: the sessions in memory are those of the tables that were just replaced.
         self._store.sessions = Sessions(self._tables)
@@ -186,6 +222,8 @@ class KeyValueService:
         # on all members alike (I-23).
         store.now = max(store.now, command.timestamp_ms)
         store.revision = command.position + command.index + 1  # see `KeyStore`
+        if self.ownership is not None:
+            store.revision += self.ownership.shift
         store.principal, store.applying = command.principal, True
         if command.session:
             return self._apply_once(command)
@@ -197,7 +235,7 @@ class KeyValueService:
         """Everything up to `position` is applied: remove some expired keys and sessions."""
         store, tables = self._store, self._tables
         store.now = max(store.now, timestamp_ms)
-        store.advance(position)
+        store.advance(position if self.ownership is None else position + self.ownership.shift)
         if store.sessions:
             store.sessions.expire(store.now)
         tables.advance(position, store.now)
@@ -208,7 +246,11 @@ class KeyValueService:
         # budget, and takes a third of the time here.
         if payload.startswith(_ONE_GET) and not flags & TRANSACTION:
             commands, end = split_untrusted(payload, 2)
-            if end == len(payload) and len(commands) == 1:
+            if (
+                end == len(payload)
+                and len(commands) == 1
+                and (self.ownership is None or self.ownership.serves_now(commands[0][1]))
+            ):
                 record = self._tables.get(commands[0][1])
                 if record is None or (record[1] and record[1] <= self._store.now):
                     return resp.NULL[flags & RESP3]
@@ -226,6 +268,9 @@ class KeyValueService:
         soon = min(first, self._store.now + TICK_MS)
         return soon if session is None else min(soon, session)
 
+    def _moved(self, slot: int) -> bytes:
+        return self.moved(slot)  # it may have been set after the handlers were made
+
     def _apply_once(self, command: Command) -> bytes:
         """Apply a command of a session unless it was applied before; see :mod:`.state.sessions`."""
         sessions, session, sequence = self._store.sessions, command.session, command.sequence
@@ -234,12 +279,21 @@ class KeyValueService:
         reply = sessions.reply_to(session, sequence, self._store.now, command.principal)
         if reply is None:
             # Never in parts: the kept reply must be that of the whole command.
-            reply = self._answer(command.payload, command.flags & ~IN_PARTS, self._commands)
-            sessions.keep(session, sequence, reply)
+            reply = self._answer(
+                command.payload, command.flags & ~IN_PARTS, self._commands, stamped=True
+            )
+            if reply != FROZEN:  # nothing was done: the same command will come again
+                sessions.keep(session, sequence, reply)
         return reply
 
     def _answer(
-        self, payload: bytes, flags: int, known: "_Commands", *, wanted: bool = True
+        self,
+        payload: bytes,
+        flags: int,
+        known: "_Commands",
+        *,
+        wanted: bool = True,
+        stamped: bool = False,
     ) -> bytes:
         # A malformed payload cannot come from our own port. If one is in the log, all members must
         # treat it alike: it changes nothing.
@@ -249,6 +303,11 @@ class KeyValueService:
             return resp.error(f"ERR Protocol error: {trouble}")
         store = self._store
         store.null, store.left, store.walked = resp.NULL[flags & RESP3], MAX_WORK, 0
+        if self._checks is not None and (stamped or flags & TRANSACTION):
+            atomic = bool(flags & TRANSACTION)
+            refusal = self._checks.refusal(commands, atomic=atomic, stamped=stamped)
+            if refusal is not None:
+                return refusal
         # Commands before a failed one are not undone, in a transaction neither, as in Redis. Only
         # the watch is checked before anything runs.
         if flags & TRANSACTION:
@@ -280,8 +339,8 @@ class KeyValueService:
         """Execute commands in order; an error is the reply to its command, and the next one runs.
 
         Returns:
-            The replies: fewer if `in_parts` allows that and enough work was done, and none if they
-            are not wanted, because together they may be large.
+            The replies: fewer before a frozen slot, or if `in_parts` allows that and enough work
+            was done, and none if they are not wanted, because together they may be large.
         """
         store = self._store
         replies: list[bytes] = []
@@ -308,6 +367,8 @@ class KeyValueService:
                     reply = found[1](store, arguments)
                 except CommandError as trouble:
                     reply = trouble.reply
+                    if reply == FROZEN:
+                        break  # all members stop here, as above
             # The command has run: members that keep no replies must do the same.
             if size + len(reply) > MAX_REPLY_BYTES:
                 reply = _TOO_MUCH
@@ -315,6 +376,11 @@ class KeyValueService:
             if wanted:
                 replies.append(reply)
         return replies
+
+
+def not_served(_slot: int) -> bytes:
+    """Return the error for a slot of another partition, while nobody knows which one."""
+    return _NOT_SERVED
 
 
 _Commands: TypeAlias = dict[bytes, tuple[int, Handler]]

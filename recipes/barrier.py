@@ -44,6 +44,7 @@ class Barrier:
         name: of the barrier: 1 to 200 characters, see :mod:`.names`.
         parties: how many are let through together: 1 to 500.
         ttl_s: seconds after which a dead program does not count any more: 0.1 to 86,400.
+        waiter: our name, for those who look at the keys; None for the host and process.
         rng: makes random numbers; None for the system's.
 
     Raises:
@@ -57,6 +58,7 @@ class Barrier:
         parties: int,
         *,
         ttl_s: float = 10.0,
+        waiter: str | None = None,
         rng: Random | None = None,
     ) -> None:
         if not isinstance(parties, int) or not 1 <= parties <= MAX_PARTIES:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -66,7 +68,7 @@ class Barrier:
         self._title = f"barrier {name!r}"
         self._through = prefix + b"through:"
         self._line = Line(
-            kv, prefix + b"waiting:", ttl_s=ttl_s, name=None, rng=rng, title=self._title
+            kv, prefix + b"waiting:", ttl_s=ttl_s, name=waiter, rng=rng, title=self._title
         )
 
     def __repr__(self) -> str:

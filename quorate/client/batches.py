@@ -205,11 +205,12 @@ class Batches:
 
     async def _run_halves(self, batch: Sequence[_Waiter]) -> None:
         # One by one, a task that repeats a denied command would slow down a hundred others.
-        waiting = [waiter for waiter in batch if waiter.payload is not None]
-        half = (len(waiting) + 1) // 2
-        for some in (waiting[:half], waiting[half:]):
-            if some:
-                await self._run(some)
+        half = (len(batch) + 1) // 2
+        for some in (batch[:half], batch[half:]):
+            # Some may have been cancelled by now, also while the first half was sent.
+            waiting = [waiter for waiter in some if waiter.payload is not None]
+            if waiting:
+                await self._run(waiting)
 
     async def _replies(self, payloads: Sequence[bytes]) -> list[bytes]:
         """Send commands; return the reply to each.

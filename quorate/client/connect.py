@@ -33,6 +33,7 @@ from .watch import RemoteWatches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
+    from random import Random
 
     from ..keyvalue.programs.client import KeyValue
     from ..transport import Address
@@ -79,8 +80,13 @@ async def connect(
     check_login(tls, user, password)
     check_times(session_timeout_s=session_timeout_s, patience_s=patience_s)
     dialler = Dialler(tls=tls, user=user, password=password)
-    times = {"session_timeout_s": session_timeout_s, "patience_s": patience_s}
-    async with open_through(dialler, given, exactly_once=exactly_once, **times) as kv:
+    async with open_through(
+        dialler,
+        given,
+        exactly_once=exactly_once,
+        session_timeout_s=session_timeout_s,
+        patience_s=patience_s,
+    ) as kv:
         yield kv
 
 
@@ -92,9 +98,13 @@ async def open_through(
     exactly_once: bool,
     session_timeout_s: float,
     patience_s: float,
+    rng: Random | None = None,
 ) -> AsyncGenerator[KeyValue]:
-    """Connect through a dialler; see `connect`."""
-    options = StoreOptions(exactly_once, session_timeout_s, patience_s, SystemRandom())
+    """Connect through a dialler; see `connect`.
+
+    `rng` draws pauses, and the members of watches; None for the system's randomness.
+    """
+    options = StoreOptions(exactly_once, session_timeout_s, patience_s, rng or SystemRandom())
     first = Group(Routes(dialler, members), options)
     store: Group | Groups = first
     watches = RemoteWatches(dialler, members, patience_s=patience_s, rng=options.rng)

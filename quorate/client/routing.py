@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -21,13 +22,13 @@ from ..errors import HandshakeError, KeyValueError, NoLeaderError, WireError
 from ..keyvalue.protocol.resp import encode_command
 from ..keyvalue.retry import Turns
 from ..transport import Address, parse_address_untrusted
-from .dialling import HangUpError
+from .dialling import HangUpError, Wire
 from .race import Race
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .dialling import Dialler, Value, Wire
+    from .dialling import Dialler, Value
 
 __all__ = ["ANSWER_SECONDS", "Routes", "moved_to_untrusted"]
 
@@ -81,6 +82,8 @@ class Routes:
         self._current: Address | None = None
         self._look_again = math.inf
         self._named: Address | None = None  # as the leader, when we opened the last connection
+        # Of connections that were just opened: what becomes `_named` and `_look_again`.
+        self._found = WeakKeyDictionary[Wire, tuple[Address | None, float]]()
         self._dials: dict[anyio.CancelScope, Address] = {}  # under way
         self._asking = anyio.Lock()
         self._ask_again = -math.inf
@@ -177,8 +180,9 @@ class Routes:
         race = Race(self._open_or_leave)
         wire = await race.run(turns, deadline)
         if wire is not None:
-            # One that was slower may have given up the same member.
+            # All at once: other tasks open connections, too, and some of them go elsewhere.
             self._leader = self._current = wire.address
+            self._named, self._look_again = self._found[wire]
             self._shunned.pop(wire.address, None)
             return wire
         troubles = race.troubles
@@ -221,15 +225,14 @@ class Routes:
                 await wire.aclose()
                 if there is None:
                     wire = await self._dial(address)
-                    look_again = self._shunned[leader][0]
+                    # Another task may have reached it meanwhile: then we look again at once.
+                    look_again = self._shunned_until(leader)
                     break
                 wire = there
         except BaseException:
             await wire.aclose()
             raise
-        self._leader = self._current = wire.address
-        self._named = leader
-        self._look_again = look_again
+        self._found[wire] = leader, look_again
         return wire
 
     async def _ask_leader(self, wire: Wire) -> Address | None:
@@ -283,8 +286,11 @@ class Routes:
         self._shunned[address] = anyio.current_time() + seconds, seconds
 
     def _is_shunned(self, address: Address) -> bool:
+        return anyio.current_time() < self._shunned_until(address)
+
+    def _shunned_until(self, address: Address) -> float:
         until, _ = self._shunned.get(address, (-math.inf, 0.0))
-        return anyio.current_time() < until
+        return until
 
 
 def _leader_untrusted(reply: Value) -> Address | None:

@@ -224,7 +224,8 @@ class SessionRedis(redis.Redis):
     @property
     def session_id(self) -> int | None:
         """The session that writes travel in; None before the first one."""
-        return None if self._session is None else self._session.session_id
+        session = self._session  # another thread may replace it meanwhile
+        return None if session is None else session.session_id
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command until it is answered, and return its reply. A write is done once.

@@ -19,8 +19,9 @@ Lost changes
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final, NoReturn
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import anyio
 
@@ -81,7 +82,8 @@ class RemoteWatches:
     ) -> None:
         self._dialler, self._members = dialler, tuple(members)
         self._patience_s, self._rng = patience_s, rng
-        self._watches = WeakSet[RemoteWatch]()
+        self._watches = WeakValueDictionary[int, RemoteWatch]()  # in the order of their numbers
+        self._numbers = itertools.count()
         self._closed = False
 
     def watch(self, prefix: bytes, after: int) -> RemoteWatch:
@@ -95,7 +97,7 @@ class RemoteWatches:
         members = self._members_of(prefix)
         members = self._rng.sample(members, len(members))
         watch = RemoteWatch(self._dialler, members, prefix, after, self._patience_s)
-        self._watches.add(watch)
+        self._watches[next(self._numbers)] = watch
         return watch
 
     def _members_of(self, _prefix: bytes) -> Sequence[Address]:
@@ -105,7 +107,7 @@ class RemoteWatches:
     async def aclose(self) -> None:
         """End all watches: their tasks get an error, as those that wait for a reply."""
         self._closed = True
-        for watch in list(self._watches):
+        for watch in list(self._watches.values()):
             await watch.cut()
 
 

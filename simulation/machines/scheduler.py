@@ -7,9 +7,9 @@ in every process and whatever ``PYTHONHASHSEED`` is. trio has a switch for this 
 plugin uses it), but under private names. Only this module uses them, and a canary test fails when a
 release of trio changes them.
 
-Four things would break this, so a simulated program must not use them: a real thread (a task that
-waits for one looks idle, so the clock jumps), the wall clock, the global random generator, and the
-order of a set.
+Some things would break this, so a simulated program must not use them: a real thread (a task that
+waits for one looks idle, so the clock jumps), the wall clock, the randomness of the system or of
+the module `random`, the order of a set, and the name of the host or the number of the process.
 """
 
 from __future__ import annotations

@@ -142,7 +142,9 @@ async def use_party(stage: Stage, program: Life, kv: KeyValue) -> None:
 async def use_barrier(stage: Stage, program: Life, kv: KeyValue) -> None:
     """Wait for others, but not for ever: they may be elsewhere."""
     terms = stage.terms(program)
-    barrier = Barrier(kv, "gate", PARTIES, ttl_s=terms["ttl_s"], rng=terms["rng"])
+    # As with all leases of programs: the host and process would be others in the next run.
+    name, ttl_s, rng = terms["name"], terms["ttl_s"], terms["rng"]
+    barrier = Barrier(kv, "gate", PARTIES, ttl_s=ttl_s, waiter=name, rng=rng)
     came_at = program.awake()
     with suppress(TimeoutError):
         index = await barrier.wait(wait_s=program.unit * WAITING)

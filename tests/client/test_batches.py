@@ -202,6 +202,35 @@ async def test_a_refused_batch_is_halved_until_the_refused_command_is_alone(
     assert len(done) == len(set(done))
 
 
+async def test_a_task_that_is_cancelled_between_the_halves_of_a_batch_leaves_the_others(
+    autojump_clock: MockClock,
+) -> None:
+    sent, found = list[list[bytes]](), set[bytes]()
+
+    async def send(payload: bytes) -> bytes:
+        commands = payload.split()
+        sent.append(commands)
+        await anyio.sleep(1.0)
+        if len(commands) == 4:
+            raise KeyValueError("NOPERM this user may not")
+        return b"".join(b"+%b\r\n" % command for command in commands)
+
+    async def execute(name: bytes, within: float) -> None:
+        with anyio.move_on_after(within):
+            found.add(await batches.execute(name + b" "))
+
+    batches = Batches(send, 1, CUT)
+    async with anyio.create_task_group() as tasks, anyio.create_task_group() as asking:
+        for n in range(4):  # in this order
+            asking.start_soon(execute, b"%d" % n, 1.5 if n == 3 else 9.0)
+            await anyio.sleep(0.01)
+        batches.start(tasks)
+        await anyio.sleep(5)
+        tasks.cancel_scope.cancel()
+    assert sent == [[b"0", b"1", b"2", b"3"], [b"0", b"1"], [b"2"]]
+    assert found == {b"+0\r\n", b"+1\r\n", b"+2\r\n"}
+
+
 async def test_a_batch_of_unknown_outcome_is_not_sent_again(autojump_clock: MockClock) -> None:
     sent = list[bytes]()
 

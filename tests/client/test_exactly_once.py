@@ -16,8 +16,6 @@ from quorate.transport import Address
 from tests.support.fake_cluster import FakeCluster, FakeDialler, Fault
 from tests.support.service_world import Fed, open_service
 
-OPTIONS = {"session_timeout_s": 300.0, "patience_s": 60.0}
-
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Generator[FakeCluster]:
@@ -27,7 +25,13 @@ def cluster(tmp_path: Path) -> Generator[FakeCluster]:
 
 
 def connected(cluster: FakeCluster) -> AbstractAsyncContextManager[KeyValue]:
-    return open_through(FakeDialler(cluster), cluster.addresses, exactly_once=True, **OPTIONS)
+    return open_through(
+        FakeDialler(cluster),
+        cluster.addresses,
+        exactly_once=True,
+        session_timeout_s=300.0,
+        patience_s=60.0,
+    )
 
 
 async def test_a_silent_connection_under_load(

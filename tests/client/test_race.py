@@ -44,8 +44,13 @@ def cluster(tmp_path: Path) -> Generator[FakeCluster]:
 async def get_through(dialler: FakeDialler, cluster: FakeCluster, patience_s: float) -> float:
     """Read a key through a new client; return how long that took."""
     before = anyio.current_time()
-    options = {"session_timeout_s": 300.0, "patience_s": patience_s}
-    async with open_through(dialler, cluster.addresses, exactly_once=True, **options) as kv:
+    async with open_through(
+        dialler,
+        cluster.addresses,
+        exactly_once=True,
+        session_timeout_s=300.0,
+        patience_s=patience_s,
+    ) as kv:
         await kv.get("a")
         return anyio.current_time() - before
 
@@ -63,8 +68,9 @@ async def test_a_stopped_leader_that_members_still_name_delays_a_client_for_a_se
 ) -> None:
     dialler = StoppedDialler(cluster, cluster.leader)
     before = anyio.current_time()
-    options = {"session_timeout_s": 300.0, "patience_s": 5.0}
-    async with open_through(dialler, cluster.addresses, exactly_once=True, **options):
+    async with open_through(
+        dialler, cluster.addresses, exactly_once=True, session_timeout_s=300.0, patience_s=5.0
+    ):
         assert anyio.current_time() - before < 1.5
 
 

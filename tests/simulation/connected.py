@@ -17,8 +17,7 @@ from anyio.abc import ByteStream
 
 from quorate.client.connect import open_through
 from quorate.client.dialling import DIAL_SECONDS, Dialler, Wire
-from quorate.client.watch import RemoteWatches
-from quorate.simulation import SCENARIOS, Observer, Plan
+from quorate.simulation import SCENARIOS, Observer, Plan, Trace
 from quorate.simulation.plan import BOUND_TIMEOUTS
 from quorate.simulation.ports.machine import Ports
 from quorate.simulation.ports.rulebook import RuleBook
@@ -51,6 +50,7 @@ class PortStream(ByteStream):
 
     def __init__(self, program: Program, member: int, session: Session) -> None:
         self._program = program
+        self._member = member
         self._host = program.world.hosts[member]
         self._session = session
         self._ends = trio.CancelScope()
@@ -93,6 +93,8 @@ class PortStream(ByteStream):
         if self._program.dead or self._session.closed:
             raise anyio.BrokenResourceError
         self._up.send_nowait(item)
+        number, trace = self._program.number, self._program.world.trace
+        trace.tell("client", self._member, item, client=number, status="sends")
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         del max_bytes  # replies here are short
@@ -135,7 +137,12 @@ class PortDialler(Dialler):
 
 
 async def connected_storm(
-    directory: Path, seed: int, seconds: float, *, members: int = 3
+    directory: Path,
+    seed: int,
+    seconds: float,
+    *,
+    members: int = 3,
+    trace: Trace | None = None,
 ) -> Programs:
     """Run storms over a cluster whose clients are programs that use `quorate.connect`.
 
@@ -150,7 +157,7 @@ async def connected_storm(
     with closing(Replay(directory / "replay")) as replay:
         make = replay.attending(stores(random.Random(f"{seed}/flushes")))
         service = watch(make, observer.tell, observer)
-        async with open_world(directory, service, setting, observer=observer) as world:
+        async with open_world(directory, service, setting, trace=trace, observer=observer) as world:
             timeout = setting.timeouts.leader_heartbeat_timeout
             ports = Ports(ports_rng, observer.tell, RuleBook(BOUND_TIMEOUTS * timeout))
             world.accompany = ports.accompany
@@ -158,21 +165,25 @@ async def connected_storm(
             @asynccontextmanager
             async def connect(program: Program, *, once: bool) -> AsyncGenerator[KeyValue]:
                 dialler = PortDialler(program, ports)
-                patience_s = PATIENCE_TIMEOUTS * program.unit
                 addresses = [Address(f"h{i}", 7000) for i in world.present]
                 async with open_through(
                     dialler,
                     addresses,
                     exactly_once=once,
                     session_timeout_s=SESSION_S,
-                    patience_s=patience_s,
+                    patience_s=PATIENCE_TIMEOUTS * program.unit,
+                    rng=program.rng,
                 ) as kv:
-                    # The same watches as it has, with chances from the seed.
-                    kv.watches = RemoteWatches(
-                        dialler, addresses, patience_s=patience_s, rng=program.rng
-                    )
                     yield kv
 
             programs = Programs(replay, connect)
             await Storm(world, observer, [programs], scenario, seed).run(seconds)
             return programs
+
+
+async def connected_digest(directory: Path, seed: int, seconds: float) -> str:
+    """Run the first seconds of a storm; return the digest of its events, and of what is sent."""
+    trace = Trace()
+    with trio.move_on_after(seconds):
+        await connected_storm(directory, seed, 2 * seconds, trace=trace)
+    return trace.digest
