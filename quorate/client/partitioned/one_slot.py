@@ -23,12 +23,12 @@ class OneSlot:
         what: the call, for the same.
 
     Attributes:
-        slot: of the first key; -1 while there is none.
+        first: the first key.
     """
 
     def __init__(self, placement: Placement, what: str) -> None:
-        self.slot = -1
-        self._placement, self._what, self._first = placement, what, b""
+        self.first = b""
+        self._placement, self._what, self._slot = placement, what, -1
 
     def check(self, keys: Iterable[bytes]) -> None:
         """Take further keys.
@@ -38,12 +38,12 @@ class OneSlot:
         """
         for key in keys:
             slot = key_slot(key)
-            if self.slot < 0:
-                self.slot, self._first = slot, key
-            elif slot != self.slot:
+            if self._slot < 0:
+                self._slot, self.first = slot, key
+            elif slot != self._slot:
                 raise CrossSlotError(
                     f"CROSSSLOT the keys of {self._what} must have one slot: "
-                    f"{self._first!r:.60} has {self._where(self.slot)}, {key!r:.60} has "
+                    f"{self.first!r:.60} has {self._where(self._slot)}, {key!r:.60} has "
                     f"{self._where(slot)}; nothing was done. Give keys that belong together the "
                     "same text in braces, such as {order 7}:state and {order 7}:total"
                 )

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from ...errors import KeyValueError, RequestError, UnknownOutcomeError
-from ...keyvalue.commands.table import Kind
+from ...keyvalue.commands.table import Kind, all_commands
 from ...keyvalue.protocol import resp
+from ...keyvalue.slots.hashing import key_slot
 from ..batches import BATCH_COMMANDS
-from .search import ELSEWHERE, Search, is_elsewhere
+from .search import ELSEWHERE, NOT_HERE, Astray, Search, is_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,6 +30,9 @@ __all__ = ["Owners"]
 T = TypeVar("T")
 R = TypeVar("R")
 
+_EXISTS: Final = next(spec for spec in all_commands() if spec.name == "exists")
+_NOT_HERE: Final = NOT_HERE[1:].decode()
+
 _COMMANDS: Final = 1000
 """Reads that travel as one request: as many as there are keys in a piece of many."""
 
@@ -45,27 +49,28 @@ class Owners:
     def __init__(self, groups: Groups, placement: Placement, options: StoreOptions) -> None:
         self._groups, self._placement, self._options = groups, placement, options
 
-    async def at_owner(self, slot: int, send: Send) -> bytes:
-        """Send something to the owner of a slot; return the reply.
+    async def at_owner(self, key: bytes, send: Send) -> bytes:
+        """Send something to the owner of a key; return the reply.
 
         Args:
-            slot: that of all keys.
+            key: one of its keys, which have one slot.
             send: called once for each partition that is asked.
 
         Raises:
             NoLeaderError: no partition has owned the slot in time; nothing was done.
             RequestError: what the inner store raises.
         """
-        search = None
+        slot, search = key_slot(key), None
         while True:
-            partition, text = self._placement.owner_of(slot), ""
+            partition, reply = self._placement.owner_of(slot), b""
             if partition is not None:
                 reply = await self._ask(partition, send)
                 if not reply.startswith(ELSEWHERE):
                     return reply
-                text = _text_of(reply)
+                if reply.startswith(NOT_HERE):
+                    reply = await self._where(partition, key)
             search = search or Search(self._placement, self._options)
-            await search.go_on(slot, partition, text)
+            await search.go_on({slot: Astray(partition, _text_of(reply))})
 
     async def at(self, partition: int, send: Send) -> bytes:
         """Send something without keys to a partition; return the reply.
@@ -85,12 +90,14 @@ class Owners:
             lambda partition: self.at(partition, send), range(len(self._placement.map.partitions))
         )
 
-    async def each(self, spec: CommandSpec, payloads: Mapping[int, bytes]) -> dict[int, resp.Reply]:
+    async def each(
+        self, spec: CommandSpec, keys: Mapping[int, Sequence[bytes]]
+    ) -> dict[int, resp.Reply]:
         """Run one command for each slot; those of one partition travel together.
 
         Args:
             spec: of all of them.
-            payloads: for each slot, the encoded command.
+            keys: for each slot, the arguments.
 
         Returns:
             For each slot, the reply; error replies are returned, too.
@@ -98,30 +105,39 @@ class Owners:
         Raises:
             RequestError: not all of them were answered.
         """
-        search = Search(self._placement, self._options)
-        left, found = dict(payloads), dict[int, resp.Reply]()
-        while True:
-            by_owner: dict[int | None, dict[int, bytes]] = {}
-            for slot, payload in left.items():
-                by_owner.setdefault(self._placement.owner_of(slot), {})[slot] = payload
-            astray: dict[int, tuple[int | None, str]] = {}
-            astray.update(dict.fromkeys(by_owner.pop(None, ()), (None, "")))
-
-            async def run(owner: int | None) -> dict[int, resp.Reply]:
-                assert owner is not None
-                return await self._run(owner, spec, by_owner[owner])  # noqa: B023 - awaited here
-
-            owners = [*by_owner]
-            for owner, replies in zip(owners, await _together(run, owners), strict=True):
+        search, found = Search(self._placement, self._options), dict[int, resp.Reply]()
+        name = spec.name.upper().encode()
+        left = {slot: resp.pack((name, *some)) for slot, some in keys.items()}
+        while left:
+            astray: dict[int, Astray] = {}
+            for owner, replies in await self._run_all(spec, left):
                 for slot, reply in replies.items():
                     if isinstance(reply, KeyValueError) and is_elsewhere(reply.code):
-                        astray[slot] = owner, str(reply)
+                        astray[slot] = Astray(owner, str(reply))
                     else:
                         found[slot] = reply
-            if not astray:
-                return found
-            left = {slot: left[slot] for slot in astray}
-            await search.go_on_with(astray)
+            for slot, (asked, text) in astray.items():
+                if asked is not None and text.startswith(_NOT_HERE):
+                    where = await self._where(asked, keys[slot][0])
+                    astray[slot] = Astray(asked, _text_of(where))
+            left = {slot: left[slot] for slot in left if slot not in found}
+            if left:
+                astray = {slot: astray.get(slot, Astray(None, "")) for slot in left}
+                await search.go_on(astray)
+        return found
+
+    async def _run_all(
+        self, spec: CommandSpec, payloads: Mapping[int, bytes]
+    ) -> list[tuple[int, dict[int, resp.Reply]]]:
+        """Run the commands of slots with an owner; return each owner and its replies."""
+        by_owner: dict[int, dict[int, bytes]] = {}
+        for slot, payload in payloads.items():
+            owner = self._placement.owner_of(slot)
+            if owner is not None:
+                by_owner.setdefault(owner, {})[slot] = payload
+        owners = [*by_owner]
+        replies = await _together(lambda owner: self._run(owner, spec, by_owner[owner]), owners)
+        return [*zip(owners, replies, strict=True)]
 
     async def _run(
         self, partition: int, spec: CommandSpec, payloads: Mapping[int, bytes]
@@ -148,6 +164,15 @@ class Owners:
         if len(replies) != count:
             raise UnknownOutcomeError(f"{count} commands were sent, {len(replies)} answered")
         return replies
+
+    async def _where(self, partition: int, key: bytes) -> bytes:
+        """Ask a partition where a key is; return its error reply, empty if the key is there."""
+        payload = resp.encode_command(["EXISTS", key])
+        try:
+            reply = await self._ask(partition, lambda kv: kv.send(_EXISTS, payload))
+        except KeyValueError as error:  # this user may not ask
+            return resp.error(str(error))
+        return reply if reply.startswith(b"-") else b""
 
     async def _ask(self, partition: int, send: Send) -> bytes:
         """Send something to a partition; return the reply, also if it is -MOVED."""

@@ -36,6 +36,10 @@ _TRIED: Final = 3
 """Members that are asked for a map before the caller makes a pause. Fewer, and dead machines hold
 up more; more, and a cluster that is down keeps its clients busy."""
 
+_MOST_HINTS: Final = 16
+"""Slots of which members have said that the map is wrong, before we ask for another one. Fewer, and
+a single move makes each client ask. More, and each slot of a large move costs a redirection."""
+
 _NOBODY: Final = -1
 
 
@@ -59,7 +63,7 @@ class Placement:
         self._leaders: dict[int, int] = {}
         self._hints: dict[int, int] = {}  # slots that went somewhere else than the map says
         self._asking = anyio.Lock()
-        self._asked = 0
+        self._asked: int = 0
         self.map = first.map
         self._begin(first)
 
@@ -77,6 +81,7 @@ class Placement:
     def _begin(self, reply: MapReply) -> None:
         self.map, self._leaders = reply.map, {**self._leaders, **reply.leaders}
         self._hints.clear()
+        self._most_hints = _MOST_HINTS
         self._owners = self.map.owners()
         self._slots = [
             parse_slots_untrusted(each.slots, what="slots") for each in self.map.partitions
@@ -99,22 +104,28 @@ class Placement:
         """Return the slots of a partition by the map."""
         return self._slots[partition]
 
-    def learn(self, slot: int, asked: int, text: str) -> bool:
-        """Note where a slot is, by what a partition has answered that does not own it.
+    @property
+    def is_old(self) -> bool:
+        """Whether the map has been wrong so often that another one is worth a question."""
+        return len(self._hints) >= self._most_hints
+
+    def learn(self, slot: int, asked: int | None, text: str) -> bool:
+        """Note where a slot is, by what a partition has answered.
 
         Args:
             slot: the slot.
-            asked: the partition.
-            text: of its error reply.
+            asked: the partition; None if nobody was asked.
+            text: of its error reply; empty if it owns the slot.
 
         Returns:
-            Whether it has named another partition.
+            Whether we know now whom to ask.
         """
+        if asked is not None and not text:
+            return True
         moved = moved_to_untrusted(KeyValueError(text))
         partition = None if moved is None else self.partition_at(moved)
         if partition is None or partition == asked:
-            if self._hints.get(slot) == asked:
-                del self._hints[slot]
+            self._hints.pop(slot, None)  # it may be where the map says
             return False
         self._hints[slot] = partition
         return True
@@ -180,6 +191,8 @@ class Placement:
         async with self._asking:
             if self._asked != before:
                 return True
+            if self.is_old:  # a newer map sets it back
+                self._most_hints *= 2
             known = [*self._partitions]
             for address in [*self._rng.sample(known, min(_TRIED, len(known))), *self._given][
                 : _TRIED + 1

@@ -92,7 +92,7 @@ class PartitionedKeyValue(KeyValue):
             return await self._at_each(spec, payload)
         place = OneSlot(self._placement, spec.name.replace("|", " ").upper())
         place.check(keys)
-        return decoded(await self._owners.at_owner(place.slot, lambda kv: kv.send(spec, payload)))
+        return decoded(await self._owners.at_owner(keys[0], lambda kv: kv.send(spec, payload)))
 
     async def _at_each(self, spec: CommandSpec, payload: bytes) -> resp.Reply:
         join = _EVERYWHERE.get(spec.name)
@@ -107,7 +107,7 @@ class PartitionedKeyValue(KeyValue):
 
     def _set_alone(self, key: bytes, value: bytes) -> Awaitable[bytes]:
         payload = resp.encode_set(key, value)
-        return self._owners.at_owner(key_slot(key), lambda kv: kv.send(_SET, payload))
+        return self._owners.at_owner(key, lambda kv: kv.send(_SET, payload))
 
     # --- many keys
 
@@ -116,10 +116,8 @@ class PartitionedKeyValue(KeyValue):
         slots = _by_slot(words_of(keys))
         if len(slots) <= 1:
             return await super().delete(*keys)
-        spec = _SPECS["del"]
-        payloads = {slot: resp.pack((b"DEL", *some)) for slot, some in slots.items()}
         try:
-            replies = await self._owners.each(spec, payloads)
+            replies = await self._owners.each(_SPECS["del"], slots)
         except UnknownOutcomeError:
             raise
         except (KeyValueError, NoLeaderError) as error:
@@ -138,9 +136,7 @@ class PartitionedKeyValue(KeyValue):
     async def _read(self, spec: CommandSpec, keys: Sequence[bytes]) -> resp.Reply:
         """Read keys by a command that returns a list; the keys of one slot by one command."""
         slots = _by_slot(keys)
-        name = spec.name.upper().encode()
-        payloads = {slot: resp.pack((name, *some)) for slot, some in slots.items()}
-        replies = await self._owners.each(spec, payloads)
+        replies = await self._owners.each(spec, slots)
         found: dict[bytes, resp.Reply] = {}
         for slot, some in slots.items():
             found.update(zip(some, list_of(_answer(replies[slot])), strict=True))
@@ -162,10 +158,10 @@ class PartitionedKeyValue(KeyValue):
             CrossSlotError: the keys have several slots.
         """
         key = word_of(prefix, "prefix")
-        slot = self._placement.slot_of(key)
+        self._placement.slot_of(key)  # it has one
         # A partition that has lost the slot refuses this, as the position has no key.
         payload = resp.encode_command([b"QUORATE.RECORDS", key]) + _POSITION
-        reply = await self._owners.at_owner(slot, lambda kv: kv.send_alone(_RECORDS, payload))
+        reply = await self._owners.at_owner(key, lambda kv: kv.send_alone(_RECORDS, payload))
         return integer_in(_answer(resp.parse_replies_untrusted(reply)[-1]))
 
     # --- transactions
@@ -175,7 +171,7 @@ class PartitionedKeyValue(KeyValue):
         place = OneSlot(self._placement, "a transaction")
 
         def commit(payload: bytes, *, writes: bool) -> Awaitable[bytes]:
-            return self._owners.at_owner(place.slot, lambda kv: kv.commit(payload, writes=writes))
+            return self._owners.at_owner(place.first, lambda kv: kv.commit(payload, writes=writes))
 
         return PartitionedTransaction(place, self.records, commit)
 

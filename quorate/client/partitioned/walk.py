@@ -63,9 +63,9 @@ class Walk:
 
     async def of_slot(self, key: bytes) -> AsyncIterator[bytes]:
         """Walk through the keys of the slot of a key; the pattern has no others."""
-        slot, page = key_slot(key), _Page(self._encoded, proof=key)
+        page = _Page(self._encoded, proof=key)
         while not page.is_last:
-            page.take(await self._owners.at_owner(slot, page.ask))
+            page.take(await self._owners.at_owner(key, page.ask))
             for found in page.keys:
                 yield found
 
