@@ -30,8 +30,6 @@ Revisions
 """
 
 from collections.abc import Callable, Iterable
-from functools import reduce
-from operator import or_
 from typing import Final, TypeAlias, TypeVar
 
 from ...storage.tables.memtable import Record, stored_key
@@ -464,7 +462,10 @@ def _of(moves: list[_OfMove], move: int) -> _OfMove | None:
 
 
 def _all_of(spans: Iterable[Owned | Frozen | Importing]) -> Slots:
-    return reduce(or_, (each.slots for each in spans), 0)
+    found = 0
+    for each in spans:
+        found |= each.slots
+    return found
 
 
 def _at(spans: list[_OfSlots], slot: int) -> _OfSlots | None:
