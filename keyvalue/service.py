@@ -43,7 +43,7 @@ from ..storage.writing.executor import ExecutorFactory
 from ..storage.writing.group_commit import ThreadExecutor
 from .access import commands as acl_commands
 from .access.users import Users
-from .commands import expiry, keys, numbers, positions, sessions, strings, walk
+from .commands import expiry, keys, numbers, positions, sessions, slots, strings, walk
 from .commands.strings import Handler
 from .commands.table import Kind, fault, lookup
 from .limits import (
@@ -60,12 +60,14 @@ from .protocol import resp
 from .protocol.payload import IN_PARTS, RESP3, TRANSACTION, PayloadParser, encode_part, still_holds
 from .protocol.resp import CommandError
 from .state.changes import RecentChanges
+from .state.ownership import Ownership
 from .state.sessions import Sessions
 from .state.store import TOO_MUCH_WORK, KeyStore
 
 _WATCH: Final = b"WATCH"
 _ONE_GET: Final = b"*2\r\n$3\r\nGET\r\n"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
+_NOT_SERVED: Final = resp.error("CLUSTERDOWN Hash slot not served")
 _READ_ONLY: Final = resp.error("ERR a query can't write")
 _TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in all")
 
@@ -77,26 +79,34 @@ class KeyValueService:
         remade: the tables were damaged when they were opened, and start empty.
         users: the replicated users, for the client port.
         kind: recorded in the store, so that another service does not open it.
+        ownership: the slots of a partition; None in a cluster without partitions.
+        moved: returns the error reply to a command with a slot of another partition. Members may
+            differ in it; the port sets it.
     """
 
     remade = False
     kind = KEY_VALUE
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, *, partition: bool = False) -> None:
         self._tables = tables
-        self._store = KeyStore(tables)
+        self.ownership = Ownership(tables) if partition else None
+        self.moved = not_served
+        self._store = KeyStore(tables, self.ownership)
         self.users = Users(tables)
         self._parse = PayloadParser().parse_untrusted
         # Walks have handlers for each service, because they remember cursors.
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
         handlers |= sessions.HANDLERS | positions.HANDLERS | acl_commands.handlers(self.users)
+        handlers |= slots.handlers(self.ownership)
         self._commands = _by_spelling(handlers | walk.handlers())
         # Queries have a table of their own: a write in a query finds no handler.
         self._queries = {
             name: command
             for name, command in self._commands.items()
             if (spec := lookup(name)) and spec.kind is Kind.READ
-        } | _by_spelling({"watch": _revisions} | acl_commands.queries(self.users))
+        } | _by_spelling(
+            {"watch": _revisions} | acl_commands.queries(self.users) | slots.queries(self.ownership)
+        )
 
     @classmethod
     def open(
@@ -106,8 +116,16 @@ class KeyValueService:
         cluster: str,
         member_id: int,
         executor: ExecutorFactory[FlushJob] = ThreadExecutor,
+        partition: bool = False,
     ) -> Self:
         """Open the tables in `directory`; create them if there are none, or if they are damaged.
+
+        Args:
+            directory: of the tables.
+            cluster: its name.
+            member_id: which member of it.
+            executor: runs the writes.
+            partition: the cluster is one partition of a larger one, and owns some slots only.
 
         Raises:
             StoreMismatchError: they belong to another cluster or member, or have another format.
@@ -127,7 +145,7 @@ class KeyValueService:
                 executor=executor,
             )
 
-        service = cls(open_or_rebuild(directory, opened))
+        service = cls(open_or_rebuild(directory, opened), partition=partition)
         service.remade = len(tries) > 1
         return service
 
@@ -171,6 +189,9 @@ class KeyValueService:
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
         """Replace the tables; see `SnapshotService`."""
         await self._tables.load(pieces, position, timestamp_ms)
+        if self.ownership is not None:
+            self.ownership.reload()
+            position += self.ownership.shift
         self._store.now, self._store.revision = timestamp_ms, position
         # Made anew: the sessions in memory are those of the tables that were just replaced.
         self._store.sessions = Sessions(self._tables)
@@ -186,6 +207,8 @@ class KeyValueService:
         # on all members alike (I-23).
         store.now = max(store.now, command.timestamp_ms)
         store.revision = command.position + command.index + 1  # see `KeyStore`
+        if self.ownership is not None:
+            store.revision += self.ownership.shift
         store.principal, store.applying = command.principal, True
         if command.session:
             return self._apply_once(command)
@@ -197,7 +220,7 @@ class KeyValueService:
         """Everything up to `position` is applied: remove some expired keys and sessions."""
         store, tables = self._store, self._tables
         store.now = max(store.now, timestamp_ms)
-        store.advance(position)
+        store.advance(position if self.ownership is None else position + self.ownership.shift)
         if store.sessions:
             store.sessions.expire(store.now)
         tables.advance(position, store.now)
@@ -315,6 +338,11 @@ class KeyValueService:
             if wanted:
                 replies.append(reply)
         return replies
+
+
+def not_served(_slot: int) -> bytes:
+    """Return the error for a slot of another partition, while nobody knows which one."""
+    return _NOT_SERVED
 
 
 _Commands: TypeAlias = dict[bytes, tuple[int, Handler]]

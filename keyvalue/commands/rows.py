@@ -109,6 +109,19 @@ lastsave ; 1 ; C loading stale fast admin_only ; 0 0 0 ; 1.0.0 ; Return the time
 quorate.status ; -1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the status of this member as JSON; and rates, quantiles, and the steps of elections after as many as given
 quorate.session ; -2 ; W noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; OPEN [timeout-ms], KEEPALIVE id [acknowledged-sequence] or CLOSE id: sessions for QUORATE.ONCE
 quorate.sessions ; 1 ; R fast nokeyspace session ; 0 0 0 ; 1.0.0 ; Count the sessions
+quorate.slots ; -2 ; W container ; 0 0 0 ; 1.0.0 ; Which slots a partition owns, and the steps that move slots between partitions
+quorate.slots|found ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Own slots from the beginning, unless there were some (slots)
+quorate.slots|state ; 2 ; R admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Return what is known of all slots and moves, as JSON
+quorate.slots|import ; 4 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Begin to import slots (move slots)
+quorate.slots|rows ; 5 ; R admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Return some rows of slots, and where to go on (slots cursor count)
+quorate.slots|changes ; 4 ; R admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Return rows of slots that have changed after a position (slots after)
+quorate.slots|chunk ; -4 ; W admin noscript denyoom unmarked ; 0 0 0 ; 1.0.0 ; Put rows of slots that are importing (move number row ...)
+quorate.slots|freeze ; 4 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Serve slots no more; return revision, log time and epoch (move slots)
+quorate.slots|own ; 6 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Take imported slots over; return how many keys came (move revision now-ms epoch)
+quorate.slots|drop ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Decide against a move (move)
+quorate.slots|thaw ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Serve frozen slots again (move)
+quorate.slots|release ; 5 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Give up frozen slots, which another partition owns (move target keys)
+quorate.slots|purge ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Delete some rows of slots that have gone (count)
 quorate.cas ; -4 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Set or delete a key (SET value [PX ms | KEEPTTL], DELETE) if it is ABSENT, or EQUALS a value; return the log position, or 0
 quorate.records ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Return value, revision and expiry of several keys
 quorate.position ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Return the log position up to which everything is applied

@@ -11,7 +11,8 @@ other. The reply is the join of their replies.
 to stop in the middle (:data:`IN_PARTS`).
 
 **A partial reply** begins with :data:`PART` and the number of commands that were executed; see
-:func:`part`. The sender then submits the rest as its next request.
+:func:`part`. The sender then submits the rest as its next request. In a partition, a frozen slot
+ends a payload like that, whatever the flags; see :data:`FROZEN`.
 
 **The watch.** As a query, ``WATCH key ...`` returns revisions. At the head of a transaction,
 ``WATCH key condition ...`` names the revision that each key must still have.
@@ -29,6 +30,7 @@ from ..native.resp_reader import split_untrusted
 from .resp import at_end, bulk_array, pack
 
 __all__ = [
+    "FROZEN",
     "IN_PARTS",
     "PART",
     "RESP3",
@@ -58,6 +60,12 @@ _OR_ABSENT: Final = b"?"
 def encode_part(count: int, replies: bytes) -> bytes:
     """Encode the replies to the first `count` commands of a payload that was executed in part."""
     return b"%b%d\r\n%b" % (PART, count, replies)
+
+
+FROZEN: Final = encode_part(0, b"")
+"""The reply to a payload whose first command, or any one of a transaction, has a frozen slot.
+
+Nothing was executed, and nothing was kept: wait for the move to end, and send the same again."""
 
 
 def part(reply: bytes, count: int) -> tuple[int, bytes]:

@@ -16,7 +16,8 @@ Time
 Revisions
     Every change of a key gives it the revision of the log entry: the position of the entry's batch,
     plus the entry's index in it, plus one. A revision is never 0, which stands for an absent key.
-    It is unique, because a batch has more bytes than entries. WATCH compares revisions.
+    It is unique, because a batch has more bytes than entries. WATCH compares revisions. In a
+    partition that has taken over slots, revisions are higher by a number (:mod:`.ownership`).
 
 Tags
     A tag is the type of a value. There are only strings so far; the tag keeps what Redis would
@@ -31,6 +32,7 @@ from ..limits import LOOKUP_WORK, MAX_EXPIRED_PER_BATCH, MAX_WORK, SMALL_BYTES, 
 from ..protocol import resp
 from ..protocol.resp import CommandError
 from .changes import DELETED, EXPIRED, FLUSHED, RecentChanges
+from .ownership import Ownership
 from .sessions import Sessions
 
 STRING: Final = 1
@@ -55,6 +57,7 @@ class KeyStore:
         put: puts a record of the present revision, and notes the change.
         now: log time in milliseconds.
         revision: given to every change.
+        ownership: the slots of this partition; None in a cluster without partitions.
         null: the null reply in the protocol (RESP2 or 3) of the present request.
         principal: number of the user that has sent the present entry.
         applying: whether a log entry is being applied; otherwise a query is answered.
@@ -70,6 +73,7 @@ class KeyStore:
         "left",
         "now",
         "null",
+        "ownership",
         "principal",
         "put",
         "revision",
@@ -78,16 +82,18 @@ class KeyStore:
         "walked",
     )
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, ownership: Ownership | None = None) -> None:
+        shift = 0 if ownership is None else ownership.shift
         self.tables = tables
+        self.ownership = ownership
         self.sessions = Sessions(tables)
-        self.changes = RecentChanges(tables.position)
+        self.changes = RecentChanges(tables.position + shift)
         # Bound, because each command of the hot path looks them up.
         self._note = self.changes.note
         self._get = tables.get
         self.put = self.changes.noting(tables.put)
         self.now = tables.timestamp_ms
-        self.revision = tables.position
+        self.revision = tables.position + shift
         self.null = resp.NULL[0]
         self.principal = 0
         self.applying = False
@@ -135,14 +141,31 @@ class KeyStore:
         self._note(b"", (b"", 0, self.revision, FLUSHED))
 
     def advance(self, position: int) -> None:
-        """Everything up to `position` is applied: remove some expired keys."""
+        """Everything up to a position, `shift` included, is applied: remove some expired keys."""
         # Removal needs no log entry: an expired key is invisible already. The bound keeps a batch
         # short when very many keys expire in the same moment. Which keys go follows from the log
         # alone: watchers see it.
-        for key in self.tables.deadlines.due(self.now, MAX_EXPIRED_PER_BATCH):
-            self.tables.delete(key)
-            self._note(key, (b"", 0, position, EXPIRED))
+        ownership = self.ownership
+        if ownership is not None and (ownership.hides or ownership.frozen):
+            self._expire_around_moves(ownership, position)
+        else:
+            for key in self.tables.deadlines.due(self.now, MAX_EXPIRED_PER_BATCH):
+                self.tables.delete(key)
+                self._note(key, (b"", 0, position, EXPIRED))
         self.changes.advance(position)
+
+    def _expire_around_moves(self, ownership: Ownership, position: int) -> None:
+        """Remove some expired keys; those of a move's slots stay, stale ones go unseen."""
+        unseen = 0
+        deadlines = self.tables.deadlines
+        for key in deadlines.due(self.now, MAX_EXPIRED_PER_BATCH, ownership.holds):
+            self.tables.delete(key)
+            if ownership.serves(key):
+                self._note(key, (b"", 0, position, EXPIRED))
+            else:
+                unseen += 1
+        if unseen:
+            ownership.expired(unseen)
 
     def revision_of(self, key: bytes) -> int:
         """Return the revision of a key, 0 if there is none."""
@@ -150,6 +173,13 @@ class KeyStore:
         return 0 if record is None else record[2]
 
     def __len__(self) -> int:
-        """Return the number of keys that have not expired."""
+        """Return the number of keys that have not expired, of slots that are served.
+
+        While rows are hidden, keys that are due count until they are removed.
+        """
+        ownership = self.ownership
+        if ownership is not None and ownership.hides:
+            # Which of the due keys are hidden would have to be looked up for each of them.
+            return max(len(self.tables) - ownership.hidden_keys, 0)
         # An expired record may stay for some batches; the reply to DBSIZE must not show that.
         return len(self.tables) - self.tables.deadlines.count_due(self.now)

@@ -13,7 +13,7 @@ import heapq
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _SMALL_HEAP: Final = 64  # below this a heap of stale entries does no harm
 _DISPOSE_KEYS: Final = 512
@@ -42,6 +42,7 @@ class Deadlines:
         self._old_heap: list[_Entry] = []
         self._tracked = tracked
         self._changes: dict[bytes, int] = {}
+        self._parked: list[_Entry] = []  # due, and held back
         self._counted_for: int = -1
         self._due = 0
 
@@ -81,7 +82,7 @@ class Deadlines:
                 for _ in range(min(_DISPOSE_KEYS, len(held))):
                     held.popitem()
                 yield
-        for heap in (self._heap, self._old_heap):
+        for heap in (self._heap, self._old_heap, self._parked):
             while heap:
                 del heap[-_DISPOSE_KEYS:]
                 yield
@@ -107,11 +108,18 @@ class Deadlines:
         new, old = self._heap, self._old_heap
         return old if old and (not new or old[0] < new[0]) else new
 
-    def due(self, now: int, limit: int) -> list[bytes]:
+    def due(
+        self, now: int, limit: int, holds: Callable[[bytes], bool] | None = None
+    ) -> list[bytes]:
         """Return up to `limit` keys whose deadline is `now` or earlier, the earliest first.
 
         Keys of one deadline are in the order of their bytes. A key is returned once per deadline,
         so delete it.
+
+        Args:
+            now: log time.
+            limit: most keys to return.
+            holds: whether a key must stay; such keys do not count, and wait for `unpark`.
         """
         keys: dict[bytes, None] = {}  # the heap may hold a key twice
         # Stale entries do not count. A member that has restarted has none of them, and still has to
@@ -122,13 +130,25 @@ class Deadlines:
                 break
             deadline, key = heapq.heappop(heap)
             if self.by_key.get(key) == deadline:
-                keys[key] = None
+                # Not counted: a member that has restarted finds them all again, and still has to
+                # return the same others.
+                if holds is not None and holds(key):
+                    self._parked.append((deadline, key))
+                else:
+                    keys[key] = None
         return list(keys)
+
+    def unpark(self) -> None:
+        """Let the keys that were held back be due again."""
+        parked, self._parked = self._parked, []
+        for entry in parked:
+            if self.by_key.get(entry[1]) == entry[0]:
+                heapq.heappush(self._heap, entry)
 
     def count_due(self, now: int) -> int:
         """Return how many keys have a deadline of `now` or earlier; computed once per `now`."""
         deadline = self.first()
-        if deadline is None or deadline > now:
+        if not self._parked and (deadline is None or deadline > now):
             return 0
         if now != self._counted_for:
             self._due = sum(deadline <= now for deadline in self.by_key.values())

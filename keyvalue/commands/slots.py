@@ -1,0 +1,192 @@
+"""QUORATE.SLOTS: which slots a partition owns, and the steps by which they move.
+
+The director of a cluster sends these commands (:mod:`quorate.partitions`); see
+:mod:`..state.ownership` for what they do, and in which order. Each may come again, late, or from
+two directors at once: what has been done is not done again, and a move that has ended here stays
+so. Sets of slots are texts such as ``0-4095,5000``, moves are numbers.
+
+- ``FOUND slots``: own them, unless there were first slots already (``+FOUNDED``)
+- ``STATE``: all about the slots, as JSON
+- source: ``FREEZE move slots`` (reply: revision, log time, epoch), ``THAW move``,
+  ``RELEASE move target keys``
+- target: ``IMPORT move slots``, ``CHUNK move number row ...``, ``OWN move revision now-ms epoch``
+  (reply: how many keys came), ``DROP move``
+- rows: ``ROWS slots cursor count``, ``CHANGES slots after``; and ``PURGE count`` behind a move
+
+A row is five words: key, value, expiry in ms, revision, tag; with the tag ``-`` there is none.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from ...errors import ConfigurationError
+from ..limits import LOOKUP_WORK
+from ..protocol import resp
+from ..protocol.resp import CommandError
+from ..slots.ranges import Slots, parse_slots_untrusted
+from ..state.ownership import ImportedRow, Ownership
+from ..state.store import KeyStore
+from .arguments import arity_error, integer
+from .strings import Handler
+from .table import resolve, unknown_subcommand, wrong_arity
+
+__all__ = ["NAME", "handlers", "queries"]
+
+NAME: Final = "quorate.slots"
+
+MOST_PURGED: Final = 10_000
+"""Keys that one PURGE looks at: some tens of milliseconds. More would hold up other commands, fewer
+would take more entries of the log."""
+
+_NO_PARTITION: Final = resp.error(
+    "ERR this cluster has no partitions, or this member is of its metadata group"
+)
+_FOUNDED: Final = resp.simple(b"FOUNDED")
+_NEGATIVE: Final = resp.error("ERR a number is negative, or too large")
+_MOST: Final = 1 << 62  # of revisions and times: sums of some stay below 64 bits
+_ROW_WORDS: Final = 5
+_NO_ROW: Final = b"-"
+_MOST_TAG: Final = 255
+
+_Step: TypeAlias = Callable[[Ownership, KeyStore, list[bytes]], bytes]
+
+
+def handlers(ownership: Ownership | None) -> dict[str, Handler]:
+    """Return the handler for entries of the log."""
+    return {NAME: _handler(ownership, _STEPS | _READERS)}
+
+
+def queries(ownership: Ownership | None) -> dict[str, Handler]:
+    """Return the handler for queries, which changes nothing."""
+    return {NAME: _handler(ownership, _READERS)}
+
+
+def _handler(ownership: Ownership | None, known: "dict[bytes, _Step]") -> Handler:
+    def handle(store: KeyStore, arguments: list[bytes]) -> bytes:
+        if len(arguments) < 2:  # noqa: PLR2004 - the container and its subcommand
+            return arity_error(NAME)
+        if (spec := resolve(arguments)) is None:
+            return resp.error(unknown_subcommand(arguments))
+        if not spec.takes(len(arguments)):
+            return resp.error(wrong_arity(spec))
+        if ownership is None:
+            return _NO_PARTITION
+        step = known.get(arguments[1].lower())
+        if step is None:
+            return resp.error("ERR a query can't write")
+        return step(ownership, store, arguments[2:])
+
+    return handle
+
+
+# --- any partition
+
+
+def _found(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
+    return resp.OK if ownership.found(_slots_untrusted(words[0])) else _FOUNDED
+
+
+def _state(ownership: Ownership, store: KeyStore, _words: list[bytes]) -> bytes:
+    return resp.bulk(msgspec.json.encode(ownership.facts() | {"keys": len(store)}))
+
+
+def _purge(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+    if ownership.stale:
+        walked = ownership.purge(min(max(integer(words[0]), 1), MOST_PURGED))
+        store.left -= LOOKUP_WORK * walked
+    return resp.ONE if ownership.stale else resp.ZERO
+
+
+# --- the source
+
+
+def _freeze(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+    frozen = ownership.freeze(
+        _number(words[0]), _slots_untrusted(words[1]), store.revision, store.now
+    )
+    return resp.array(
+        [resp.integer(frozen.revision), resp.integer(frozen.now_ms), resp.integer(frozen.epoch)]
+    )
+
+
+def _thaw(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
+    ownership.thaw(_number(words[0]))
+    return resp.OK
+
+
+def _release(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
+    ownership.release(*map(_number, words))
+    return resp.OK
+
+
+# --- the target
+
+
+def _import(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
+    ownership.begin(_number(words[0]), _slots_untrusted(words[1]))
+    return resp.OK
+
+
+def _chunk(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+    move, number, rows = _number(words[0]), _number(words[1]), words[2:]
+    if len(rows) % _ROW_WORDS:
+        return resp.error(f"ERR a row has {_ROW_WORDS} words, and there are {len(rows)}")
+    records = [_row_untrusted(rows[at : at + _ROW_WORDS]) for at in range(0, len(rows), _ROW_WORDS)]
+    store.left -= LOOKUP_WORK * ownership.chunk(move, number, records)
+    return resp.OK
+
+
+def _row_untrusted(words: list[bytes]) -> ImportedRow:
+    key, value, expires_at_ms, revision, tag = words
+    if tag == _NO_ROW:
+        return key, None
+    if (kind := _number(tag)) > _MOST_TAG:
+        raise CommandError(resp.error(b"ERR %b is no tag of a row" % tag[:20]))
+    return key, (value, _number(expires_at_ms), _number(revision), kind)
+
+
+def _own(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+    move, since, now_ms, epoch = map(_number, words)
+    position = store.revision - ownership.shift
+    keys = ownership.own(move, since, epoch, position)
+    # Log time of the source: what had expired there must not come back here.
+    store.now = max(store.now, now_ms)
+    store.revision = position + ownership.shift
+    return resp.integer(keys)
+
+
+def _drop(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
+    return resp.simple(ownership.drop(_number(words[0])).upper().encode())
+
+
+# --- arguments
+
+
+def _slots_untrusted(text: bytes) -> Slots:
+    try:
+        return parse_slots_untrusted(text.decode("ascii", "replace"))
+    except ConfigurationError as error:
+        raise CommandError(resp.error(f"ERR {error}")) from None
+
+
+def _number(text: bytes) -> int:
+    number = integer(text)
+    if not 0 <= number < _MOST:
+        raise CommandError(_NEGATIVE)
+    return number
+
+
+_READERS: Final[dict[bytes, _Step]] = {b"state": _state}
+_STEPS: Final[dict[bytes, _Step]] = {
+    b"found": _found,
+    b"purge": _purge,
+    b"freeze": _freeze,
+    b"thaw": _thaw,
+    b"release": _release,
+    b"import": _import,
+    b"chunk": _chunk,
+    b"own": _own,
+    b"drop": _drop,
+}
