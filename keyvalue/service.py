@@ -28,7 +28,7 @@ Bounds
     error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Never, Self, TypeAlias
 
@@ -90,7 +90,7 @@ class KeyValueService:
     def __init__(self, tables: Tables, *, partition: bool = False) -> None:
         self._tables = tables
         self.ownership = Ownership(tables) if partition else None
-        self.moved = not_served
+        self.moved: Callable[[int], bytes] = not_served
         self._store = KeyStore(tables, self.ownership)
         self.users = Users(tables)
         self._parse = PayloadParser().parse_untrusted

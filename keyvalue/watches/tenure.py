@@ -114,7 +114,7 @@ class Tenure:
         """Return the revision up to which its tenure went, if slots that have gone end it."""
         assert change.value is not None, "the row of a move says what has gone"
         upto, _, slots = change.value.partition(b" ")
-        if self.slot is None or int(upto) <= self._begun:  # of an earlier tenure
+        if self.slot is None:
             return None
         gone = parse_slots_untrusted(slots.decode("ascii"))
         return int(upto) if gone >> self.slot & 1 else None
