@@ -44,6 +44,7 @@ from ..storage.writing.group_commit import ThreadExecutor
 from .access import commands as acl_commands
 from .access.users import Users
 from .commands import expiry, keys, numbers, positions, sessions, slots, strings, walk
+from .commands.slot_checks import SlotChecks
 from .commands.strings import Handler
 from .commands.table import Kind, fault, lookup
 from .limits import (
@@ -57,7 +58,15 @@ from .limits import (
 )
 from .native.resp_reader import split_untrusted
 from .protocol import resp
-from .protocol.payload import IN_PARTS, RESP3, TRANSACTION, PayloadParser, encode_part, still_holds
+from .protocol.payload import (
+    FROZEN,
+    IN_PARTS,
+    RESP3,
+    TRANSACTION,
+    PayloadParser,
+    encode_part,
+    still_holds,
+)
 from .protocol.resp import CommandError
 from .state.changes import RecentChanges
 from .state.ownership import Ownership
@@ -97,15 +106,21 @@ class KeyValueService:
         # Walks have handlers for each service, because they remember cursors.
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
         handlers |= sessions.HANDLERS | positions.HANDLERS | acl_commands.handlers(self.users)
-        handlers |= slots.handlers(self.ownership)
-        self._commands = _by_spelling(handlers | walk.handlers())
+        handlers |= slots.handlers(self.ownership) | walk.handlers()
+        watching: dict[str, Handler] = {"watch": _revisions}
+        self._checks = None
+        if self.ownership is not None:
+            self._checks = SlotChecks(self.ownership, self._moved)
+            handlers = self._checks.around(handlers)
+            watching = self._checks.around(watching)
+        self._commands = _by_spelling(handlers)
         # Queries have a table of their own: a write in a query finds no handler.
         self._queries = {
             name: command
             for name, command in self._commands.items()
             if (spec := lookup(name)) and spec.kind is Kind.READ
         } | _by_spelling(
-            {"watch": _revisions} | acl_commands.queries(self.users) | slots.queries(self.ownership)
+            watching | acl_commands.queries(self.users) | slots.queries(self.ownership)
         )
 
     @classmethod
@@ -231,7 +246,11 @@ class KeyValueService:
         # budget, and takes a third of the time here.
         if payload.startswith(_ONE_GET) and not flags & TRANSACTION:
             commands, end = split_untrusted(payload, 2)
-            if end == len(payload) and len(commands) == 1:
+            if (
+                end == len(payload)
+                and len(commands) == 1
+                and (self.ownership is None or self.ownership.serves_now(commands[0][1]))
+            ):
                 record = self._tables.get(commands[0][1])
                 if record is None or (record[1] and record[1] <= self._store.now):
                     return resp.NULL[flags & RESP3]
@@ -249,6 +268,9 @@ class KeyValueService:
         soon = min(first, self._store.now + TICK_MS)
         return soon if session is None else min(soon, session)
 
+    def _moved(self, slot: int) -> bytes:
+        return self.moved(slot)  # it may have been set after the handlers were made
+
     def _apply_once(self, command: Command) -> bytes:
         """Apply a command of a session unless it was applied before; see :mod:`.state.sessions`."""
         sessions, session, sequence = self._store.sessions, command.session, command.sequence
@@ -257,12 +279,21 @@ class KeyValueService:
         reply = sessions.reply_to(session, sequence, self._store.now, command.principal)
         if reply is None:
             # Never in parts: the kept reply must be that of the whole command.
-            reply = self._answer(command.payload, command.flags & ~IN_PARTS, self._commands)
-            sessions.keep(session, sequence, reply)
+            reply = self._answer(
+                command.payload, command.flags & ~IN_PARTS, self._commands, stamped=True
+            )
+            if reply != FROZEN:  # nothing was done: the same command will come again
+                sessions.keep(session, sequence, reply)
         return reply
 
     def _answer(
-        self, payload: bytes, flags: int, known: "_Commands", *, wanted: bool = True
+        self,
+        payload: bytes,
+        flags: int,
+        known: "_Commands",
+        *,
+        wanted: bool = True,
+        stamped: bool = False,
     ) -> bytes:
         # A malformed payload cannot come from our own port. If one is in the log, all members must
         # treat it alike: it changes nothing.
@@ -272,6 +303,11 @@ class KeyValueService:
             return resp.error(f"ERR Protocol error: {trouble}")
         store = self._store
         store.null, store.left, store.walked = resp.NULL[flags & RESP3], MAX_WORK, 0
+        if self._checks is not None and (stamped or flags & TRANSACTION):
+            atomic = bool(flags & TRANSACTION)
+            refusal = self._checks.refusal(commands, atomic=atomic, stamped=stamped)
+            if refusal is not None:
+                return refusal
         # Commands before a failed one are not undone, in a transaction neither, as in Redis. Only
         # the watch is checked before anything runs.
         if flags & TRANSACTION:
@@ -303,8 +339,8 @@ class KeyValueService:
         """Execute commands in order; an error is the reply to its command, and the next one runs.
 
         Returns:
-            The replies: fewer if `in_parts` allows that and enough work was done, and none if they
-            are not wanted, because together they may be large.
+            The replies: fewer before a frozen slot, or if `in_parts` allows that and enough work
+            was done, and none if they are not wanted, because together they may be large.
         """
         store = self._store
         replies: list[bytes] = []
@@ -331,6 +367,8 @@ class KeyValueService:
                     reply = found[1](store, arguments)
                 except CommandError as trouble:
                     reply = trouble.reply
+                    if reply == FROZEN:
+                        break  # all members stop here, as above
             # The command has run: members that keep no replies must do the same.
             if size + len(reply) > MAX_REPLY_BYTES:
                 reply = _TOO_MUCH

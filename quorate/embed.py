@@ -414,7 +414,12 @@ async def _watches(
         task_status.started(None)
         return
     config = member.config
-    make = partial(KeyValueService.open, cluster=config.cluster, member_id=config.member_id)
+    make = partial(
+        KeyValueService.open,
+        cluster=config.cluster,
+        member_id=config.member_id,
+        partition=config.partition.is_one,
+    )
     place = config.directory / REPLAYS
     replays = Replays(member.history, store.changes, place, make, store.ownership)
     async with trio.open_nursery() as nursery:
@@ -426,7 +431,10 @@ def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
     if config.own.witness:
         return WitnessService(KeyValueService.kind)
     service = KeyValueService.open(
-        config.directory / "tables", cluster=config.cluster, member_id=config.member_id
+        config.directory / "tables",
+        cluster=config.cluster,
+        member_id=config.member_id,
+        partition=config.partition.is_one,
     )
     service.changes.rest()  # who watches nothing pays nothing
     return service

@@ -76,7 +76,7 @@ class RandomKey:
             first: the first of all keys.
             dice: decides.
         """
-        drawn = self._drawn
+        drawn, serves = self._drawn, store.filter()
         shared = _shared(stored_key(first), store.tables.last_place())
         for _ in range(_NEXT_DRAWS if drawn else _FIRST_DRAWS):
             if (found := draw(store, dice, shared)) is not None:
@@ -84,7 +84,7 @@ class RandomKey:
         while drawn:
             place = _weighted([weight for _, weight in drawn], dice)
             key, _ = drawn[place]
-            if store.get(key) is not None:
+            if store.get(key) is not None and (serves is None or serves(key)):
                 return key
             del drawn[place]
         return None
@@ -120,10 +120,10 @@ def _leaf(store: KeyStore, prefix: bytes) -> tuple[list[bytes], bool]:
     """Return the first keys with a prefix, and whether there may be more."""
     page, place = store.tables.page(_before(prefix), _LEAF_KEYS)
     store.walked += _LEAF_KEYS
-    expires_at, now = store.tables.deadlines.by_key, store.now
+    expires_at, now, serves = store.tables.deadlines.by_key, store.now, store.filter()
     keys = [
         key
-        for key in page
+        for key in (page if serves is None else filter(serves, page))
         if stored_key(key).startswith(prefix) and expires_at.get(key, now + 1) > now
     ]
     return keys, place is not None and place.startswith(prefix)

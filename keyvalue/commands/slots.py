@@ -30,6 +30,7 @@ from ..state.changes import moved_row
 from ..state.ownership import ImportedRow, Ownership
 from ..state.store import KeyStore
 from .arguments import arity_error, integer
+from .slot_rows import NO_ROW, changes, rows
 from .strings import Handler
 from .table import resolve, unknown_subcommand, wrong_arity
 
@@ -48,7 +49,6 @@ _FOUNDED: Final = resp.simple(b"FOUNDED")
 _NEGATIVE: Final = resp.error("ERR a number is negative, or too large")
 _MOST: Final = 1 << 62  # of revisions and times: sums of some stay below 64 bits
 _ROW_WORDS: Final = 5
-_NO_ROW: Final = b"-"
 _MOST_TAG: Final = 255
 
 _Step: TypeAlias = Callable[[Ownership, KeyStore, list[bytes]], bytes]
@@ -133,17 +133,17 @@ def _import(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes
 
 
 def _chunk(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
-    move, number, rows = _number(words[0]), _number(words[1]), words[2:]
-    if len(rows) % _ROW_WORDS:
-        return resp.error(f"ERR a row has {_ROW_WORDS} words, and there are {len(rows)}")
-    records = [_row_untrusted(rows[at : at + _ROW_WORDS]) for at in range(0, len(rows), _ROW_WORDS)]
+    move, number, flat = _number(words[0]), _number(words[1]), words[2:]
+    if len(flat) % _ROW_WORDS:
+        return resp.error(f"ERR a row has {_ROW_WORDS} words, and there are {len(flat)} in all")
+    records = [_row_untrusted(flat[at : at + _ROW_WORDS]) for at in range(0, len(flat), _ROW_WORDS)]
     store.left -= LOOKUP_WORK * ownership.chunk(move, number, records)
     return resp.OK
 
 
 def _row_untrusted(words: list[bytes]) -> ImportedRow:
     key, value, expires_at_ms, revision, tag = words
-    if tag == _NO_ROW:
+    if tag == NO_ROW:
         return key, None
     if (kind := _number(tag)) > _MOST_TAG:
         raise CommandError(resp.error(b"ERR %b is no tag of a row" % tag[:20]))
@@ -164,6 +164,17 @@ def _drop(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
     return resp.simple(ownership.drop(_number(words[0])).upper().encode())
 
 
+# --- rows
+
+
+def _rows(_ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+    return rows(store, _slots_untrusted(words[0]), words[1], integer(words[2]))
+
+
+def _changes(_ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+    return changes(store, _slots_untrusted(words[0]), integer(words[1]))
+
+
 # --- arguments
 
 
@@ -181,7 +192,7 @@ def _number(text: bytes) -> int:
     return number
 
 
-_READERS: Final[dict[bytes, _Step]] = {b"state": _state}
+_READERS: Final[dict[bytes, _Step]] = {b"state": _state, b"rows": _rows, b"changes": _changes}
 _STEPS: Final[dict[bytes, _Step]] = {
     b"found": _found,
     b"purge": _purge,

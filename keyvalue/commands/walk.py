@@ -107,7 +107,8 @@ class Walker:
         self._asked += 1
         dice = Dice(b"%d %d" % (store.revision, self._asked))
         found: list[bytes] = []
-        few = len(store) <= FEW_KEYS
+        hidden = 0 if store.ownership is None else store.ownership.hidden_keys
+        few = len(store) + hidden <= FEW_KEYS
         for page, _place in _Walk(store, b"*").pages(FEW_KEYS if few else _SOME_KEYS):
             found += page
             if found and not few:
@@ -132,8 +133,14 @@ def dbsize(store: KeyStore, _arguments: list[bytes]) -> bytes:
 
 
 def expiring(store: KeyStore, _arguments: list[bytes]) -> bytes:
-    """QUORATE.EXPIRING: the number of keys with an expiry that have not expired."""
-    deadlines = store.tables.deadlines
+    """QUORATE.EXPIRING: the number of keys with an expiry that have not expired.
+
+    Hidden keys of a partition count as well if there are very many.
+    """
+    deadlines, ownership = store.tables.deadlines, store.ownership
+    if ownership is not None and ownership.hides and len(deadlines.by_key) <= MAX_WALKED_KEYS:
+        left = deadlines.by_key.items()
+        return resp.integer(sum(at > store.now and ownership.serves(key) for key, at in left))
     return resp.integer(len(deadlines.by_key) - deadlines.count_due(store.now))
 
 
@@ -162,6 +169,7 @@ class _Walk:
         """
         store, prefix, matches = self._store, self._prefix, self._matches
         expires_at, now = store.tables.deadlines.by_key, store.now
+        serves = store.filter()
         place: bytes | None = max(after, _just_before(prefix))
         while place is not None:
             if store.walked >= MAX_WALKED_KEYS:
@@ -170,6 +178,8 @@ class _Walk:
             store.walked += limit
             if place is not None and place[: len(prefix)] > prefix:
                 place = None
+            if serves is not None:
+                page = [key for key in page if serves(key)]
             yield (
                 [key for key in page if matches(key) and expires_at.get(key, now + 1) > now],
                 place,

@@ -102,19 +102,22 @@ class Partition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     founded: str = ""
 
 
-MoveStep: TypeAlias = Literal["copying", "ending"]
+MoveStep: TypeAlias = Literal["copying", "aborting", "ending"]
 
 
 class Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A move of slots from partition to partition that has not ended.
 
     Attributes:
-        move: its number: the epoch of the map that began it. No two moves have the same.
+        move: its number: the epoch of the map that began it. No two moves have the same. A move
+            that begins again gets a new one.
         slots: what moves; a text.
         source: the partition that owns them.
         target: the partition that is to own them.
-        step: "copying", until the target's log has decided who owns them. "ending" from then on,
-            until the source knows it, too.
+        step: "copying", until the target's log has decided who owns them. "aborting" instead, if
+            an operator wants it to end undone. "ending" once the target owns them, until the source
+            knows it, too.
+        attempts: how often the copying has begun.
     """
 
     move: int
@@ -122,6 +125,7 @@ class Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: int
     target: int
     step: MoveStep = "copying"
+    attempts: int = 0
 
 
 class ClusterMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -356,6 +356,40 @@ class RecentChanges:
             upto = max(position, self.position)
         return _changes(found), upto
 
+    def newest(
+        self, after: int, wants: Callable[[bytes], bool], limit: int, most_bytes: int
+    ) -> tuple[list[Row], int] | None:
+        """Return the last row of each key that has changed after a position, and how far they go.
+
+        Args:
+            after: not below `start`.
+            wants: whether a key is wanted.
+            limit: rows to look at; the entry in which they end is looked at whole.
+            most_bytes: of keys and values, in the same way.
+
+        Returns:
+            The rows, and the position up to which nothing else has changed; None if FLUSHALL is
+            among the changes.
+        """
+        rows, counted = self._rows, self._counted
+        begin = bisect_right(rows, after, hi=counted, key=position_of)
+        found: dict[bytes, Record] = {}
+        size, upto = 0, after
+        for at in range(begin, counted):
+            key, record = rows[at]
+            if record[2] != upto:  # the first of another entry
+                if at - begin >= limit or size >= most_bytes:
+                    break
+                upto = record[2]
+            if record[3] == FLUSHED:
+                return None
+            if wants(key):
+                found[key] = record
+                size += len(key) + len(record[0])
+        else:
+            upto = max(after, self.position)
+        return list(found.items()), upto
+
     # --- waiting
 
     def expect(self, prefix: bytes) -> Waiting:

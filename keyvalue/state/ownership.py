@@ -30,8 +30,6 @@ Revisions
 """
 
 from collections.abc import Callable, Iterable
-from functools import reduce
-from operator import or_
 from typing import Final, TypeAlias, TypeVar
 
 from ...storage.tables.memtable import Record, stored_key
@@ -177,6 +175,10 @@ class Ownership:
     def serves(self, key: bytes) -> bool:
         """Whether commands may see a key's row: its slot is owned, or frozen."""
         return self.states[key_slot(key)] != FOREIGN
+
+    def serves_now(self, key: bytes) -> bool:
+        """Whether commands with a key are executed: its slot is owned, and not frozen."""
+        return self.states[key_slot(key)] == OWNED
 
     def facts(self) -> dict[str, object]:
         """Return everything for JSON."""
@@ -481,7 +483,10 @@ def _of(moves: list[_OfMove], move: int) -> _OfMove | None:
 
 
 def _all_of(spans: Iterable[Owned | Frozen | Importing]) -> Slots:
-    return reduce(or_, (each.slots for each in spans), 0)
+    found = 0
+    for each in spans:
+        found |= each.slots
+    return found
 
 
 def _at(spans: list[_OfSlots], slot: int) -> _OfSlots | None:

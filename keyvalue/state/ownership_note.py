@@ -4,7 +4,7 @@ The note is a part of the replicated state: it is durable with the keys, a snaps
 same log gives the same bytes on every member. Sets of slots are texts such as ``0-4095,5000``.
 """
 
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -160,7 +160,7 @@ def as_facts(note: msgspec.Struct) -> dict[str, object]:
         if name in _SETS:
             value = text_of(value)
         elif isinstance(value, list):
-            value = [as_facts(each) for each in value]
+            value = [as_facts(each) for each in cast("list[msgspec.Struct]", value)]
         found[name] = value
     return found
 
@@ -180,16 +180,15 @@ def decode_note_untrusted(row: bytes) -> OwnershipNote:
 
 def _with_sets(value: object) -> object:
     """Return decoded JSON with the texts of sets parsed."""
-    match value:
-        case dict():
-            return {name: _with_set(name, each) for name, each in value.items()}
-        case list():
-            return [_with_sets(each) for each in value]
-        case _:
-            return value
+    if isinstance(value, dict):
+        pairs = cast("dict[str, object]", value).items()
+        return {name: _with_set(name, each) for name, each in pairs}
+    if isinstance(value, list):
+        return [_with_sets(each) for each in cast("list[object]", value)]
+    return value
 
 
-def _with_set(name: object, value: object) -> object:
+def _with_set(name: str, value: object) -> object:
     if name in _SETS and isinstance(value, str):
         return parse_slots_untrusted(value)
     return _with_sets(value)

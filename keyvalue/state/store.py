@@ -24,6 +24,7 @@ Tags
     report as their encoding, which depends on how a string was made.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from ...storage.tables.memtable import Record
@@ -117,6 +118,11 @@ class KeyStore:
         size = len(record[0])
         self.left -= LOOKUP_WORK if size <= SMALL_BYTES else LOOKUP_WORK + work_of_bytes(size)
         return record
+
+    def filter(self) -> Callable[[bytes], bool] | None:
+        """Return whether walks may see a key; None if they may see all."""
+        ownership = self.ownership
+        return ownership.serves if ownership is not None and ownership.hides else None
 
     def charge(self, count: int) -> None:
         """Charge the work of making a value of `count` bytes."""

@@ -83,8 +83,8 @@ def contents(fed: Fed) -> bytes:
 
 def test_every_write_is_tried_here() -> None:
     written = {spec.name for spec in all_commands() if spec.kind is Kind.WRITE}
-    others = {"quorate.session", "quorate.slots"}  # below, and in tests of its own
-    assert {line.split(" ")[0].lower() for line in WRITES} == written - others
+    of_sessions = {"quorate.session"}  # below
+    assert {line.split(" ")[0].lower() for line in WRITES} == written - of_sessions
 
 
 def test_a_session_is_opened_or_refused(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,295 @@
+"""The director: brings the partitions to where the map says they are to be.
+
+It runs on one machine, the one with the metadata group's leader, and is replaced by another one at
+any time. Nothing depends on there being one only: see :mod:`.move`. All that it knows is in the map
+and in the groups; when it begins, it looks at them.
+
+- It founds partitions: gives each its first slots.
+- It does the moves in the map, several at once, but each partition is in one move at a time.
+- It ends moves that groups have begun and the map does not know.
+- It deletes what groups have of slots that are not theirs.
+- It watches over machines and leaders (:mod:`.health`), and over members (:mod:`.replicas`).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Never
+
+import attrs
+import trio
+
+from ..errors import QuorateError, RequestError
+from ..keyvalue.slots.cluster_map import META
+from ..log_events import log_event
+from .groups import slots_command
+from .metadata import load
+from .move import MoveError, copy_slots, fields_of, finish, purge, settle
+from .slots_state import state_of
+from .wishes import claim, remove
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ..keyvalue.slots.cluster_map import ClusterMap, Move, Partition
+    from .groups import Groups
+    from .slots_state import SlotsState
+
+__all__ = ["MOST_ATTEMPTS", "Director"]
+
+_log = logging.getLogger("quorate.partitions")
+
+PERIOD_S: Final = 1.0
+"""Seconds between two looks at the map. Longer, and an operator waits for the begin of a move."""
+
+RECONCILE_S: Final = 10.0
+"""Seconds between two looks at the slots of all groups."""
+
+MOST_ATTEMPTS: Final = 20
+"""How often the copying of a move begins, before it is given up. Fewer, and a move fails that meets
+some elections. More, and one that can't succeed costs its source the reading of all rows each time,
+for hours."""
+
+_PAUSE_S: Final = 0.5
+"""After a failed attempt; it doubles, up to `_LONGEST_PAUSE_S`."""
+_LONGEST_PAUSE_S: Final = 60.0
+_DOUBLINGS: Final = 7
+
+_LAST_S: Final = 1.0
+"""Seconds for ending a move, when the director is stopped while it copies."""
+
+_ANSWER_S: Final = 2.0
+"""Seconds for a group to say what it owns; then the others are looked at without it."""
+
+
+@attrs.define(eq=False)
+class _Drive:
+    """A move that is being driven: begun, continued, or ended."""
+
+    move: Move
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    claimed: Move | None = None
+    """The move under the number that we have claimed, if we have."""
+
+    @property
+    def numbers(self) -> set[int]:
+        """Its numbers, the former one too: a map that was read before may have that."""
+        return {self.move.move} | ({self.claimed.move} if self.claimed else set())
+
+
+class Director:
+    """Brings the partitions to where the map says they are to be.
+
+    Args:
+        groups: of the cluster.
+        rng: draws pauses.
+    """
+
+    def __init__(self, groups: Groups, rng: Random) -> None:
+        self._groups = groups
+        self._meta = groups.group(META)
+        self._rng = rng
+        self._drives: list[_Drive] = []
+        self._purging: set[int] = set()
+        self._not_before: dict[tuple[str, int, int], float] = {}
+        self._wake = trio.Event()
+        self._said = ""
+
+    async def run(self) -> Never:
+        """Direct until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._reconcile_for_ever, nursery)
+            while True:
+                await self._look(nursery)
+                with trio.move_on_after(PERIOD_S):
+                    await self._wake.wait()
+                self._wake = trio.Event()
+        raise AssertionError("it only ends by being cancelled")
+
+    # --- moves
+
+    async def _look(self, nursery: trio.Nursery) -> None:
+        """Begin with the moves of the map that can begin."""
+        try:
+            cluster_map = await load(self._meta)
+        except QuorateError as error:
+            self._say(error)
+            return
+        for move in cluster_map.moves if cluster_map is not None else ():
+            running = [each for each in self._drives if move.move in each.numbers]
+            if running:
+                if move.step == "aborting" and running[0].move.step == "copying":
+                    running[0].scope.cancel()
+            elif move.step != "copying" or self._may_copy(move):
+                drive = _Drive(move)
+                self._drives.append(drive)
+                nursery.start_soon(self._run, drive)
+
+    def _may_copy(self, move: Move) -> bool:
+        """Whether no other move is under way at its partitions, and its pause is over."""
+        copies = [each.move for each in self._drives if each.move.step == "copying"]
+        busy = {each.source for each in copies} | {each.target for each in copies}
+        due_at = self._not_before.get(_wish(move), 0.0)
+        return not busy & {move.source, move.target} and trio.current_time() >= due_at
+
+    async def _run(self, drive: _Drive) -> None:
+        with drive.scope:
+            try:
+                await self._attempt(drive)
+            except MoveError as error:
+                self._fails(drive, error)
+            except QuorateError as error:
+                # Perhaps nobody answers for the slots until it is done, so it is tried again soon.
+                self._say(error)
+        self._drives.remove(drive)
+        self._wake.set()
+
+    async def _attempt(self, drive: _Drive) -> None:
+        move = drive.move
+        # A move that nobody has claimed has no trace in any log.
+        if move.step == "ending" or (move.attempts and await settle(self._groups, move)):
+            await finish(self._groups, move)
+        elif move.step == "aborting" or move.attempts >= MOST_ATTEMPTS:
+            await self._give_up(move)
+        else:
+            drive.claimed = await claim(self._meta, move)
+            if drive.claimed is None:
+                return
+            await self._copy(drive.claimed)
+        self._not_before.pop(_wish(move), None)
+
+    async def _copy(self, move: Move) -> None:
+        """Do a move under a number that we have claimed."""
+        log_event(
+            _log,
+            logging.INFO,
+            "move_begins",
+            "move %(move)d begins: slots %(slots)s from partition %(source)d to %(target)d",
+            **fields_of(move),
+        )
+        keys: int | None = None
+        try:
+            keys = await copy_slots(self._groups, move)
+        except MoveError:
+            # At once: the slots may be frozen.
+            if not await settle(self._groups, move):
+                raise
+        except trio.Cancelled:
+            with trio.move_on_after(_LAST_S, shield=True), suppress(RequestError):
+                await settle(self._groups, move)
+            raise
+        await finish(self._groups, move, keys)
+
+    async def _give_up(self, move: Move) -> None:
+        await remove(self._meta, move)
+        aborted = move.step == "aborting"
+        log_event(
+            _log,
+            logging.INFO if aborted else logging.WARNING,
+            "move_given_up",
+            "move %(move)d of slots %(slots)s ends undone: %(why)s",
+            **fields_of(move),
+            why="an operator has aborted it" if aborted else f"{move.attempts} attempts failed",
+        )
+
+    def _fails(self, drive: _Drive, error: MoveError) -> None:
+        move = drive.claimed or drive.move
+        pause = min(_PAUSE_S * 2 ** min(move.attempts, _DOUBLINGS), _LONGEST_PAUSE_S)
+        pause *= self._rng.uniform(0.5, 1)
+        self._not_before[_wish(move)] = trio.current_time() + pause
+        log_event(
+            _log,
+            logging.WARNING,
+            "move_fails",
+            "an attempt to move slots %(slots)s to partition %(target)d has failed: %(why)s; the "
+            "next one begins in %(seconds).1f s",
+            **fields_of(move),
+            why=str(error),
+            seconds=pause,
+        )
+
+    # --- what groups have
+
+    async def _reconcile_for_ever(self, nursery: trio.Nursery) -> None:
+        while True:
+            complete = False
+            try:
+                complete = await self._reconcile(nursery)
+            except QuorateError as error:
+                self._say(error)
+            await trio.sleep(RECONCILE_S if complete else PERIOD_S)
+
+    async def _reconcile(self, nursery: trio.Nursery) -> bool:
+        """Look at the slots of all groups; return whether all of them have answered."""
+        cluster_map = await load(self._meta)
+        if cluster_map is None:
+            return False
+        states: dict[int, SlotsState] = {}
+        async with trio.open_nursery() as asking:
+            for each in cluster_map.partitions:
+                asking.start_soon(self._ask, each, states)
+        # After the states: a move that a group knew then is in this map, or has ended.
+        cluster_map = await load(self._meta) or cluster_map
+        known = {each.move for each in cluster_map.moves}.union(*(d.numbers for d in self._drives))
+        for partition, state in states.items():
+            for number in {*state.frozen, *state.importing} - known:
+                await self._end_unknown(cluster_map, partition, number, state)
+            if state.stale and partition not in self._purging:
+                self._purging.add(partition)
+                nursery.start_soon(self._purge, partition)
+        return len(states) == len(cluster_map.partitions)
+
+    async def _ask(self, partition: Partition, states: dict[int, SlotsState]) -> None:
+        """Ask a partition for its slots; give it the first ones if it has had none."""
+        group = self._groups.group(partition.partition)
+        try:
+            state = await state_of(group, within_s=_ANSWER_S)
+            if not state.founded:
+                await slots_command(group, "FOUND", partition.founded)
+                state = await state_of(group, within_s=_ANSWER_S)
+        except QuorateError as error:
+            self._say(error)
+        else:
+            states[partition.partition] = state
+
+    async def _end_unknown(
+        self, cluster_map: ClusterMap, partition: int, number: int, state: SlotsState
+    ) -> None:
+        """End a move that a group has begun, although the map does not know it.
+
+        Nothing of ours leaves such a move behind. But a map may be restored from a backup.
+        """
+        owners = [partition] if number in state.importing else []
+        if number in state.frozen:
+            owners += [each.partition for each in cluster_map.partitions]
+            owners.remove(partition)
+        owner: int | None = None
+        for each in owners:
+            if await slots_command(self._groups.group(each), "DROP", number) == b"OWNED":
+                owner = each
+        if number not in state.frozen:
+            return
+        group = self._groups.group(partition)
+        if owner is None:
+            await slots_command(group, "THAW", number)
+        else:
+            await slots_command(group, "RELEASE", number, owner, 0)
+
+    async def _purge(self, partition: int) -> None:
+        try:
+            await purge(self._groups.group(partition))
+        except QuorateError as error:
+            self._say(error)
+        self._purging.discard(partition)
+
+    def _say(self, error: QuorateError) -> None:
+        """Log why there is nothing to be done; once, as long as it is the same."""
+        if str(error) != self._said:
+            self._said = str(error)
+            log_event(_log, logging.WARNING, "director_waits", "%(why)s", why=str(error))
+
+
+def _wish(move: Move) -> tuple[str, int, int]:
+    """Return what stays the same when a move begins again."""
+    return move.slots, move.source, move.target

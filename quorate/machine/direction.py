@@ -1,0 +1,95 @@
+"""The director of a cluster: it runs on the machine whose member leads the metadata group.
+
+For some time there may be two of them, or one whose machine leads no more. That does no harm: what
+a director does is decided in the logs of the groups.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ..errors import QuorateError
+from ..keyvalue.slots.cluster_map import META
+from ..keyvalue.slots.folder import board_file, decode_notice_untrusted
+from ..local.survey import ask
+from ..log_events import log_event
+from ..node.requests.status import MemberAddress
+from ..partitions.groups import slots_command
+from ..partitions.metadata import found
+
+if TYPE_CHECKING:
+    from ..keyvalue.slots.cluster_map import ClusterMap
+    from .config import MachineConfig
+    from .reach import RemoteGroups
+
+__all__ = ["direct_while_leading"]
+
+_LOG: Final = logging.getLogger("quorate.machine")
+
+LOOK_SECONDS: Final = 0.2
+"""Pause between two looks at who leads the metadata group. Longer, and a cluster is without a
+director for longer after an election."""
+
+PAUSE_SECONDS: Final = 1.0
+
+
+async def direct_while_leading(
+    config: MachineConfig, groups: RemoteGroups, first: ClusterMap
+) -> None:
+    """Run the director whenever this machine leads the metadata group, for ever.
+
+    Args:
+        config: of the machine.
+        groups: it drives.
+        first: the map of a new cluster.
+    """
+    while True:
+        await _until(config, leading=True)
+        log_event(_LOG, logging.INFO, "director_starts", "this machine directs the cluster")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_direct, groups, first)
+            await _until(config, leading=False)
+            nursery.cancel_scope.cancel()
+        log_event(_LOG, logging.INFO, "director_stops", "another machine directs the cluster")
+
+
+async def _until(config: MachineConfig, *, leading: bool) -> None:
+    """Wait until the machine's member leads the metadata group, or leads it no more."""
+    while await _leads(config) != leading:  # noqa: ASYNC110 - the notice is a file
+        await trio.sleep(LOOK_SECONDS)
+
+
+async def _leads(config: MachineConfig) -> bool:
+    """Say whether the machine's member of the metadata group leads it, as far as it is known."""
+    try:
+        notice = decode_notice_untrusted(board_file(config.directory, META).read_bytes())
+    except OSError:
+        return await _asked(config)
+    return notice is not None and notice.leader == config.machine_id
+
+
+async def _asked(config: MachineConfig) -> bool:
+    own = config.own.as_machine()
+    said = await ask(MemberAddress(own.machine_id, own.host, own.client_port(META)))
+    return said.status is not None and said.status.leader_id == own.machine_id
+
+
+async def _direct(groups: RemoteGroups, first: ClusterMap) -> None:
+    while True:
+        try:
+            await _found_all(groups, first)
+        except QuorateError as error:
+            log_event(_LOG, logging.INFO, "director_waits", "%(why)s", why=str(error))
+            await trio.sleep(PAUSE_SECONDS)
+        else:
+            await trio.sleep_forever()
+
+
+async def _found_all(groups: RemoteGroups, first: ClusterMap) -> None:
+    there = await found(groups.group(META), first)
+    for each in there.partitions:
+        if each.founded:
+            await slots_command(groups.group(each.partition), "FOUND", each.founded)
