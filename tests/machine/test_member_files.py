@@ -10,7 +10,7 @@ from quorate.errors import ConfigurationError
 from quorate.keyvalue.slots.cluster_map import META, ClusterMap
 from quorate.machine.config import MachineConfig, MachineEntry
 from quorate.machine.files import member_config, write_member
-from quorate.machine.supervisor import map_of_file
+from quorate.machine.maps import map_of_file
 from quorate.node.config.config import Security, Web, load_config
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(4))
