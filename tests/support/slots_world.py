@@ -110,6 +110,8 @@ class Mover:
         raise AssertionError("a move has no end")
 
     def begin(self) -> bool:
+        if self.target.slots("PURGE", 50):
+            return True
         if self.target.slots("IMPORT", self.move, self.slots) != b"OK":
             return self._end(None)
         self.after = self.source.ask("CHANGES", self.slots, -1)[0]
