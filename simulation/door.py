@@ -8,7 +8,7 @@ Its client waits until its patience ends, or until the connection is refused.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ..node.requests.request import Stamp
     from .watching.facts import Fact
     from .world import World
+
+T = TypeVar("T")
 
 PATIENCE: Final = (0.4, 2.0, 12.0)
 """How long a client waits, in heartbeat timeouts; one of them is chosen each time."""
@@ -91,8 +93,8 @@ class Door:
         self,
         payload: bytes,
         flags: int = 0,
-        *,
         stamp: Stamp = UNSTAMPED,
+        *,
         among: Sequence[int] = (),
     ) -> bytes:
         """Execute a command through one of some members; return the service's reply.
@@ -143,7 +145,7 @@ class Door:
         try:
             with trio.move_on_after(patience):
                 await trio.sleep(latency * self.rng.random())
-                reply = await self._at(at, ask)
+                reply = await self.at_member(at, ask)
                 await trio.sleep(way_back)
                 point, reply = unseal(reply)
                 self._done("ok", call, reply)
@@ -159,7 +161,12 @@ class Door:
         self._done("unknown", call)
         raise UnknownOutcomeError("the client gave up waiting")
 
-    async def _at(self, at: int, ask: Callable[[Member], Awaitable[bytes]]) -> bytes:
+    async def at_member(self, at: int, ask: Callable[[Member], Awaitable[T]]) -> T:
+        """Ask one member something, for as long as it takes.
+
+        Raises:
+            NoLeaderError: it does not run.
+        """
         host = self.world.hosts[at]
         await host.awake()
         if host.member is None:

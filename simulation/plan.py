@@ -7,6 +7,7 @@ import random
 import tempfile
 import traceback
 from contextlib import ExitStack, closing
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, cast
 
@@ -21,6 +22,7 @@ from ..recordings.head import VIRTUAL, Head, RecordedMember
 from .invariants import ViolationError
 from .machines import scheduler
 from .observer import Observer
+from .partitions.run import run_partitions
 from .ports.machine import Ports
 from .ports.rulebook import RuleBook
 from .recipes.replay import Replay
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from ..node import Service
     from .machines.host import ServiceFactory
     from .machines.setting import Setting
+    from .partitions.run import Run
     from .world import World
 
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - used for a new folder
@@ -150,6 +153,8 @@ def simulate(plan: Plan, trace_file: IO[str] | None = None) -> Outcome:
     parent = RAM_DISK if RAM_DISK.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="quorate-", dir=parent) as directory:
         place = Path(directory)
+        if SCENARIOS[plan.scenario].partitions:
+            return scheduler.run(_run_partitions, plan, place, trace_file, seed=plan.seed)
         with ExitStack() as stack:
             make, workloads = _what(plan, place, stack)
             return scheduler.run(_run, plan, place, trace_file, make, workloads, seed=plan.seed)
@@ -191,6 +196,49 @@ async def _run(
         violation = f"{type(leaf).__name__}: {leaf}"
         where = "".join(traceback.format_exception(leaf))
     return _outcome(plan, storms[0], trace, violation, where)
+
+
+async def _run_partitions(plan: Plan, directory: Path, trace_file: IO[str] | None) -> Outcome:
+    scenario, rng = SCENARIOS[plan.scenario], random.Random(f"{plan.seed}/setting")
+    # Directors have time limits of their own, which suit short timeouts.
+    setting = attrs.evolve(scenario.setting(plan.seed, plan.members, rng, 0.0), founded=True)
+    trace = Trace(trace_file, _head(plan, setting))
+    runs: list[Run] = []
+    violation, where = None, ""
+    seconds = plan.hours * SECONDS_PER_HOUR
+    try:
+        await run_partitions(seconds, directory, setting, scenario, trace=trace, runs=runs)
+    except Exception as failure:  # noqa: BLE001 - any error is a finding
+        leaf = _first_leaf(failure)
+        trace.end(*_parted(leaf))
+        violation = f"{type(leaf).__name__}: {leaf}"
+        where = "".join(traceback.format_exception(leaf))
+    return _sum(plan, runs[0], violation, where)
+
+
+def _sum(plan: Plan, run: Run, violation: str | None, where: str) -> Outcome:
+    """Return what several groups did together."""
+    groups = run.cluster.groups.values()
+    counts = [door.counts for door in run.doors]
+    every = [each for group in groups for each in group.world.transitions]
+    stories = [f"group {group.partition}:\n{_story(group.world)}" for group in groups]
+    return Outcome(
+        plan=plan,
+        digest=sha256(" ".join(group.trace.digest for group in groups).encode()).hexdigest()[:16],
+        virtual_seconds=trio.current_time(),
+        events=sum(group.trace.count for group in groups),
+        facts=sum(group.observer.facts for group in groups),
+        elections=sum(each.after.name == "CANVASS" for each in every),
+        terms=max((each.term for each in every), default=-1) + 1,
+        operations=sum(sum(each.values()) for each in counts),
+        acknowledged=sum(each["ok"] for each in counts),
+        undecided=run.strings.undecided,
+        healed_seconds=max(group.storm.healed for group in groups),
+        faults=dict(sorted(run.counts.items())),
+        configurations=sum(len(group.observer.known.configurations) for group in groups),
+        violation=violation,
+        story="" if violation is None else "".join(stories) + where,
+    )
 
 
 def _head(plan: Plan, setting: Setting) -> Head:

@@ -30,6 +30,7 @@ class Scenario:
         spares: probability that a spare takes the place of a voter that is silent.
         users: clients have users, whose rules change, and talk to the members' ports.
         programs: clients are programs that use recipes, and have troubles of their own.
+        partitions: there are several groups, and slots of keys move between them.
     """
 
     words: str
@@ -42,6 +43,7 @@ class Scenario:
     spares: float = 0.0
     users: bool = False
     programs: bool = False
+    partitions: bool = False
 
     def setting(self, seed: int, members: int, rng: Random, seconds: float) -> Setting:
         """Draw the settings of a world, for a run of at least this many seconds."""
@@ -183,6 +185,17 @@ PASSING: Final[dict[str, float]] = {
 """Faults that leave a leader most of the time. With more of them hardly a lease begins, and with
 wrong clocks a lease may end in log time before its owner can know."""
 
+SEVERAL: Final[dict[str, float]] = PASSING | {
+    "cut power": 1,
+    "stop": 0.5,
+    "stall disk": 0.3,
+    "fail disk": 0.2,
+    "lose disk": 0.1,
+    "set clock": 0.3,
+    "slow link": 0.5,
+}
+"""Faults of each of several groups. With more of them hardly a move between two groups ends."""
+
 assert (USUAL | CHANGES).keys() == FAULTS.keys()
 
 _STRIKES: Final = {f"{name} at a transition": 1.0 for name in STRIKES}
@@ -238,6 +251,13 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         PASSING,
         snapshots=0.3,
         programs=True,
+    ),
+    "partitions": Scenario(
+        "three groups, whose directors move slots, stand still and die, and so do members",
+        SEVERAL,
+        clocks=True,
+        snapshots=0.3,
+        partitions=True,
     ),
     "calm": Scenario("no fault at all: load, and what it costs", {}),
     "crashes": Scenario(

@@ -34,11 +34,22 @@ class Store(KeyValueService):
 
     Args:
         tables: the tables that hold the state.
+        partition: it serves the slots that it owns, and no other keys.
     """
 
-    def __init__(self, tables: Tables) -> None:
-        super().__init__(tables)
+    def __init__(self, tables: Tables, *, partition: bool = False) -> None:
+        super().__init__(tables, partition=partition)
         self.tables = tables
+
+    @property
+    def now_ms(self) -> int:
+        """Log time, in milliseconds."""
+        return self._store.now
+
+    def slot_states(self) -> bytes:
+        """Return what this partition says of each slot; see `Ownership`."""
+        assert self.ownership is not None
+        return bytes(self.ownership.states)
 
     def state(self) -> bytes:
         """Return a summary of all notes and keys, with revisions and types.
@@ -58,7 +69,7 @@ class Store(KeyValueService):
         return held.digest()
 
 
-def stores(rng: Random) -> Callable[[Place], Store]:
+def stores(rng: Random, *, partition: bool = False) -> Callable[[Place], Store]:
     """Return a factory of the members' stores; `rng` determines their flush times."""
 
     def make(place: Place) -> Store:
@@ -70,7 +81,8 @@ def stores(rng: Random) -> Callable[[Place], Store]:
                 executor=place.executor,
                 flush_interval_s=rng.choice(INTERVALS_S),
                 flush_bytes=rng.choice(MEMORY_BYTES),
-            )
+            ),
+            partition=partition,
         )
 
     return make

@@ -75,6 +75,7 @@ class Storm:
 
     Attributes:
         healed: duration of the longest healing, in seconds.
+        serials: of all that its clients ask; others who ask the cluster draw from it, too.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Storm:
         observer: Observer,
         workloads: Sequence[Workload],
         scenario: Scenario,
-        seed: int,
+        seed: object,
     ) -> None:
         self.world = world
         self.observer = observer
@@ -94,11 +95,11 @@ class Storm:
         self.nemesis = Nemesis(world, observer, rng, scenario.faults)
         self.healed = 0.0
         self.rounds = 0
-        serials = Serials()
+        self.serials = Serials()
         shared = [each for each in workloads if not each.clients]
         doing = [shared] * CLIENTS + [[each] for each in workloads for _ in range(each.clients)]
         self.doors = [
-            Door(i, world, random.Random(f"{seed}/client/{i}"), observer.tell, serials)
+            Door(i, world, random.Random(f"{seed}/client/{i}"), observer.tell, self.serials)
             for i in range(len(doing))
         ]
         self._doing = list(zip(self.doors, doing, strict=True))
@@ -114,11 +115,7 @@ class Storm:
         Raises:
             ViolationError: an invariant is violated.
         """
-        self.world.make_clock = self._clock
-        for i, host in self.world.hosts.items():
-            host.litter()
-            host.clock = self._clock(i)
-        await self.world.start()
+        await self.begin()
         end = trio.current_time() + seconds
         while (left := end - trio.current_time()) > 0:
             for workload in self.workloads:
@@ -126,15 +123,23 @@ class Storm:
             async with trio.open_nursery() as nursery:
                 for door, workloads in self._doing:
                     nursery.start_soon(self._client, door, workloads)
-                await self._rage(min(STORM_TIMEOUTS * self._unit, left))
+                await self.rage(min(STORM_TIMEOUTS * self._unit, left))
                 nursery.cancel_scope.cancel()
-            await self._heal()
+            await self.heal()
             self.rounds += 1
 
     def _clock(self, i: int) -> Clock:
         return self.scenario.clock(random.Random(f"{self.world.setting.seed}/clock/{i}"))
 
-    async def _rage(self, seconds: float) -> None:
+    async def begin(self) -> None:
+        """Start all members, each with its own clock."""
+        self.world.make_clock = self._clock
+        for i, host in self.world.hosts.items():
+            host.litter()
+            host.clock = self._clock(i)
+        await self.world.start()
+
+    async def rage(self, seconds: float) -> None:
         """Run the nemesis for `seconds`; a fault that never ends is a defect of the simulation."""
         try:
             with trio.fail_after(seconds + self.patience):
@@ -161,7 +166,12 @@ class Storm:
         patience = 2 * canvass + (HEALING_TIMEOUTS + TERM_TIMEOUTS * terms) * self._unit
         return patience + (CUT_SECONDS if self._hanging else 0.0)
 
-    async def _heal(self) -> None:
+    async def heal(self) -> None:
+        """End the faults; check that the cluster serves again, and that nothing is lost.
+
+        Raises:
+            ViolationError: it does not serve in time, or something is lost.
+        """
         world = self.world
         intact = [i for i in self._members() if i not in self.nemesis.context.rotten]
         await self._let_go(world.others(*intact))

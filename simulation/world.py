@@ -76,6 +76,7 @@ class World(Generic[S_co]):
         *,
         trace: Trace | None = None,
         observer: Observer | None = None,
+        pauses: Pauses | None = None,
     ) -> None:
         self.setting = setting
         self.trace = trace or Trace()
@@ -88,7 +89,7 @@ class World(Generic[S_co]):
         self.acked: list[bytes] = []
         self.refused: list[bytes] = []
         self.services: list[S_co] = []
-        self.pauses = Pauses()
+        self.pauses = pauses or Pauses()
         self.make_clock: Callable[[int], Clock] = lambda _: Clock()
         self.accompany: Callable[[Member, Service], Awaitable[None]] | None = None
         self._nursery = nursery
@@ -534,6 +535,7 @@ async def open_world(
     *,
     trace: Trace | None = None,
     observer: Observer | None = None,
+    pauses: Pauses | None = None,
 ) -> AsyncGenerator[World[S_co], None]:
     """Open a world in virtual time; the scheduler is seeded while it is open.
 
@@ -543,10 +545,19 @@ async def open_world(
         setting: the settings of the world.
         trace: receives all events.
         observer: called after every event.
+        pauses: of several worlds that run together; there must be one for all.
     """
     with seeded_scheduler(setting.seed):
         async with trio.open_nursery() as nursery:
-            world = World(nursery, directory, setting, service, trace=trace, observer=observer)
+            world = World(
+                nursery,
+                directory,
+                setting,
+                service,
+                trace=trace,
+                observer=observer,
+                pauses=pauses,
+            )
             try:
                 yield world
             finally:

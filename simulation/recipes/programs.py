@@ -8,7 +8,7 @@ sends nothing more; what it has sent may still arrive.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ...node.requests.request import Stamp
     from ..machines.tasks import Pauses
     from ..world import World
+
+T = TypeVar("T")
 
 SESSION_S: Final = 60.0
 PATIENCE_TIMEOUTS: Final = 6.0
@@ -47,11 +49,12 @@ class Line(Door):
         self.counts = door.counts
         self._program = program
 
-    async def _at(self, at: int, ask: Callable[[Member], Awaitable[bytes]]) -> bytes:
+    async def at_member(self, at: int, ask: Callable[[Member], Awaitable[T]]) -> T:
+        """See `Door`; nothing arrives while the program is cut off, or dead."""
         await self._program.reaches()
         if self._program.dead:
             raise NoLeaderError("this process is dead")
-        reply = await super()._at(at, ask)
+        reply = await super().at_member(at, ask)
         await self._program.reaches()
         return reply
 

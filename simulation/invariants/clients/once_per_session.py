@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from ....keyvalue.protocol.payload import PART
 from ...watching.facts import Stamped
 from ..base import Invariant
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 class OncePerSession(Invariant):
     """All replies to one sequence of a session are equal, whichever member gave them.
 
-    Errors are excepted: a reply that was acknowledged is forgotten, and a session ends. A command
-    whose reply differs each time it is applied shows whether it was applied twice.
+    Errors are excepted: a reply that was acknowledged is forgotten, and a session ends. So is the
+    reply that says that nothing was done yet. A command whose reply differs each time it is applied
+    shows whether it was applied twice.
     """
 
     source = "protocol I-33; Ongaro's dissertation, section 6.3"
@@ -29,7 +31,7 @@ class OncePerSession(Invariant):
     def hear(self, fact: Fact) -> None:
         """Compare with the first reply."""
         assert isinstance(fact, Stamped)
-        if fact.reply.startswith(b"-"):
+        if fact.reply.startswith((b"-", PART)):
             return
         first = self._replies.setdefault((fact.session, fact.sequence), fact.reply)
         if first != fact.reply:

@@ -1,0 +1,264 @@
+"""A run of a cluster with partitions, from its seed: rounds of storm, healing and calm.
+
+1. In a storm, clients write and read keys of many slots, directors move slots, operators ask for
+   moves, and old commands come again. Meanwhile faults hit some of the groups.
+2. Each group is healed by itself, as a cluster without partitions is (:mod:`..storm`).
+3. The metadata group is dead, and there is no director: all slots with an owner must be served.
+4. In the calm, directors must end all moves: every slot has one owner, which the map names.
+5. The clients' histories are checked, over all groups.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from ...errors import RequestError
+from ...keyvalue.slots.cluster_map import META, decode_map_untrusted
+from ...keyvalue.slots.hashing import key_slot
+from ...keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted
+from ..invariants import ViolationError
+from ..workloads import Expiry, Strings
+from ..workloads.base import encode
+from .book import Book
+from .directors import Directors
+from .groups import open_cluster
+from .operators import Operators
+from .routing import RoutingDoor
+from .sessions import MovingLists
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..machines.setting import Setting
+    from ..scenarios import Scenario
+    from ..watching.trace import Trace
+    from .groups import Cluster
+    from .sessions import Stamped
+
+PARTITIONS: Final = 2
+CLIENTS: Final = 3
+LISTS: Final = 2
+STORM_TIMEOUTS: Final = 30.0
+"""Duration of a storm, in heartbeat timeouts."""
+CALM_TIMEOUTS: Final = 120.0
+"""So long may directors take to end all moves, in heartbeat timeouts, when nothing fails."""
+SERVED_TIMEOUTS: Final = 20.0
+THINKING: Final = (0.0, 0.05, 0.2)
+"""Longest pauses of a client, in heartbeat timeouts; one is drawn for each round."""
+RAGES: Final = 0.6
+"""Probability that faults hit a group in a storm."""
+
+
+@attrs.define
+class Run:
+    """One run.
+
+    Args:
+        cluster: the groups.
+        seed: of the run.
+
+    Attributes:
+        rounds: how many there were.
+        undecided: keys whose history was not decided.
+    """
+
+    cluster: Cluster
+    seed: object
+    rounds: int = 0
+    strings: Strings = attrs.field(factory=Strings)
+    expiry: Expiry = attrs.field(factory=Expiry)
+    stamped: list[Stamped] = attrs.field(factory=list["Stamped"])
+    rng: random.Random = attrs.field(init=False)
+    doors: list[RoutingDoor] = attrs.field(init=False)
+    lists: list[MovingLists] = attrs.field(init=False)
+    directors: Directors = attrs.field(init=False)
+    operators: Operators = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Make clients, directors and operators, each with chances of their own."""
+        self.rng = self._chance("run")
+        self.doors = [
+            RoutingDoor(i, self.cluster, self._chance(f"client/{i}"))
+            for i in range(CLIENTS + LISTS)
+        ]
+        self.lists = [MovingLists(door, self.stamped) for door in self.doors[CLIENTS:]]
+        self.directors = Directors(self.cluster, self._chance("directors"))
+        self.operators = Operators(self.cluster, self._chance("operators"), self.stamped)
+
+    def _chance(self, name: str) -> random.Random:
+        return random.Random(f"{self.seed}/{name}")
+
+    async def run(self, seconds: float) -> None:
+        """Run rounds until so many seconds are over.
+
+        Raises:
+            ViolationError: something does not hold.
+        """
+        end = trio.current_time() + seconds
+        for group in self.cluster.groups.values():
+            await group.storm.begin()
+        while trio.current_time() < end:
+            self.strings.round = self.rounds
+            await self._storm(min(STORM_TIMEOUTS * self.cluster.unit, end - trio.current_time()))
+            await self._heal()
+            await self._serves_without_metadata()
+            await self._settles()
+            await self._judge()
+            self.rounds += 1
+
+    async def _storm(self, seconds: float) -> None:
+        async with trio.open_nursery() as nursery:
+            for door in self.doors[:CLIENTS]:
+                nursery.start_soon(self._client, door)
+            for each in self.lists:
+                nursery.start_soon(self._list_client, each)
+            nursery.start_soon(lambda: self.directors.run(troubled=self.rng.random() < 0.8))
+            nursery.start_soon(self.operators.run)
+            async with trio.open_nursery() as raging:
+                for group in self.cluster.groups.values():
+                    if self.rng.random() < RAGES:
+                        raging.start_soon(group.storm.rage, seconds)
+                await trio.sleep(seconds)
+            nursery.cancel_scope.cancel()
+
+    async def _client(self, door: RoutingDoor) -> None:
+        think = door.rng.choice(THINKING)
+        while True:
+            workload = self.strings if door.rng.random() < 0.8 else self.expiry
+            await workload.act(door)
+            keys = self.operators.keys
+            keys[:] = sorted({each.key for each in self.strings.history[-50:]})
+            await trio.sleep(self.cluster.unit * think * door.rng.random())
+
+    async def _list_client(self, each: MovingLists) -> None:
+        while True:
+            await each.act()
+            await trio.sleep(self.cluster.unit * 0.2 * self.rng.random())
+
+    async def _heal(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for group in self.cluster.groups.values():
+                nursery.start_soon(group.storm.heal)
+        for group in self.cluster.groups.values():
+            group.storm.rounds += 1
+
+    # --- the calm
+
+    async def _serves_without_metadata(self) -> None:
+        """See that slots with an owner are served while the metadata group is dead."""
+        world = self.cluster.groups[META].world
+        await world.kill(*world.running())
+        book, door = self.cluster.book, self.doors[0]
+        for partition in self.cluster.partitions:
+            key = self._key_of(book.groups[partition].owned)
+            if key is None:
+                continue
+            with trio.move_on_after(SERVED_TIMEOUTS * self.cluster.unit) as scope:
+                await self._served(door, key)
+            if scope.cancelled_caught:
+                raise ViolationError(
+                    f"Served: partition {partition} does not serve {key!r} without metadata"
+                )
+        await world.start(*(i for i in world.present if world.hosts[i].stopped))
+
+    def _key_of(self, slots: int) -> bytes | None:
+        """Return a key of one of some slots."""
+        found = (b"served-%d" % n for n in range(2000))
+        return next((key for key in found if slots >> key_slot(key) & 1), None)
+
+    async def _served(self, door: RoutingDoor, key: bytes) -> None:
+        while True:
+            try:
+                if await door.command(encode(b"SET", key, b"1")) == b"+OK\r\n":
+                    return
+            except RequestError:
+                await trio.sleep(self.cluster.unit / 10)
+
+    async def _settles(self) -> None:
+        """See that directors end all moves, and that each slot has the owner that the map names."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: self.directors.run(troubled=False))
+            with trio.move_on_after(CALM_TIMEOUTS * self.cluster.unit) as scope:
+                while self._unsettled():  # noqa: ASYNC110 - any entry of any log may change it
+                    await trio.sleep(self.cluster.unit / 10)
+            if scope.cancelled_caught:
+                raise ViolationError(f"Settled: not in time: {self._unsettled()}")
+            nursery.cancel_scope.cancel()
+
+    def _unsettled(self) -> str:
+        """Say what is not as it is to be when nothing moves; empty if it is."""
+        book = self.cluster.book
+        if not book.cluster_map:
+            return "there is no map"
+        now, everything = decode_map_untrusted(book.cluster_map), 0
+        if now.moves:
+            return f"moves {now.moves}"
+        for each in now.partitions:
+            group = book.groups[each.partition]
+            if group.frozen or group.importing:
+                return f"partition {each.partition}: frozen {group.frozen}, {group.importing}"
+            if group.owned != parse_slots_untrusted(each.slots):
+                return f"partition {each.partition} does not own what the map says"
+            everything |= group.owned
+        return "" if everything == ALL_SLOTS else "slots without an owner"
+
+    async def _judge(self) -> None:
+        self.operators.keys.clear()
+        await self.strings.finish(self.doors[0])
+        for each in self.lists:
+            with trio.move_on_after(CALM_TIMEOUTS * self.cluster.unit) as scope:
+                await each.finish()
+            if scope.cancelled_caught:
+                raise ViolationError("Settled: a command of a session has no answer")
+
+    # --- what was done
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often what was done."""
+        book = self.cluster.book
+        counts = Counter(self.operators.counts)
+        for group in self.cluster.groups.values():
+            counts.update(group.storm.nemesis.context.counts)
+        counts["moved"] += len(book.moved)
+        counts["aborted"] += len(book.dropped)
+        counts["directors"] += self.directors.lives
+        return counts
+
+
+async def run_partitions(
+    seconds: float,
+    directory: Path,
+    setting: Setting,
+    scenario: Scenario,
+    *,
+    trace: Trace,
+    runs: list[Run],
+) -> None:
+    """Run a cluster with partitions.
+
+    Args:
+        seconds: of virtual time, at least.
+        directory: for the members' stores.
+        setting: of each group's world; its seed is the run's.
+        scenario: the faults of each group.
+        trace: receives the events of the first partition.
+        runs: gets the run at once, for a look at it when it has failed.
+
+    Raises:
+        ViolationError: something does not hold.
+    """
+    book = Book([*range(PARTITIONS)])
+    async with open_cluster(directory, setting, scenario, book, trace) as cluster:
+        run = Run(cluster, setting.seed)
+        runs.append(run)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(book.watch)
+            await run.run(seconds)
+            nursery.cancel_scope.cancel()
+        trace.close()
