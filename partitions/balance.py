@@ -3,6 +3,7 @@
 - `first_map`: of a new cluster
 - `rebalanced`: the same partitions, evenly spread over the machines that are well
 - `split`: twice as many partitions
+- `with_replicas`: one partition's replicas elsewhere
 - `differences`: what a plan changes, in words
 
 A plan is a map: what is to be. The director brings the cluster there. So a plan is shown, and then
@@ -20,6 +21,7 @@ from ..errors import ConfigurationError
 from ..keyvalue.slots.cluster_map import MOST_PARTITIONS, ClusterMap, Move, Partition
 from ..keyvalue.slots.hashing import SLOTS
 from ..keyvalue.slots.ranges import count_of, parse_slots_untrusted, ranges_of, slots_of, text_of
+from ..node.config.config import MAX_MEMBERS
 from .wishes import with_wishes
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import Machine
     from ..keyvalue.slots.ranges import Slots
 
-__all__ = ["choose_replicas", "differences", "first_map", "rebalanced", "split"]
+__all__ = ["choose_replicas", "differences", "first_map", "rebalanced", "split", "with_replicas"]
 
 _replace = msgspec.structs.replace
 
@@ -208,6 +210,36 @@ def _upper_half(slots: Slots) -> Slots:
             half.append((begin, last))
             left -= last + 1 - begin
     return slots_of(half)
+
+
+def with_replicas(cluster_map: ClusterMap, number: int, machines: Sequence[int]) -> ClusterMap:
+    """Return a map with the replicas of one partition on some machines.
+
+    Args:
+        cluster_map: the newest map.
+        number: of the partition.
+        machines: ids of those that are to have a replica. The preferred one stays preferred if it
+            is one of them; otherwise the first one is.
+
+    Raises:
+        ConfigurationError: there is no such partition, or no such machine.
+    """
+    if not 0 <= number < len(cluster_map.partitions):
+        last = len(cluster_map.partitions) - 1
+        raise ConfigurationError(f"partition {number}: expected one of 0 to {last}")
+    known = [each.machine_id for each in cluster_map.machines]
+    chosen = tuple(sorted({*machines}))
+    if not chosen or len(chosen) != len(machines) or not {*chosen} <= {*known}:
+        raise ConfigurationError(
+            f"replicas {_listed(machines)}: expected machines of {_listed(known)}, each once"
+        )
+    if len(chosen) > MAX_MEMBERS:
+        raise ConfigurationError(f"{len(chosen)} replicas: expected {MAX_MEMBERS} at most")
+    partitions = [*cluster_map.partitions]
+    was = partitions[number]
+    preferred = was.preferred if was.preferred in chosen else machines[0]
+    partitions[number] = _replace(was, replicas=chosen, preferred=preferred)
+    return _replace(cluster_map, partitions=tuple(partitions))
 
 
 def differences(before: ClusterMap, after: ClusterMap) -> list[str]:

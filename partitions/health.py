@@ -134,7 +134,8 @@ def _slow_disks(statuses: Statuses) -> dict[int, float]:
     """Return how long syncs of the slow machines take, as far as their leaders say it."""
     syncs: dict[int, float] = {}
     for status in statuses.values():
-        quantiles = status.get("recent", {}).get("quantiles", {}).get("sync")
+        recent: Mapping[str, Any] = status.get("recent") or {}
+        quantiles = (recent.get("quantiles") or {}).get("sync")
         if quantiles is not None:
             machine = status["member_id"]
             syncs[machine] = max(syncs.get(machine, 0.0), quantiles["p99"])
