@@ -146,7 +146,7 @@ class LinkedGroup:
         self._link = link
         self._partition = partition
 
-    async def execute(self, *words: bytes | str | int | float) -> Reply:
+    async def execute(self, *words: bytes | str | float) -> Reply:
         link, world = self._link, self._link.world
         sent = resp.words_of(words)
         await self._pass()
