@@ -11,7 +11,7 @@ import pytest
 
 from quorate.cli import app
 from quorate.local.certificate_check import check
-from quorate.local.cluster import STOP_SECONDS
+from quorate.local.child import STOP_SECONDS
 from quorate.node.config.config import Security, load_config
 from quorate.transport import Purpose
 from quorate.transport.tls import TlsFiles, load_material

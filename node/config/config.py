@@ -71,7 +71,10 @@ from .settings import (
 from .web import Web
 
 __all__ = [
+    "HOST",
     "MAX_MEMBERS",
+    "MEMBER_ID",
+    "PROFILE",
     "PROFILES",
     "Limits",
     "LogFormat",
@@ -87,6 +90,7 @@ __all__ = [
     "Timeouts",
     "Web",
     "load_config",
+    "with_profile",
 ]
 
 Profile = Literal["lan", "aeron", "test"]
@@ -110,9 +114,9 @@ MAX_REPLACE_AFTER: Final = 30 * 24 * 3600.0
 _PORT: Final = between(1, 65535, "a port number, 1 to 65535")
 _PORT_OR_NONE: Final = between(0, 65535, "a port number, or 0 for none")
 _CLIENT_PORT: Final = between(0, 65535, "a port number, 1 to 65535")
-_MEMBER_ID: Final = between(0, 2**31 - 1, "a member id, 0 to 2147483647")
+MEMBER_ID: Final = between(0, 2**31 - 1, "a member id, 0 to 2147483647")
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
-_HOST: Final = Expects(
+HOST: Final = Expects(
     lambda value: isinstance(value, str) and _is_host(value),
     "a host name or an address, without port or brackets",
 )
@@ -162,8 +166,8 @@ class MemberConfig:
             member is to be both, or no client could reach it.
     """
 
-    member_id: int = attrs.field(validator=_MEMBER_ID)
-    host: str = attrs.field(validator=_HOST)
+    member_id: int = attrs.field(validator=MEMBER_ID)
+    host: str = attrs.field(validator=HOST)
     member_port: int = attrs.field(validator=_PORT)
     client_port: int = attrs.field(validator=_CLIENT_PORT)
     priority: int = attrs.field(default=0, validator=between(0, 1000, "0 to 1000"))
@@ -275,8 +279,8 @@ class Timeouts:
         Raises:
             ConfigurationError: there is no profile of that name.
         """
-        if not _PROFILE.holds(profile):
-            raise ConfigurationError(unexpected("profile", profile, _PROFILE.what))
+        if not PROFILE.holds(profile):
+            raise ConfigurationError(unexpected("profile", profile, PROFILE.what))
         return PROFILES[profile]
 
 
@@ -288,7 +292,7 @@ PROFILES: Final[dict[Profile, Timeouts]] = {
     # For simulated time, and small tests on one machine. On real networks it would cause elections.
     "test": Timeouts(0.6, 0.25, 0.025, 0.1, 0.01),
 }
-_PROFILE: Final = Expects(
+PROFILE: Final = Expects(
     lambda value: isinstance(value, str) and value in PROFILES,
     "one of " + ", ".join(f'"{name}"' for name in PROFILES),
 )
@@ -365,7 +369,7 @@ class NodeConfig:
             "a name of 1 to 64 letters, digits, '.', '_' or '-'",
         )
     )
-    member_id: int = attrs.field(validator=_MEMBER_ID)
+    member_id: int = attrs.field(validator=MEMBER_ID)
     directory: Path = attrs.field(
         converter=_directory,
         metadata={"toml": Expects(lambda value: isinstance(value, str) and value != "", "a path")},
@@ -374,7 +378,7 @@ class NodeConfig:
         converter=_members,
         metadata={"toml": Expects(lambda value: isinstance(value, list), "[[members]] tables")},
     )
-    profile: Profile = attrs.field(default="lan", validator=_PROFILE)
+    profile: Profile = attrs.field(default="lan", validator=PROFILE)
     timeouts: Timeouts = attrs.field(
         default=attrs.Factory(lambda self: Timeouts.of(self.profile), takes_self=True),
         validator=_is_settings,
@@ -382,10 +386,10 @@ class NodeConfig:
     limits: Limits = attrs.field(factory=Limits, validator=_is_settings)
     snapshot: SnapshotPolicy = attrs.field(factory=SnapshotPolicy, validator=_is_settings)
     member_listen_host: str = attrs.field(
-        default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=_HOST
+        default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=HOST
     )
     client_listen_host: str = attrs.field(
-        default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=_HOST
+        default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=HOST
     )
     redirect: Redirect = attrs.field(
         default="auto",
@@ -513,7 +517,7 @@ def load_config(path: Path | str) -> NodeConfig:
             each mistake.
     """
     path = _path("path", path)
-    config = structure(_with_profile(read_tables(path)), NodeConfig, path)
+    config = structure(with_profile(read_tables(path)), NodeConfig, path)
     # Relative to the file, so that a folder with a member's file and stores can be moved.
     return attrs.evolve(
         config,
@@ -524,8 +528,8 @@ def load_config(path: Path | str) -> NodeConfig:
     )
 
 
-def _with_profile(tables: dict[str, object]) -> dict[str, object]:
-    """Return the file's tables with the timeouts that it omits, which depend on its profile."""
+def with_profile(tables: dict[str, object]) -> dict[str, object]:
+    """Return a file's tables with the timeouts that it omits, which depend on its profile."""
     given, profile = tables.get("timeouts"), tables.get("profile", "lan")
     if isinstance(given, dict) and isinstance(profile, str) and profile in PROFILES:
         usual = dict(items(PROFILES[profile]))

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 
+from ..errors import UsageError
 from ..local.cluster import (
     LocalCluster,
     MemberProcess,
@@ -43,6 +44,8 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     *,
     directory: Annotated[Path, Parameter(name=("--dir", "-d"))],
     members: Members = 3,
+    partitions: int = 1,
+    machines: int = 3,
     client_port: int = 7000,
     profile: Annotated[LocalProfile | None, Parameter(show_default=False)] = None,
     tls: Annotated[bool, Parameter(negative="", show_default=False)] = False,
@@ -54,11 +57,17 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     log lines and process id are in `member-<i>/` of the directory, and stay there: the next run
     goes on with them. Ctrl-C stops all members in order, a second one at once.
 
+    With --partitions the keys are spread over several groups of members. Each machine has a
+    supervisor, which starts its members again when they end, and the folder `machine-<i>/`. Its
+    ports begin at the client port + 100 i: the first is for metadata, the next for partition 0.
+
     A member that was removed (quorate member remove) is not started any more. One that was added is
     started by hand, with quorate run.
 
     Args:
         directory: Directory of all members; created if it is missing.
+        partitions: How many groups of members share the keys; 1 is a cluster without partitions.
+        machines: With partitions, how many machines; each partition has members on three.
         client_port: Client port of member 0.
         profile: How patient: `lan` replaces a dead leader in less than a second, `aeron` has the
             defaults of Aeron Cluster. If left out: that of an existing cluster, or `lan`.
@@ -69,6 +78,11 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     """
     console = Console(highlight=False, soft_wrap=True)
     check_no_store(directory, "--dir")
+    if partitions != 1:
+        return await _with_partitions(
+            directory, partitions, machines, client_port, profile, tls=tls
+        )
+    _check_no_machines(directory)
     make = _secured() if tls else lay_out
     configs = make(
         directory,
@@ -83,6 +97,51 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         return 1
     _warn_of_ports(console, configs)
     return await _run(console, configs)
+
+
+async def _with_partitions(
+    directory: Path,
+    partitions: int,
+    machines: int,
+    client_port: int,
+    profile: Profile | None,
+    *,
+    tls: bool,
+) -> int:
+    """Run a cluster with partitions.
+
+    Raises:
+        UsageError: it cannot have what was asked for.
+    """
+    if tls:
+        raise UsageError("--tls --partitions: machines with certificates are not supported yet")
+    if (directory / "member-0").exists():
+        raise UsageError(
+            f"--dir {directory} --partitions {partitions}: a cluster without partitions lies "
+            "there: give another directory"
+        )
+    from .machines import run_machines  # noqa: PLC0415 - it imports much
+
+    return await run_machines(
+        directory,
+        machines=machines,
+        partitions=partitions,
+        client_port=client_port,
+        profile=profile,
+    )
+
+
+def _check_no_machines(directory: Path) -> None:
+    """Check that no cluster with partitions lies in a directory.
+
+    Raises:
+        UsageError: it does.
+    """
+    if (directory / "machine-0").exists():
+        raise UsageError(
+            f"--dir {directory}: a cluster with partitions lies there: add --partitions as before, "
+            "or give another directory"
+        )
 
 
 async def _run(console: Console, configs: Sequence[NodeConfig]) -> int:

@@ -10,6 +10,8 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -22,6 +24,7 @@ from ..errors import DamagedTablesError, StoreFullError, leaves
 from ..keyvalue.port.listener import RESERVED_DESCRIPTORS
 from ..local.log_lines import LineHandler, line_handler
 from ..log_events import HumanLines, JsonLines, log_event
+from ..machine.config import MachineConfig, is_machine_file, load_machine
 from ..node.config.config import LogFormat, LogLevel, LogLines, NodeConfig, load_config
 from ..storage.lmdb.environment import free_bytes
 from ..transport import Address
@@ -44,17 +47,26 @@ async def run(
     log_level: LogLevel | None = None,
     log_format: LogFormat | None = None,
     stop_at_eof: Annotated[bool, Parameter(show=False, negative="")] = False,
+    own_logs: Annotated[bool, Parameter(show=False, negative="")] = False,
 ) -> int:
-    """Run one member until a signal stops it.
+    """Run one member, or all members of a machine, until a signal stops them.
 
-    SIGTERM or Ctrl-C stops it in order, a second one at once. Log lines go to standard error.
+    SIGTERM or Ctrl-C stops them in order, a second one at once. Log lines go to standard error.
 
     Args:
-        file: The member's configuration (TOML).
+        file: The configuration (TOML) of the member, or of the machine in a cluster with
+            partitions: that one has [[machines]].
         log_level: The least level that is logged; that of the file if left out.
         log_format: human or json, one object a line; that of the file if left out.
         stop_at_eof: Stop in order when standard input ends, as it does when the parent is gone.
+        own_logs: Of a machine: each member logs to a file in its folder.
     """
+    if is_machine_file(file):
+        machine = load_machine(file)
+        handler = _log_to_stderr(machine.machine_id, machine.log, log_level, log_format)
+        _log_machine(machine)
+        serve = partial(_supervise_until, machine, own_logs=own_logs)
+        return await _run_until_stopped(serve, handler, stop_at_eof=stop_at_eof)
     config = load_config(file)
     handler = _log_to_stderr(config.member_id, config.log, log_level, log_format)
     _log_start(config)
@@ -63,6 +75,14 @@ async def run(
         # While it opens, or waits for room on its disk. Otherwise a word to read its new files
         # would end it; it reads them soon anyway.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    serve = partial(_serve_until, config)
+    return await _run_until_stopped(serve, handler, stop_at_eof=stop_at_eof)
+
+
+async def _run_until_stopped(
+    serve: Callable[[trio.Event], Awaitable[None]], handler: logging.Handler, *, stop_at_eof: bool
+) -> int:
+    """Run something until a signal, or the end of standard input, sets the event that it gets."""
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         if isinstance(handler, LineHandler):
@@ -70,10 +90,22 @@ async def run(
         await nursery.start(_stop_on_signals, stop, handler)
         if stop_at_eof:
             nursery.start_soon(_stop_at_eof, stop)
-        await _serve_until(config, stop)
+        await serve(stop)
         nursery.cancel_scope.cancel()
     log_event(_LOG, logging.INFO, "ends", "the member has ended")
     return 0
+
+
+async def _supervise_until(config: MachineConfig, stop: trio.Event, *, own_logs: bool) -> None:
+    """Run the members of a machine until `stop`."""
+    from ..machine.supervisor import supervise  # noqa: PLC0415 - members need none of it
+
+    pid = config.directory / "pid"
+    pid.write_text(f"{os.getpid()}\n", encoding="ascii")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cancel_at, stop, nursery.cancel_scope, trio.CancelScope())
+        await supervise(config, own_logs=own_logs)
+    pid.unlink(missing_ok=True)
 
 
 async def _serve_until(config: NodeConfig, stop: trio.Event) -> None:
@@ -221,6 +253,21 @@ def _log_to_stderr(
     handler.setFormatter(kind(member))
     logging.basicConfig(level=level or lines.level, handlers=[handler])
     return handler
+
+
+def _log_machine(config: MachineConfig) -> None:
+    log_event(
+        _LOG,
+        logging.INFO,
+        "starts",
+        "machine %(member)d of cluster %(cluster)s starts: quorate %(version)s, process %(pid)d, "
+        "clients at %(address)s and above",
+        member=config.machine_id,
+        cluster=config.cluster,
+        version=__version__,
+        pid=os.getpid(),
+        address=str(Address(config.own.host, config.own.port)),
+    )
 
 
 def _log_start(config: NodeConfig) -> None:

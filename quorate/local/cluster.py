@@ -5,19 +5,14 @@ A directory holds the cluster. In it ``member-<i>/`` has the configuration of me
 (``pid``). Each child is ``quorate run member-<i>/node.toml``, so a member may be started, stopped
 and killed by hand, too.
 
-A child writes its log lines to its file. A pipe to this process would stop the member if this
-process did not read. The standard input of a child is a pipe from this process. When it closes, the
-child stops in order, so children never outlive their parent.
+A child writes its log lines to its file; see :mod:`.child`.
 """
 
 import itertools
 import os
 import secrets
-import signal
 import socket
-import subprocess
-import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -38,6 +33,7 @@ from ..node.config.config import (
 )
 from ..node.requests.status import MemberAddress
 from ..storage.lmdb.file_check import DATA_FILE
+from .child import ChildProcess
 
 __all__ = [
     "HOST",
@@ -54,9 +50,6 @@ __all__ = [
 ]
 
 HOST: Final = "127.0.0.1"
-STOP_SECONDS: Final = 20.0
-"""How long a member has to stop in order before it is killed. Shorter, and a busy machine makes
-crashes of orderly stops; longer, and one that hangs holds up the command."""
 
 _MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
 _REDIRECT_PORT_OFFSET: Final = 60
@@ -240,82 +233,24 @@ def _one(config: NodeConfig) -> NodeConfig:
     return found
 
 
-class MemberProcess:
+class MemberProcess(ChildProcess):
     """One member: at most one child process at a time.
 
     Args:
         config: its configuration; ``node.toml`` lies in its directory.
-
-    Attributes:
-        launcher: a command that runs the member's command in its place, such as ``nice``.
-        environment: variables of the child in addition to those of this process.
-        options: further options of `quorate run`.
     """
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.member_id = config.member_id
         self.log = config.directory / "member.log"
-        self.launcher: Sequence[str] = ()
-        self.environment: Mapping[str, str] = {}
-        self.options: Sequence[str] = ()
-        self._process: trio.Process | None = None
+        super().__init__(config.directory / "node.toml", self.log)
 
     @property
     def address(self) -> MemberAddress:
         """The member's client port."""
         own = self.config.own
         return MemberAddress(self.member_id, own.host, own.client_port, tls_port=own.tls_port)
-
-    @property
-    def pid(self) -> int | None:
-        """The process id of the child; None if it does not run."""
-        return self._process.pid if self._process and self._process.poll() is None else None
-
-    @property
-    def returncode(self) -> int | None:
-        """Exit status of the last child; None while it runs, or if there was none."""
-        return self._process.poll() if self._process else None
-
-    async def start(self) -> None:
-        """Start a child; it is not ready yet when this returns."""
-        assert self.pid is None
-        command = [sys.executable, "-m", "quorate", "run", "--stop-at-eof", *self.options]
-        with self.log.open("ab") as log:
-            self._process = await trio.lowlevel.open_process(
-                [*self.launcher, *command, str(self.config.directory / "node.toml")],
-                stdin=subprocess.PIPE,
-                stdout=log.fileno(),
-                stderr=log.fileno(),
-                env={**os.environ, **self.environment},
-                process_group=0,  # Ctrl-C goes to this process alone, which stops all in order
-            )
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the child, if it runs."""
-        if self._process and self.pid is not None:
-            self._process.send_signal(number)
-
-    async def wait(self) -> int:
-        """Wait until the child has ended."""
-        assert self._process is not None
-        return await self._process.wait()
-
-    async def kill(self) -> None:
-        """Kill the child, as a crash does, and wait for its end."""
-        if self.pid is not None:
-            self.send_signal(signal.SIGKILL)
-            await self.wait()
-
-    async def stop(self) -> None:
-        """Stop the child in order; kill it if that takes too long."""
-        if self.pid is None:
-            return
-        self.send_signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
-        self.send_signal(signal.SIGTERM)
-        with trio.move_on_after(STOP_SECONDS):
-            await self.wait()
-        await self.kill()
 
 
 class LocalCluster:

@@ -1,0 +1,97 @@
+"""The file of each member of a machine, made of the machine's file and of the map.
+
+A member whose machine is among the founders of its group founds it, together with theirs. Founders
+never change, so a machine that lost its disk writes the same file again, and its member finds out
+from the others what to do. All other members join.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ..errors import ConfigurationError
+from ..keyvalue.slots.cluster_map import META, group_name
+from ..keyvalue.slots.folder import folder_of, replace_file
+from ..node.config.config import MemberConfig, NodeConfig, PartitionSettings
+
+if TYPE_CHECKING:
+    from ..keyvalue.slots.cluster_map import ClusterMap, Machine
+    from .config import MachineConfig
+
+__all__ = ["NODE_FILE", "member_config", "write_member"]
+
+NODE_FILE = "node.toml"
+
+
+def member_config(config: MachineConfig, cluster_map: ClusterMap, partition: int) -> NodeConfig:
+    """Return the configuration of the machine's member of a partition, or of `META`.
+
+    Raises:
+        ConfigurationError: a founder of the group is on no machine that is known.
+    """
+    own, founders = config.machine_id, _founders(config, cluster_map, partition)
+    founds = own in founders
+    ids = founders if founds else (*cluster_map.replicas_of(partition), own)
+    return NodeConfig(
+        group_name(config.cluster, partition),
+        own,
+        folder_of(config.directory, partition),
+        [_seat(_machine(config, cluster_map, each), partition) for each in sorted({*ids})],
+        config.profile,
+        timeouts=config.timeouts,
+        limits=config.limits,
+        snapshot=config.snapshot,
+        join=not founds,
+        security=config.security.within(Path.cwd()),
+        log=config.log,
+        web=config.web_of(partition).within(Path.cwd()),
+        partition=PartitionSettings(partition, ".."),
+    )
+
+
+def write_member(config: MachineConfig, cluster_map: ClusterMap, partition: int) -> Path:
+    """Write the file of the machine's member of a partition; return its path.
+
+    Raises:
+        ConfigurationError: see `member_config`.
+        OSError: it cannot be written.
+    """
+    made = member_config(config, cluster_map, partition)
+    file = made.directory / NODE_FILE
+    replace_file(file, attrs.evolve(made, directory=Path()).to_toml().encode())
+    return file
+
+
+def _founders(config: MachineConfig, cluster_map: ClusterMap, partition: int) -> tuple[int, ...]:
+    """Return the machines whose members found a group."""
+    if partition != META:
+        return cluster_map.partitions[partition].founders
+    return () if config.join else cluster_map.metadata
+
+
+def _machine(config: MachineConfig, cluster_map: ClusterMap, machine_id: int) -> Machine:
+    """Return a machine: as the file has it, if it is this one; otherwise as the map has it."""
+    if machine_id == config.machine_id:
+        return config.own.as_machine()
+    if (found := cluster_map.machine(machine_id)) is not None:
+        return found
+    for each in config.machines:
+        if each.machine_id == machine_id:
+            return each.as_machine()
+    raise ConfigurationError(
+        f"machine {machine_id}: it founded a group, and neither the map nor the file of machine "
+        f"{config.machine_id} has its address: add it to [[machines]] of that file"
+    )
+
+
+def _seat(machine: Machine, partition: int) -> MemberConfig:
+    return MemberConfig(
+        machine.machine_id,
+        machine.host,
+        machine.port_of_member(partition),
+        machine.client_port(partition),
+        tls_port=machine.client_tls_port(partition),
+    )

@@ -1,0 +1,112 @@
+"""A whole cluster with partitions on this machine, for trials and for crash tests.
+
+A directory holds it. In it ``machine-<i>/`` is the folder of machine *i*, with ``machine.toml`` and
+the folders of its members. All machines are at 127.0.0.1, and their ports are 100 apart. Each has a
+supervisor, which is started again when it ends. The supervisor's log lines are in ``machine.log``
+of its folder, and those of a member in ``member.log`` of its own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ..errors import ConfigurationError, UsageError
+from ..keyvalue.slots.cluster_map import MOST_PARTITIONS
+from ..keyvalue.slots.folder import replace_file
+from ..local.child import ChildProcess
+from ..local.cluster import HOST
+from .config import MachineConfig, MachineEntry, load_machine
+from .maps import MACHINE_FILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..node.config.config import Profile
+
+__all__ = ["MOST_LOCAL", "lay_out_machines", "supervisor_of"]
+
+LOG_FILE: Final = "machine.log"
+
+MOST_LOCAL: Final = 9
+"""Machines that are tried out on this one."""
+
+_APART: Final = 100
+_MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
+_FIRST_OUTGOING_PORT: Final = 32_768
+
+
+def lay_out_machines(
+    directory: Path,
+    *,
+    machines: int,
+    partitions: int,
+    client_port: int,
+    profile: Profile | None = None,
+) -> list[MachineConfig]:
+    """Write ``machine-<i>/machine.toml`` for each machine that has none; return all of them.
+
+    Args:
+        directory: of the cluster; created if it is missing.
+        machines: number of machines; each partition has a member on each of three, if there are.
+        partitions: number of partitions.
+        client_port: first port of machine 0; machine *i* has it + 100 *i*.
+        profile: how patient the members are; if left out, what existing files say, or "lan".
+
+    Raises:
+        UsageError: a number is out of range.
+        ConfigurationError: an existing file disagrees.
+        OSError: the directory cannot be created.
+    """
+    if not 1 <= machines <= MOST_LOCAL:
+        raise UsageError(f"--machines {machines}: expected 1 to {MOST_LOCAL}")
+    if not 1 <= partitions <= MOST_PARTITIONS:
+        raise UsageError(f"--partitions {partitions}: expected 1 to {MOST_PARTITIONS}")
+    last = _FIRST_OUTGOING_PORT - _MEMBER_PORT_OFFSET - machines * _APART
+    if not 1 <= client_port <= last:
+        raise UsageError(f"--client-port {client_port}: expected 1 to {last}")
+    entries = tuple(
+        MachineEntry(i, HOST, port, port + _MEMBER_PORT_OFFSET)
+        for i in range(machines)
+        for port in (client_port + i * _APART,)
+    )
+    usual = partial(
+        MachineConfig,
+        "local",
+        machines=entries,
+        partitions=partitions,
+        profile=profile or "lan",
+    )
+    made = [usual(machine_id=i, directory=directory / f"machine-{i}") for i in range(machines)]
+    return [_one(config, profile) for config in made]
+
+
+def supervisor_of(config: MachineConfig) -> ChildProcess:
+    """Return what runs the supervisor of a machine that was laid out."""
+    folder = config.directory
+    child = ChildProcess(folder / MACHINE_FILE, folder / LOG_FILE)
+    child.options = ("--own-logs",)
+    return child
+
+
+def _one(config: MachineConfig, profile: Profile | None) -> MachineConfig:
+    """Write the file of a machine if there is none; return what it says.
+
+    Raises:
+        ConfigurationError: it says something else than was asked for.
+        OSError: it cannot be written.
+    """
+    file = config.directory / MACHINE_FILE
+    if not file.exists():
+        replace_file(file, config.to_toml().encode())
+    found = load_machine(file)
+    wanted: dict[str, object] = {"machines": config.machines, "partitions": config.partitions}
+    if profile is not None:
+        wanted["profile"] = profile
+    for name, value in wanted.items():
+        if getattr(found, name) != value:
+            raise ConfigurationError(
+                f"{file}: {name}: this cluster was made with other ones: ask for the same as "
+                "before, or use another directory"
+            )
+    return found

@@ -1,0 +1,135 @@
+"""The newest map that a machine has seen, in the file ``map.json`` of its folder.
+
+The supervisor writes the file, and the machine's members read it. Its epoch never falls: a map is
+dropped if a newer one was seen. So a metadata member that is behind, or a backup that was restored,
+sends nobody back.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ..client.connect import connect
+from ..errors import ConfigurationError, QuorateError
+from ..keyvalue.slots.cluster_map import MAP_KEY, decode_map_untrusted, encode_map
+from ..keyvalue.slots.folder import MAP_FILE, replace_file
+from ..log_events import log_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from ..keyvalue.slots.cluster_map import ClusterMap
+
+__all__ = ["KnownMap", "watch_map"]
+
+_LOG: Final = logging.getLogger("quorate.machine")
+
+PAUSE_SECONDS: Final = 0.5
+"""Pause before the metadata group is asked again. Shorter: while it is down, machines ask it all
+the time. Longer: a map arrives late after an election."""
+
+PATIENCE_SECONDS: Final = 5.0
+"""How long one attempt waits for a member that answers."""
+
+
+class KnownMap:
+    """The newest map that this machine has seen.
+
+    Args:
+        folder: of the machine.
+        cluster: its name; a map of another one is dropped.
+
+    Attributes:
+        newest: the map; None if there is none yet.
+    """
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        self._file, self._cluster = folder / MAP_FILE, cluster
+        self.newest: ClusterMap | None = self._read()
+
+    def _read(self) -> ClusterMap | None:
+        try:
+            found = decode_map_untrusted(self._file.read_bytes(), what=str(self._file))
+        except FileNotFoundError:
+            return None
+        except ConfigurationError as error:  # the metadata group has another
+            log_event(_LOG, logging.WARNING, "map_refused", "%(why)s", why=str(error))
+            return None
+        self._check_cluster(found)
+        return found
+
+    def _check_cluster(self, found: ClusterMap) -> None:
+        if found.cluster != self._cluster:
+            raise ConfigurationError(
+                f'{self._file}: it is of cluster "{found.cluster}": expected that of '
+                f'"{self._cluster}": this folder belongs to another machine'
+            )
+
+    def offer(self, data: bytes) -> bool:
+        """Take a map if it is newer than all before; say whether it was.
+
+        Args:
+            data: of the metadata group.
+
+        Raises:
+            ConfigurationError: it is of another cluster, or no map.
+            OSError: the file cannot be written.
+        """
+        found = decode_map_untrusted(data)
+        self._check_cluster(found)
+        if self.newest is not None and found.epoch <= self.newest.epoch:
+            return False
+        replace_file(self._file, encode_map(found))
+        self.newest = found
+        return True
+
+
+async def watch_map(
+    known: KnownMap,
+    members: Callable[[], Sequence[tuple[str, int]]],
+    changed: Callable[[ClusterMap], None],
+) -> None:
+    """Take each new map of the metadata group, for ever.
+
+    Args:
+        known: takes them.
+        members: returns the client ports of the metadata group, as far as they are known.
+        changed: is called with each map that is newer than all before.
+    """
+
+    def take(data: bytes | None) -> None:
+        if data is not None and known.offer(data):
+            assert known.newest is not None
+            changed(known.newest)
+
+    while True:
+        try:
+            await _watch_once(members(), take)
+        except ConfigurationError as error:
+            log_event(_LOG, logging.ERROR, "map_refused", "%(why)s", why=str(error))
+        except QuorateError as error:
+            words = "the metadata group does not answer: %(why)s"
+            log_event(_LOG, logging.DEBUG, "map_unknown", words, why=str(error))
+        except OSError as error:
+            log_event(_LOG, logging.ERROR, "map_refused", "%(why)s", why=str(error))
+        await trio.sleep(PAUSE_SECONDS)
+
+
+async def _watch_once(
+    members: Sequence[tuple[str, int]], take: Callable[[bytes | None], None]
+) -> None:
+    """Take each new map until an error.
+
+    Raises:
+        QuorateError: no member of the group answers.
+    """
+    opening = connect(members, exactly_once=False, patience_s=PATIENCE_SECONDS)
+    async with opening as kv, kv.watch(MAP_KEY) as changes:
+        take(await kv.get(MAP_KEY))  # the watch has begun, so no change is missed in between
+        async for change in changes:
+            if change.key == MAP_KEY:
+                take(change.value)

@@ -1,0 +1,238 @@
+"""The groups of members, through their client ports: what the director drives.
+
+A group has a connection once it is asked, and a new one when the map puts its members elsewhere.
+Requests of operators and questions for the status have connections of their own: they are few, and
+some take long.
+
+The user and the files of TLS are those of the command line: `QUORATE_USER`, `QUORATE_PASSWORD`,
+`QUORATE_CA` and so on.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+import trio
+
+from ..client.connect import open_through
+from ..client.dialling import Dialler
+from ..client.resp import PASSWORD_VARIABLE, USER_VARIABLE, RespError, open_resp
+from ..client.secure import port_of, tls_of_environment
+from ..errors import NoLeaderError, RefusedError, UnknownOutcomeError
+from ..keyvalue.retry import Fate, fate_of_code
+from ..local.survey import ask, survey
+from ..node.requests.status import MemberAddress
+from ..transport import Address
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+    from ..keyvalue.programs.client import Argument, KeyValue
+    from ..keyvalue.protocol.resp import Reply
+    from ..keyvalue.slots.cluster_map import ClusterMap
+    from ..partitions.groups import Group
+
+__all__ = ["RemoteGroup", "RemoteGroups", "addresses_of", "open_groups"]
+
+PATIENCE_SECONDS: Final = 4.0
+"""How long a request waits for a leader. Shorter than an election under load takes, and it fails
+for nothing. Longer, and a group without a quorum holds up the others."""
+
+CONTROL_SECONDS: Final = 30.0
+"""How long a request of an operator may take. Shorter, and an orderly transfer of a busy group is
+not seen to its end. Longer, and a machine that is gone holds up the director."""
+
+NO_STEPS: Final = 2**53
+"""Steps of elections after so many: none."""
+
+_DIAL_SECONDS: Final = 2.0
+_SESSION_SECONDS: Final = 300.0  # no session is opened
+
+
+def addresses_of(cluster_map: ClusterMap, partition: int) -> list[MemberAddress]:
+    """Return where clients reach the members of a partition, or of `META`; preferred first."""
+    ids = list(cluster_map.replicas_of(partition))
+    if partition >= 0:
+        preferred = cluster_map.partitions[partition].preferred
+        ids.sort(key=lambda each: each != preferred)
+    machines = [machine for each in ids if (machine := cluster_map.machine(each)) is not None]
+    return [
+        MemberAddress(
+            each.machine_id,
+            each.host,
+            each.client_port(partition),
+            each.port_of_member(partition),
+            tls_port=each.client_tls_port(partition),
+        )
+        for each in machines
+    ]
+
+
+class RemoteGroup:
+    """A group of members; see `partitions.groups.Group`.
+
+    Args:
+        nursery: runs its connections.
+        members: returns the client ports of its members.
+    """
+
+    def __init__(
+        self, nursery: trio.Nursery, members: Callable[[], Sequence[MemberAddress]]
+    ) -> None:
+        self._nursery, self._members = nursery, members
+        self._leader: MemberAddress | None = None
+        self._opening = trio.Lock()
+        self._opened: tuple[tuple[Address, ...], KeyValue, trio.CancelScope] | None = None
+
+    async def execute(self, *words: Argument) -> Reply:
+        """Run a command of the state machine at the leader.
+
+        Raises:
+            KeyValueError: the store replied with an error.
+            NoLeaderError: nothing happened.
+            UnknownOutcomeError: it may have happened, and may still happen.
+        """
+        kv = await self._connected()
+        return await kv.execute(*words)
+
+    async def control(self, words: str) -> str:
+        """Ask the leader for what only an operator may, through any member.
+
+        Raises:
+            RefusedError: it cannot be done, and nothing has changed.
+            NoLeaderError: nothing happened.
+            UnknownOutcomeError: it may have happened, and may still happen.
+        """
+        for address in self._members():
+            if (said := await _control(address, words)) is not None:
+                return said
+        raise NoLeaderError("no member answers")
+
+    async def status(self) -> Mapping[str, Any]:
+        """Return the leader's answer to QUORATE.STATUS, with what it has measured of late.
+
+        Raises:
+            NoLeaderError: no member says that it leads.
+        """
+        said = None if self._leader is None else await _leader_says(self._leader)
+        if said is None:
+            seen = await survey(self._members())
+            leads = [each.address for each in seen.answers if each.status is seen.leader]
+            self._leader = leads[0] if leads and seen.leader is not None else None
+            said = None if self._leader is None else await _leader_says(self._leader)
+        if said is None:
+            raise NoLeaderError("no member says that it leads")
+        return said
+
+    async def _connected(self) -> KeyValue:
+        """Return a connection to the present members.
+
+        Raises:
+            NoLeaderError: none answers.
+        """
+        async with self._opening:
+            wanted = tuple(Address(each.host, port_of(each)) for each in self._members())
+            if self._opened is not None:
+                members, kv, scope = self._opened
+                if members == wanted:
+                    return kv
+                scope.cancel()
+            self._opened = None
+            kv, scope = cast(
+                "tuple[KeyValue, trio.CancelScope]", await self._nursery.start(self._hold, wanted)
+            )
+            self._opened = wanted, kv, scope
+            return kv
+
+    async def _hold(
+        self,
+        members: tuple[Address, ...],
+        *,
+        task_status: trio.TaskStatus[tuple[KeyValue, trio.CancelScope]],
+    ) -> None:
+        password = os.environ.get(PASSWORD_VARIABLE)
+        user = os.environ.get(USER_VARIABLE) if password is not None else None
+        dialler = Dialler(tls=tls_of_environment(), user=user, password=password)
+        with trio.CancelScope() as scope:
+            async with open_through(
+                dialler,
+                members,
+                exactly_once=False,
+                session_timeout_s=_SESSION_SECONDS,
+                patience_s=PATIENCE_SECONDS,
+            ) as kv:
+                task_status.started((kv, scope))
+                await trio.sleep_forever()
+
+
+async def _leader_says(address: MemberAddress) -> Mapping[str, Any] | None:
+    """Return the status of a member; None if it does not answer, or does not lead."""
+    answer = await ask(address, since=NO_STEPS)
+    if answer.status is None or answer.status.role != "leader":
+        return None
+    return attrs.asdict(answer.status) | {"recent": answer.recent or {}}
+
+
+async def _control(address: MemberAddress, words: str) -> str | None:
+    """Send a request of an operator through a member; None if it did not get there.
+
+    Raises:
+        RefusedError: it cannot be done.
+        NoLeaderError: nothing happened.
+        UnknownOutcomeError: the outcome is unknown.
+    """
+    sent = False
+    try:
+        with trio.fail_after(CONTROL_SECONDS), trio.CancelScope() as scope:
+            scope.deadline = trio.current_time() + _DIAL_SECONDS
+            async with open_resp(address.host, port_of(address)) as client:
+                await client.call("PING")
+                scope.deadline, sent = float("inf"), True
+                said = await client.call("QUORATE.CONTROL", *words.split())
+                return said.decode() if isinstance(said, bytes) else str(said)
+    except RespError as refusal:
+        reason = str(refusal).partition(" ")[2]
+        if fate_of_code(refusal.code) is Fate.ANSWERED:
+            raise RefusedError(reason) from None
+        kind = UnknownOutcomeError if refusal.code == "UNKNOWN" else NoLeaderError
+        raise kind(reason) from None
+    except (OSError, trio.TooSlowError) as trouble:
+        if sent:
+            raise UnknownOutcomeError(f"{words}: the reply is lost") from trouble
+    return None
+
+
+class RemoteGroups:
+    """All groups of a cluster, where the newest map puts them; see `partitions.groups.Groups`.
+
+    Args:
+        nursery: runs their connections.
+        newest: returns the newest map.
+    """
+
+    def __init__(self, nursery: trio.Nursery, newest: Callable[[], ClusterMap]) -> None:
+        self._nursery, self._newest = nursery, newest
+        self._groups: dict[int, RemoteGroup] = {}
+
+    def group(self, partition: int) -> Group:
+        """Return the group of a partition, or of `META`. It need not answer."""
+        found = self._groups.get(partition)
+        if found is None:
+            found = RemoteGroup(self._nursery, lambda: addresses_of(self._newest(), partition))
+            self._groups[partition] = found
+        return found
+
+
+@asynccontextmanager
+async def open_groups(newest: Callable[[], ClusterMap]) -> AsyncGenerator[RemoteGroups]:
+    """Open the groups of a cluster for the length of a block.
+
+    Args:
+        newest: returns the newest map.
+    """
+    async with trio.open_nursery() as nursery:
+        yield RemoteGroups(nursery, newest)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,99 @@
+"""The supervisor of a machine: it runs the machine's members, and tells them the newest map.
+
+No request of a client passes through it. A machine whose supervisor has died goes on only until its
+members notice that their standard input has ended; then they stop in order, so that no member is
+left without one that starts it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ..errors import QuorateError
+from ..keyvalue.slots.cluster_map import META, ClusterMap
+from ..local.child import ChildProcess
+from ..log_events import log_event
+from ..partitions.metadata import change
+from .children import Children
+from .direction import direct_while_leading
+from .map_watch import KnownMap, watch_map
+from .maps import map_of_file
+from .reach import RemoteGroups, addresses_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .config import MachineConfig
+
+__all__ = ["LOG_FILE", "supervise"]
+
+_LOG: Final = logging.getLogger("quorate.machine")
+
+LOG_FILE: Final = "member.log"
+"""Of a member's log lines, in its folder."""
+
+LOOK_SECONDS: Final = 1.0
+
+
+async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
+    """Run a machine until cancelled; then stop its members in order.
+
+    Args:
+        config: of the machine.
+        own_logs: whether each member logs to a file in its folder, not to our standard error.
+
+    Raises:
+        ConfigurationError: the file of a member cannot be made, or the folder is of another
+            cluster.
+        OSError: a file cannot be written, or a process cannot be started.
+    """
+
+    def child(file: Path) -> ChildProcess:
+        return ChildProcess(file, file.parent / LOG_FILE if own_logs else None, own_group=False)
+
+    known, by_file = KnownMap(config.directory, config.cluster), map_of_file(config)
+
+    def newest() -> ClusterMap:
+        return known.newest or by_file
+
+    def members() -> list[tuple[str, int]]:
+        return [(each.host, each.client_port) for each in addresses_of(newest(), META)]
+
+    async with trio.open_nursery() as nursery:
+        children = Children(config, nursery, child)
+        if known.newest is not None or not config.join:
+            children.adopt(newest())
+        groups = RemoteGroups(nursery, newest)
+        nursery.start_soon(watch_map, known, members, children.adopt)
+        nursery.start_soon(_keep_entry, config, known, groups)
+        if not config.join:
+            nursery.start_soon(direct_while_leading, config, groups, by_file)
+
+
+async def _keep_entry(config: MachineConfig, known: KnownMap, groups: RemoteGroups) -> None:
+    """Have the map say of this machine what its file says: that it is there, and where."""
+    wanted = config.own.as_machine()
+
+    def edit(now: ClusterMap) -> ClusterMap | None:
+        before = now.machine(config.machine_id)
+        draining = before is not None and before.draining  # only the map says that
+        entry = msgspec.structs.replace(wanted, draining=draining)
+        if before == entry:
+            return None
+        others = [each for each in now.machines if each.machine_id != entry.machine_id]
+        machines = sorted([*others, entry], key=lambda each: each.machine_id)
+        return msgspec.structs.replace(now, machines=tuple(machines))
+
+    while True:
+        found = known.newest
+        if found is not None and edit(found) is not None:
+            try:
+                await change(groups.group(META), edit)
+            except QuorateError as error:
+                words = "the map does not have this machine yet: %(why)s"
+                log_event(_LOG, logging.INFO, "map_unchanged", words, why=str(error))
+        await trio.sleep(LOOK_SECONDS)

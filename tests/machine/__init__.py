@@ -1,0 +1,1 @@
+"""The machines of a cluster with partitions, without their processes."""

@@ -1,0 +1,144 @@
+"""The members of a machine are started again when they end, and only a map starts new ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from quorate.keyvalue.slots.cluster_map import ClusterMap
+from quorate.machine import children
+from quorate.machine.children import Children
+from quorate.machine.config import MachineConfig, MachineEntry
+from quorate.machine.maps import map_of_file
+
+MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(4))
+
+
+class Fake:
+    """A child that ends after some seconds."""
+
+    def __init__(self, name: str, ends: Callable[[str, int], tuple[float, int]]) -> None:
+        self.name, self._ends = name, ends
+        self.starts: list[float] = []
+        self.stopped = 0
+
+    async def start(self) -> None:
+        self.starts.append(trio.current_time())
+
+    async def wait(self) -> int:
+        seconds, status = self._ends(self.name, len(self.starts))
+        await trio.sleep(seconds)
+        return status
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+
+class Machine:
+    """A machine whose members are fakes."""
+
+    def __init__(
+        self, folder: Path, machine_id: int, ends: Callable[[str, int], tuple[float, int]]
+    ) -> None:
+        self.config = MachineConfig("orders", machine_id, MACHINES, 2, folder)
+        self.made: dict[str, Fake] = {}
+        self._ends = ends
+
+    def make(self, file: Path) -> Fake:
+        fake = self.made[file.parent.name] = Fake(file.parent.name, self._ends)
+        return fake
+
+
+def for_ever(_name: str, _start: int) -> tuple[float, int]:
+    return 1e6, 0
+
+
+def with_replicas(replicas: tuple[int, ...], epoch: int, now: ClusterMap) -> ClusterMap:
+    first, *others = now.partitions
+    changed = msgspec.structs.replace(first, replicas=replicas, preferred=replicas[0])
+    return msgspec.structs.replace(now, epoch=epoch, partitions=(changed, *others))
+
+
+async def test_a_machine_runs_the_members_that_the_map_puts_there(
+    tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    machine = Machine(tmp_path, 3, for_ever)
+    first = map_of_file(machine.config)
+    here = [each.partition for each in first.partitions if 3 in each.replicas]
+    async with trio.open_nursery() as nursery:
+        running = Children(machine.config, nursery, machine.make)
+        running.adopt(first)
+        await trio.sleep(1)
+        assert sorted(machine.made) == [f"partition-{each}" for each in here]
+        running.adopt(with_replicas((1, 2, 3), 2, first))
+        running.adopt(with_replicas((0, 1, 2), 3, first))  # a map stops nobody
+        await trio.sleep(1)
+        assert "partition-0" in machine.made
+        assert [fake.stopped for fake in machine.made.values()] == [0] * len(machine.made)
+        nursery.cancel_scope.cancel()
+    assert [fake.stopped for fake in machine.made.values()] == [1] * len(machine.made)
+
+
+async def test_a_member_that_ends_is_started_again_with_a_growing_pause(
+    tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    machine = Machine(tmp_path, 0, lambda _name, start: (60, 0) if start == 4 else (1, 1))
+    async with trio.open_nursery() as nursery:
+        Children(machine.config, nursery, machine.make).adopt(map_of_file(machine.config))
+        await trio.sleep(80)
+        nursery.cancel_scope.cancel()
+    starts = machine.made["meta"].starts
+    began = starts[0]
+    assert [at - began for at in starts[:6]] == [0, 1.25, 2.75, 4.75, 65, 66.5]
+
+
+async def test_a_member_that_needs_an_operator_stays_down(
+    tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    machine = Machine(tmp_path, 0, lambda name, _start: (1, 76 if name == "meta" else 75))
+    first = map_of_file(machine.config)
+    async with trio.open_nursery() as nursery:
+        running = Children(machine.config, nursery, machine.make)
+        running.adopt(first)
+        await trio.sleep(10)
+        running.adopt(msgspec.structs.replace(first, epoch=2))
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert len(machine.made["meta"].starts) == 1
+    assert len(machine.made["partition-0"].starts) > 2
+
+
+async def test_a_member_that_was_removed_starts_again_with_an_empty_store_only(
+    tmp_path: Path, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = set[str]()
+
+    def was_removed(folder: Path) -> bool:
+        return folder.name in removed
+
+    monkeypatch.setattr(children, "was_removed", was_removed)
+
+    def ends(name: str, _start: int) -> tuple[float, int]:
+        if name == "partition-0" and name not in removed:
+            removed.add(name)
+            return 1, 77
+        return 1e6, 0
+
+    machine = Machine(tmp_path, 0, ends)
+    first = map_of_file(machine.config)
+    async with trio.open_nursery() as nursery:
+        running = Children(machine.config, nursery, machine.make)
+        running.adopt(first)
+        await trio.sleep(100)
+        old = machine.made["partition-0"]
+        assert len(old.starts) == 1
+        running.adopt(with_replicas((1, 2, 3), 2, first))
+        await trio.sleep(100)
+        assert machine.made["partition-0"] is old
+        running.adopt(with_replicas((0, 1, 2), 3, first))
+        await trio.sleep(1)
+        assert machine.made["partition-0"] is not old
+        assert (tmp_path / "partition-0.removed-3").is_dir()
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,90 @@
+"""The files that a machine writes for its members."""
+
+from pathlib import Path
+
+import attrs
+import msgspec
+import pytest
+
+from quorate.errors import ConfigurationError
+from quorate.keyvalue.slots.cluster_map import META, ClusterMap
+from quorate.machine.config import MachineConfig, MachineEntry
+from quorate.machine.files import member_config, write_member
+from quorate.machine.maps import map_of_file
+from quorate.node.config.config import Security, Web, load_config
+
+MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(4))
+SECURITY = Security(cluster_key_file="/keys/cluster.key")
+
+
+def machine(machine_id: int, tmp_path: Path, **changes: object) -> MachineConfig:
+    config = MachineConfig("orders", machine_id, MACHINES, 4, tmp_path, security=SECURITY)
+    return attrs.evolve(config, **changes)  # type: ignore[arg-type]
+
+
+def with_replicas(cluster_map: ClusterMap, partition: int, replicas: tuple[int, ...]) -> ClusterMap:
+    partitions = list(cluster_map.partitions)
+    changed = msgspec.structs.replace(
+        partitions[partition], replicas=replicas, preferred=replicas[0]
+    )
+    partitions[partition] = changed
+    return msgspec.structs.replace(cluster_map, epoch=2, partitions=tuple(partitions))
+
+
+def test_all_founders_of_a_group_have_the_same_members(tmp_path: Path) -> None:
+    configs = [machine(n, tmp_path) for n in range(3)]
+    first = map_of_file(configs[0])
+    made = [member_config(each, map_of_file(each), 0) for each in configs]
+    assert {each.members for each in made} == {made[0].members}
+    assert [each.member_id for each in made[0].members] == list(first.partitions[0].founders)
+    assert not any(each.join for each in made)
+
+
+def test_a_file_has_the_names_and_ports_of_its_group(tmp_path: Path) -> None:
+    config = machine(1, tmp_path, web=Web(9000))
+    file = write_member(config, map_of_file(config), 0)
+    assert file == tmp_path / "partition-0" / "node.toml"
+    read = load_config(file)
+    assert (read.cluster, read.member_id, read.directory) == ("orders.p0", 1, file.parent)
+    assert (read.own.client_port, read.own.member_port, read.web.port) == (7001, 17001, 9001)
+    assert read.partition.number == 0
+    assert read.partition.folder is not None
+    assert read.partition.folder.resolve() == tmp_path.resolve()
+    assert read.security == SECURITY
+    meta = member_config(config, map_of_file(config), META)
+    assert (meta.cluster, meta.own.client_port, meta.web.port) == ("orders.meta", 7000, 9000)
+    assert not meta.partition.is_one
+
+
+def test_a_machine_that_did_not_found_a_partition_joins_it(tmp_path: Path) -> None:
+    config = machine(3, tmp_path)
+    moved = with_replicas(map_of_file(config), 0, (1, 2, 3))
+    made = member_config(config, moved, 0)
+    assert made.join
+    assert [each.member_id for each in made.members] == [1, 2, 3]
+    # A founder stays one, wherever the members are now.
+    founder = member_config(machine(0, tmp_path), moved, 0)
+    assert not founder.join
+    assert [each.member_id for each in founder.members] == [0, 1, 2]
+
+
+def test_a_machine_that_joins_the_cluster_founds_nothing(tmp_path: Path) -> None:
+    config = machine(3, tmp_path, join=True)
+    assert member_config(config, map_of_file(machine(0, tmp_path)), META).join
+
+
+def test_a_member_listens_where_the_file_of_its_machine_says(tmp_path: Path) -> None:
+    config = machine(1, tmp_path)
+    moved = [
+        attrs.evolve(each, host="10.9.9.9") if each is MACHINES[1] else each for each in MACHINES
+    ]
+    made = member_config(attrs.evolve(config, machines=moved), map_of_file(config), 0)
+    assert made.own.host == "10.9.9.9"
+
+
+def test_a_founder_whose_address_is_unknown_is_named(tmp_path: Path) -> None:
+    config = machine(1, tmp_path, machines=MACHINES[1:])
+    first = map_of_file(machine(1, tmp_path))
+    lost = msgspec.structs.replace(first, machines=first.machines[1:])
+    with pytest.raises(ConfigurationError, match="machine 0: it founded a group, and neither"):
+        member_config(config, lost, 0)
