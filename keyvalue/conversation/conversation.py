@@ -457,9 +457,7 @@ class Conversation:
 
     def wait_for_users(self) -> None:
         """Execute the present command once more when the users are known."""
-        self._next -= 1
-        if self.client.quiet == SKIPPING:  # it begins a second time then
-            self.client.quiet = SKIP_NEXT
+        self._step_back(1)
 
         def go_on(result: Result) -> None:
             if not isinstance(result, bytes):  # no leader was found in time
@@ -474,10 +472,14 @@ class Conversation:
         """Execute the present command once more in a moment; False if it has waited too long."""
         if not self._wait_for_slot(lambda _: None):
             return False
-        self._next -= 1
-        if self.client.quiet == SKIPPING:  # it begins a second time then
-            self.client.quiet = SKIP_NEXT
+        self._step_back(1)
         return True
+
+    def _step_back(self, count: int) -> None:
+        """Execute the last `count` commands once more."""
+        self._next -= count
+        if count and self.client.quiet == SKIPPING:  # it begins a second time then
+            self.client.quiet = SKIP_NEXT
 
     def _wait_for_slot(self, then: Then, payload: bytes = b"") -> bool:
         """Call `then` in a moment; False, without effect, if there was enough waiting."""
@@ -551,17 +553,16 @@ class Conversation:
         if done:
             self.port.counters.count_replies(replies, done)
             self.replies.append(replies)
-        # Step back to the first command that was not executed; `_step` makes a request of the rest.
         if done < expected:
             if not self._commands:  # `_run` let them go, because they are seldom needed again
                 self._commands = PayloadParser().parse_untrusted(payload)
                 self._whole, self._next = payload, expected
-            self._next -= expected - done
-        # The slot of the first command is frozen.
-        if not done and not self._wait_for_slot(lambda _: None):
-            self._next += 1
-            self.reply(TRY_AGAIN)
-            return 1
+            # If nothing was executed, the slot of the first command is frozen.
+            if not done and not self._wait_for_slot(lambda _: None):
+                self.reply(TRY_AGAIN)
+                done = 1
+            # The first command that was not executed is next; `_step` makes a request of the rest.
+            self._step_back(expected - done)
         return done
 
     def _send_rest(self, request: Request, result: bytes, convert: Convert | None) -> int:

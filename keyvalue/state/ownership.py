@@ -176,10 +176,6 @@ class Ownership:
         """Whether commands may see a key's row: its slot is owned, or frozen."""
         return self.states[key_slot(key)] != FOREIGN
 
-    def serves_now(self, key: bytes) -> bool:
-        """Whether commands with a key are executed: its slot is owned, and not frozen."""
-        return self.states[key_slot(key)] == OWNED
-
     def facts(self) -> dict[str, object]:
         """Return everything for JSON."""
         note = self._note
