@@ -129,14 +129,14 @@ async def _keep(console: Console, config: MachineConfig, child: ChildProcess) ->
 
 
 async def _print_groups(console: Console, configs: Sequence[MachineConfig]) -> None:
-    """Print a table once each group has a leader, and then each change of a leader."""
+    """Print a table once each group serves, and then each change of a leader."""
     said: dict[int, int | None] = {}
     pause, shown = LOOK_SECONDS, False
     while True:
         cluster_map = newest_map(configs)
         seen = await survey_groups(cluster_map)
         leaders = {each.partition: _leader_of(each) for each in seen}
-        if not shown and None not in leaders.values():
+        if not shown and all(each.is_ready for each in seen):
             _print_table(console, cluster_map, seen)
             _introduce(console, configs)
             shown, said = True, leaders

@@ -15,9 +15,7 @@ import trio
 from ..errors import QuorateError, leaves
 from ..keyvalue.slots.cluster_map import META
 from ..keyvalue.slots.folder import board_file, decode_notice_untrusted
-from ..local.survey import ask
 from ..log_events import log_event
-from ..node.requests.status import MemberAddress
 from ..partitions.director import Director
 from ..partitions.health import watch_health
 from ..partitions.metadata import found
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from .config import MachineConfig
     from .reach import RemoteGroups
 
-__all__ = ["direct_while_leading"]
+__all__ = ["direct_while_leading", "leads"]
 
 _LOG: Final = logging.getLogger("quorate.machine")
 
@@ -60,23 +58,17 @@ async def direct_while_leading(
 
 async def _until(config: MachineConfig, *, leading: bool) -> None:
     """Wait until the machine's member leads the metadata group, or leads it no more."""
-    while await _leads(config) != leading:  # noqa: ASYNC110 - the notice is a file
+    while leads(config) != leading:  # noqa: ASYNC110 - the notice is a file
         await trio.sleep(LOOK_SECONDS)
 
 
-async def _leads(config: MachineConfig) -> bool:
+def leads(config: MachineConfig) -> bool:
     """Say whether the machine's member of the metadata group leads it, as far as it is known."""
     try:
         notice = decode_notice_untrusted(board_file(config.directory, META).read_bytes())
     except OSError:
-        return await _asked(config)
+        return False
     return notice is not None and notice.leader == config.machine_id
-
-
-async def _asked(config: MachineConfig) -> bool:
-    own = config.own.as_machine()
-    said = await ask(MemberAddress(own.machine_id, own.host, own.client_port(META)))
-    return said.status is not None and said.status.leader_id == own.machine_id
 
 
 async def _direct(groups: RemoteGroups, first: ClusterMap) -> None:

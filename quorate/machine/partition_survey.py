@@ -33,6 +33,7 @@ class GroupSeen:
         slots: those that it owns; a text. By the map, if no leader answers.
         keys: how many it has; None if no leader answers.
         moving: how many slots are on their way from it or to it.
+        founded: whether its leader says that it has got its first slots.
     """
 
     partition: int
@@ -40,11 +41,18 @@ class GroupSeen:
     slots: str
     keys: int | None = None
     moving: int = 0
+    founded: bool = False
 
     @property
     def name(self) -> str:
         """The name of the group, for people."""
         return "metadata" if self.partition == META else f"partition {self.partition}"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has a leader, and a partition says what it owns."""
+        has_leader = self.survey.leader is not None
+        return has_leader and (self.partition == META or self.founded)
 
     @property
     def lag_bytes(self) -> int:
@@ -82,6 +90,7 @@ class _Range(msgspec.Struct):
 class _State(msgspec.Struct):
     """What is read of the reply to QUORATE.SLOTS STATE."""
 
+    founded: bool
     owned: list[_Range]
     frozen: list[_Range]
     importing: list[_Range]
@@ -100,7 +109,9 @@ async def _with_state(seen: GroupSeen) -> GroupSeen:
             slots = ",".join(each.slots for each in state.owned)
             moving = [*state.frozen, *state.importing]
             count = sum(count_of(parse_slots_untrusted(each.slots)) for each in moving)
-            return attrs.evolve(seen, slots=slots, keys=state.keys, moving=count)
+            return GroupSeen(
+                seen.partition, seen.survey, slots, state.keys, count, founded=state.founded
+            )
     return seen
 
 
