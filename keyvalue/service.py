@@ -68,8 +68,9 @@ from .protocol.payload import (
     still_holds,
 )
 from .protocol.resp import CommandError
+from .slots.hashing import key_slot
 from .state.changes import RecentChanges
-from .state.ownership import Ownership
+from .state.ownership import OWNED, Ownership
 from .state.sessions import Sessions
 from .state.store import TOO_MUCH_WORK, KeyStore
 
@@ -109,7 +110,11 @@ class KeyValueService:
         handlers |= slots.handlers(self.ownership) | walk.handlers()
         watching: dict[str, Handler] = {"watch": _revisions}
         self._checks = None
+        self._states = None if self.ownership is None else self.ownership.states
+        self._first = 1  # revision of the log's first entry
         if self.ownership is not None:
+            self.ownership.listen(self._slots_changed)
+            self._slots_changed()
             self._checks = SlotChecks(self.ownership, self._moved)
             handlers = self._checks.around(handlers)
             watching = self._checks.around(watching)
@@ -235,7 +240,7 @@ class KeyValueService:
         """Everything up to `position` is applied: remove some expired keys and sessions."""
         store, tables = self._store, self._tables
         store.now = max(store.now, timestamp_ms)
-        store.advance(position if self.ownership is None else position + self.ownership.shift)
+        store.advance(position + self._first - 1)
         if store.sessions:
             store.sessions.expire(store.now)
         tables.advance(position, store.now)
@@ -249,7 +254,7 @@ class KeyValueService:
             if (
                 end == len(payload)
                 and len(commands) == 1
-                and (self.ownership is None or self.ownership.serves_now(commands[0][1]))
+                and (self._states is None or self._states[key_slot(commands[0][1])] == OWNED)
             ):
                 record = self._tables.get(commands[0][1])
                 if record is None or (record[1] and record[1] <= self._store.now):
@@ -268,6 +273,10 @@ class KeyValueService:
         soon = min(first, self._store.now + TICK_MS)
         return soon if session is None else min(soon, session)
 
+    def _slots_changed(self) -> None:
+        if self.ownership is not None:
+            self._first = 1 + self.ownership.shift
+
     def _moved(self, slot: int) -> bytes:
         return self.moved(slot)  # it may have been set after the handlers were made
 
@@ -279,21 +288,24 @@ class KeyValueService:
         reply = sessions.reply_to(session, sequence, self._store.now, command.principal)
         if reply is None:
             # Never in parts: the kept reply must be that of the whole command.
-            reply = self._answer(
-                command.payload, command.flags & ~IN_PARTS, self._commands, stamped=True
-            )
+            payload, flags = command.payload, command.flags & ~IN_PARTS
+            reply = self._refusal(payload, flags) or self._answer(payload, flags, self._commands)
             if reply != FROZEN:  # nothing was done: the same command will come again
                 sessions.keep(session, sequence, reply)
         return reply
 
+    def _refusal(self, payload: bytes, flags: int) -> bytes | None:
+        """Return the reply to a request of a session that a partition must not execute, or None."""
+        if self._checks is None:
+            return None
+        try:
+            commands = self._parse(payload)
+        except WireError:
+            return None  # the same trouble is answered when it is executed
+        return self._checks.refusal(commands, atomic=bool(flags & TRANSACTION), stamped=True)
+
     def _answer(
-        self,
-        payload: bytes,
-        flags: int,
-        known: "_Commands",
-        *,
-        wanted: bool = True,
-        stamped: bool = False,
+        self, payload: bytes, flags: int, known: "_Commands", *, wanted: bool = True
     ) -> bytes:
         # A malformed payload cannot come from our own port. If one is in the log, all members must
         # treat it alike: it changes nothing.
@@ -303,11 +315,6 @@ class KeyValueService:
             return resp.error(f"ERR Protocol error: {trouble}")
         store = self._store
         store.null, store.left, store.walked = resp.NULL[flags & RESP3], MAX_WORK, 0
-        if self._checks is not None and (stamped or flags & TRANSACTION):
-            atomic = bool(flags & TRANSACTION)
-            refusal = self._checks.refusal(commands, atomic=atomic, stamped=stamped)
-            if refusal is not None:
-                return refusal
         # Commands before a failed one are not undone, in a transaction neither, as in Redis. Only
         # the watch is checked before anything runs.
         if flags & TRANSACTION:
@@ -325,6 +332,10 @@ class KeyValueService:
     def _transaction(
         self, commands: list[list[bytes]], flags: int, known: "_Commands", *, wanted: bool
     ) -> bytes:
+        if self._checks is not None:
+            refusal = self._checks.refusal(commands, atomic=True, stamped=False)
+            if refusal is not None:
+                return refusal
         if commands and commands[0][0].upper() == _WATCH:
             # The lookups of the watch are charged like those of commands.
             watched = commands.pop(0)[1:]

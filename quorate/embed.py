@@ -424,10 +424,11 @@ async def _watches(
         member_id=config.member_id,
         partition=config.partition.is_one,
     )
-    replays = Replays(member.history, store.changes, config.directory / REPLAYS, make)
+    place = config.directory / REPLAYS
+    replays = Replays(member.history, store.changes, place, make, store.ownership)
     async with trio.open_nursery() as nursery:
         await nursery.start(replays.run)
-        task_status.started(LocalWatches(store.changes, replays, member))
+        task_status.started(LocalWatches(store.changes, replays, member, service=store))
 
 
 def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:

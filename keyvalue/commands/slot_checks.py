@@ -13,13 +13,14 @@ A transaction, or a request of a session, is executed whole or not at all, so al
 are looked at before the first one runs.
 """
 
+from binascii import crc_hqx
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..protocol import resp
 from ..protocol.payload import FROZEN, watched_keys
 from ..protocol.resp import CommandError
-from ..slots.hashing import key_slot
+from ..slots.hashing import BRACE, LAST_SLOT, key_slot
 from ..state.ownership import FOREIGN, FROZEN_SLOT, OWNED, Ownership
 from ..state.store import KeyStore
 from . import slots
@@ -109,14 +110,15 @@ class SlotChecks:
 
     def _around_one_key(self, handler: Handler) -> Handler:
         states = self._ownership.states
-        refused = self._refused
 
-        # The hot path: each SET and GET of a partition comes here.
+        # The hot path: each SET and GET of a partition comes here. No call of `key_slot`: it would
+        # take a third of the time.
         def checked(store: KeyStore, arguments: list[bytes]) -> bytes:
-            slot = key_slot(arguments[1])
+            key = arguments[1]
+            slot = key_slot(key) if BRACE in key else crc_hqx(key, 0) & LAST_SLOT
             if states[slot] == OWNED:
                 return handler(store, arguments)
-            raise refused(slot)
+            raise self._refused(slot)
 
         return checked
 
