@@ -32,6 +32,7 @@
         ├── RefusedError            an operator's request is not possible now; nothing changed
         ├── OversizedRequestError   it is larger than the member accepts
         └── KeyValueError           the key-value store answered with an error
+            └── CrossSlotError      keys of several slots, where partitions allow only those of one
 
 ``except quorate.RequestError`` catches every way in which a request can fail. Each class is a name
 of ``quorate``, too.
@@ -253,6 +254,14 @@ class KeyValueError(RequestError):
     def code(self) -> str:
         """The first word of the reply: ``ERR``, ``NOAUTH``, ``WRONGTYPE``."""
         return str(self).partition(" ")[0]
+
+
+class CrossSlotError(KeyValueError):
+    """A call has keys of several slots, and in a cluster with partitions it may have those of one.
+
+    Nothing was done. The message names two of the keys, their slots and partitions. Keys with the
+    same text in braces, such as ``{order 7}:state`` and ``{order 7}:total``, have the same slot.
+    """
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -77,6 +77,7 @@ _FATES: Final = {
     "CLUSTERDOWN": Fate.NOT_DONE,
     "MOVED": Fate.NOT_DONE,
     "REFUSED": Fate.NOT_DONE,
+    "TRYAGAIN": Fate.NOT_DONE,
     **dict.fromkeys(REFUSALS, Fate.NOT_DONE),
 }
 

@@ -1,6 +1,13 @@
 """Where partitions lie and who leads them: pure functions of a map.
 
 - `first_map`: of a new cluster
+- `rebalanced`: the same partitions, evenly spread over the machines that are well
+- `split`: twice as many partitions
+- `with_replicas`: one partition's replicas elsewhere
+- `differences`: what a plan changes, in words
+
+A plan is a map: what is to be. The director brings the cluster there. So a plan is shown, and then
+stored as a change of the map.
 """
 
 from __future__ import annotations
@@ -8,16 +15,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..errors import ConfigurationError
-from ..keyvalue.slots.cluster_map import MOST_PARTITIONS, ClusterMap, Partition
+from ..keyvalue.slots.cluster_map import MOST_PARTITIONS, ClusterMap, Move, Partition
 from ..keyvalue.slots.hashing import SLOTS
+from ..keyvalue.slots.ranges import count_of, parse_slots_untrusted, ranges_of, slots_of, text_of
+from ..node.config.config import MAX_MEMBERS
+from .wishes import with_wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ..keyvalue.slots.cluster_map import Machine
+    from ..keyvalue.slots.ranges import Slots
 
-__all__ = ["first_map"]
+__all__ = ["choose_replicas", "differences", "first_map", "rebalanced", "split", "with_replicas"]
+
+_replace = msgspec.structs.replace
 
 
 def first_map(
@@ -86,3 +101,171 @@ def choose_replicas(
             racks[best.rack] += 1
         chosen.append(best.machine_id)
     return tuple(sorted(chosen))
+
+
+def rebalanced(cluster_map: ClusterMap, well: Collection[int]) -> ClusterMap:
+    """Return a map whose replicas and preferred machines are spread evenly over healthy machines.
+
+    As few replicas as possible change their machine, one at a time of the machine with most to that
+    with least.
+
+    Args:
+        cluster_map: the newest map.
+        well: ids of the machines that may get replicas. Those that drain get none.
+    """
+    usable = {
+        each.machine_id: each.rack
+        for each in cluster_map.machines
+        if each.machine_id in well and not each.draining
+    }
+    replicas = [set(each.replicas) for each in cluster_map.partitions]
+    for held in replicas:
+        _leave(held, replicas, usable)
+    while _even(replicas, usable):
+        pass
+    after: list[Partition] = []
+    leads: Counter[int] = Counter()
+    for each, held in zip(cluster_map.partitions, replicas, strict=True):
+        fit = sorted(held & usable.keys()) or sorted(held)
+        # Who is preferred already stays so, of those with as few.
+        best = min(fit, key=lambda one: (leads[one], one != each.preferred, one))
+        leads[best] += 1
+        after.append(_replace(each, replicas=tuple(sorted(held)), preferred=best))
+    return _replace(cluster_map, partitions=tuple(after))
+
+
+def _leave(held: set[int], replicas: Sequence[set[int]], usable: dict[int, str]) -> None:
+    """Replace the replicas of a partition that are on machines which may have none."""
+    for machine in sorted(held - usable.keys()):
+        if not (free := usable.keys() - held):
+            return
+        held.remove(machine)
+        held.add(min(free, key=lambda each: (_cost(each, held, usable), _load(replicas, each))))
+
+
+def _even(replicas: Sequence[set[int]], usable: dict[int, str]) -> bool:
+    """Move one replica from a machine with many to one with few; return whether that was done."""
+    ordered = sorted(usable, key=lambda each: (_load(replicas, each), each))
+    for least in ordered:
+        for most in reversed(ordered):
+            if _load(replicas, most) - _load(replicas, least) < 2:  # noqa: PLR2004 - else it goes back
+                break
+            for held in replicas:
+                rest = held - {most}
+                if most not in held or least in held:
+                    continue
+                if _cost(least, rest, usable) <= _cost(most, rest, usable):
+                    held.remove(most)
+                    held.add(least)
+                    return True
+    return False
+
+
+def _cost(machine: int, held: set[int], usable: dict[int, str]) -> int:
+    """Return how many others of a partition are in a machine's rack."""
+    rack = usable[machine]
+    return sum(bool(rack) and usable.get(each) == rack for each in held)
+
+
+def _load(replicas: Sequence[set[int]], machine: int) -> int:
+    return sum(machine in held for held in replicas)
+
+
+def split(cluster_map: ClusterMap) -> ClusterMap:
+    """Return a map with twice as many partitions, and the moves of half of each one's slots.
+
+    Raises:
+        ConfigurationError: they would be too many, or slots are moving already.
+    """
+    count = len(cluster_map.partitions)
+    if 2 * count > MOST_PARTITIONS:
+        raise ConfigurationError(
+            f"{count} partitions: expected {MOST_PARTITIONS // 2} at most to split them"
+        )
+    used = Counter(one for each in cluster_map.partitions for one in each.replicas)
+    leads = Counter(each.preferred for each in cluster_map.partitions)
+    machines = [each for each in cluster_map.machines if not each.draining]
+    partitions, moves = [*cluster_map.partitions], list[Move]()
+    for each in cluster_map.partitions:
+        number = len(partitions)
+        copies = min(len(each.replicas), len(machines))
+        chosen = choose_replicas(machines, copies, used, start=number)
+        used.update(chosen)
+        preferred = min(chosen, key=lambda one: (leads[one], one))
+        leads[preferred] += 1
+        partitions.append(Partition(number, chosen, preferred, chosen))
+        half = _upper_half(parse_slots_untrusted(each.slots))
+        if half:
+            moves.append(Move(0, text_of(half), each.partition, number))
+    grown = _replace(cluster_map, partitions=tuple(partitions))
+    return with_wishes(grown, moves) or grown
+
+
+def _upper_half(slots: Slots) -> Slots:
+    left = count_of(slots) // 2
+    half: list[tuple[int, int]] = []
+    for first, last in reversed(ranges_of(slots)):
+        if left:
+            begin = max(first, last + 1 - left)
+            half.append((begin, last))
+            left -= last + 1 - begin
+    return slots_of(half)
+
+
+def with_replicas(cluster_map: ClusterMap, number: int, machines: Sequence[int]) -> ClusterMap:
+    """Return a map with the replicas of one partition on some machines.
+
+    Args:
+        cluster_map: the newest map.
+        number: of the partition.
+        machines: ids of those that are to have a replica. The preferred one stays preferred if it
+            is one of them; otherwise the first one is.
+
+    Raises:
+        ConfigurationError: there is no such partition, or no such machine.
+    """
+    if not 0 <= number < len(cluster_map.partitions):
+        last = len(cluster_map.partitions) - 1
+        raise ConfigurationError(f"partition {number}: expected one of 0 to {last}")
+    known = [each.machine_id for each in cluster_map.machines]
+    chosen = tuple(sorted({*machines}))
+    if not chosen or len(chosen) != len(machines) or not {*chosen} <= {*known}:
+        raise ConfigurationError(
+            f"replicas {_listed(machines)}: expected machines of {_listed(known)}, each once"
+        )
+    if len(chosen) > MAX_MEMBERS:
+        raise ConfigurationError(f"{len(chosen)} replicas: expected {MAX_MEMBERS} at most")
+    partitions = [*cluster_map.partitions]
+    was = partitions[number]
+    preferred = was.preferred if was.preferred in chosen else machines[0]
+    partitions[number] = _replace(was, replicas=chosen, preferred=preferred)
+    return _replace(cluster_map, partitions=tuple(partitions))
+
+
+def differences(before: ClusterMap, after: ClusterMap) -> list[str]:
+    """Return what one map changes of another: new partitions, replicas, leaders, moves of slots."""
+    words: list[str] = []
+    for each in after.partitions:
+        number = each.partition
+        if number >= len(before.partitions):
+            words.append(f"partition {number}: new, on machines {_listed(each.replicas)}")
+            continue
+        was = before.partitions[number]
+        if gone := {*was.replicas} - {*each.replicas}:
+            new = {*each.replicas} - {*was.replicas}
+            words.append(f"partition {number}: replicas {_listed(gone)} -> {_listed(new)}")
+        elif new := {*each.replicas} - {*was.replicas}:
+            words.append(f"partition {number}: one more replica on {_listed(new)}")
+        if was.preferred != each.preferred:
+            words.append(f"partition {number}: leader {was.preferred} -> {each.preferred}")
+    known = {each.move for each in before.moves}
+    words += [
+        f"slots {each.slots}: partition {each.source} -> {each.target}"
+        for each in after.moves
+        if each.move not in known
+    ]
+    return words
+
+
+def _listed(machines: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(machines))) or "none"

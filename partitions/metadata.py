@@ -32,7 +32,7 @@ _PAUSE_S: Final = 0.02
 
 if TYPE_CHECKING:
     Edit = Callable[[ClusterMap], ClusterMap | None]
-    """Returns a changed map, of any epoch, or None if there is nothing to change. It is called
+    """Returns a changed map, or None if there is nothing to change. It is called
     again for each newer map, so it must not assume that an earlier result was used."""
 
 
@@ -78,7 +78,7 @@ async def change(group: Group, edit: Edit) -> ClusterMap:
 
     Args:
         group: the metadata group.
-        edit: changes it. The epoch is raised here.
+        edit: changes it. The epoch is raised here, by 1 unless the edit has raised it by more.
 
     Raises:
         ConfigurationError: there is no map, or the edit's result contradicts itself.
@@ -94,7 +94,7 @@ async def change(group: Group, edit: Edit) -> ClusterMap:
         wanted = edit(now)
         if wanted is None:
             return now
-        after = msgspec.structs.replace(wanted, epoch=now.epoch + 1)
+        after = msgspec.structs.replace(wanted, epoch=max(wanted.epoch, now.epoch + 1))
         # A wrong map would stop every program that reads it, so it is checked before it is there.
         after = decode_map_untrusted(fresh := encode_map(after), what="the changed map")
         try:

@@ -21,6 +21,7 @@ __all__ = ["SlotsState", "state_of"]
 class _Span(msgspec.Struct):
     slots: str
     move: int = 0
+    keys: int = 0
 
 
 class SlotsState(msgspec.Struct):
@@ -53,6 +54,10 @@ class SlotsState(msgspec.Struct):
     def importing(self) -> list[int]:
         """The moves that bring slots to here."""
         return [each.move for each in self.importing_spans]
+
+    def imported(self, move: int) -> int:
+        """Return how many keys a move has brought to here so far; 0 if it is unknown."""
+        return sum(each.keys for each in self.importing_spans if each.move == move)
 
 
 def _join(spans: list[_Span]) -> Slots:

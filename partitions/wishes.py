@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.ranges import Slots
     from .groups import Group
 
-__all__ = ["abort_move", "claim", "plan_move", "remove", "request_moves", "set_owner"]
+__all__ = [
+    "abort_move",
+    "claim",
+    "plan_move",
+    "remove",
+    "request_moves",
+    "set_owner",
+    "with_wishes",
+]
 
 replace = msgspec.structs.replace
 
@@ -50,12 +58,12 @@ def plan_move(cluster_map: ClusterMap, slots: Slots, target: int) -> list[Move]:
         if part and each.partition != target:
             moves.append(Move(0, text_of(part), each.partition, target))
     for move in moves:
-        _check(cluster_map, move)
+        check_move(cluster_map, move)
     return moves
 
 
-async def request_moves(group: Group, moves: Sequence[Move]) -> ClusterMap | None:
-    """Ask for moves; return the newest map, None if there are no moves.
+async def request_moves(group: Group, moves: Sequence[Move]) -> ClusterMap:
+    """Ask for moves: all of them, or none. Return the newest map.
 
     Args:
         group: the metadata group.
@@ -63,13 +71,28 @@ async def request_moves(group: Group, moves: Sequence[Move]) -> ClusterMap | Non
 
     Raises:
         ConfigurationError: the map has changed, so that one of them is not possible.
-        RequestError: the group does not answer. Some of them may be in the map.
+        RequestError: the group does not answer. They may be in the map.
     """
-    after = None
+    return await change(group, lambda now: with_wishes(now, moves))
+
+
+def with_wishes(now: ClusterMap, moves: Sequence[Move]) -> ClusterMap | None:
+    """Return a map with moves, each with a number of its own; None if it has all of them.
+
+    Raises:
+        ConfigurationError: one of them is not possible.
+    """
+    after = now
+    known = {(each.slots, each.source, each.target) for each in now.moves}
     for move in moves:
-        # One change for each, so that each has its own number.
-        after = await change(group, lambda now, move=move: _with_wish(now, move))
-    return after
+        if (move.slots, move.source, move.target) in known:
+            continue
+        check_move(after, move)
+        # The epoch rises with each, since numbers are epochs.
+        number = after.epoch + 1
+        wish = replace(move, move=number, step="copying", attempts=0)
+        after = replace(after, epoch=number, moves=(*after.moves, wish))
+    return None if after is now else after
 
 
 async def abort_move(group: Group, number: int) -> ClusterMap:
@@ -187,16 +210,7 @@ def _with_owner(now: ClusterMap, move: Move) -> ClusterMap:
     return replace(now, partitions=tuple(partitions))
 
 
-def _with_wish(now: ClusterMap, move: Move) -> ClusterMap | None:
-    for each in now.moves:
-        if (each.slots, each.source, each.target) == (move.slots, move.source, move.target):
-            return None
-    _check(now, move)
-    wish = replace(move, move=now.epoch + 1, step="copying", attempts=0)
-    return replace(now, moves=(*now.moves, wish))
-
-
-def _check(now: ClusterMap, move: Move) -> None:
+def check_move(now: ClusterMap, move: Move) -> None:
     """Refuse a move of slots that its source does not own, or that move already."""
     slots = _slots(move.slots)
     if slots & ~_slots(now.partitions[move.source].slots):

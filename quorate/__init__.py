@@ -28,7 +28,7 @@ The names, by what they are for:
   `SafetyViolationError`, `LeaseLostError`.
 - Errors of a request: `RequestError`, and below it `NoLeaderError`, `UnknownOutcomeError`,
   `ConflictError`, `CallError`, `WatchLostError`, `RefusedError`, `OversizedRequestError`,
-  `KeyValueError`.
+  `KeyValueError` with `CrossSlotError`.
 - Errors of the disk: `StorageError`, and below it `StoreMismatchError`, `StoreBusyError`,
   `StoreAccessError`, `StoreFullError`, `LostStoreError`, `DamagedRecordError`,
   `DamagedTablesError`, `PrunedError`.
@@ -62,6 +62,7 @@ _HOMES: Final = {
         "CallError",
         "ConfigurationError",
         "ConflictError",
+        "CrossSlotError",
         "DamagedRecordError",
         "DamagedTablesError",
         "HandshakeError",
@@ -149,6 +150,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .errors import CallError as CallError
     from .errors import ConfigurationError as ConfigurationError
     from .errors import ConflictError as ConflictError
+    from .errors import CrossSlotError as CrossSlotError
     from .errors import DamagedRecordError as DamagedRecordError
     from .errors import DamagedTablesError as DamagedTablesError
     from .errors import HandshakeError as HandshakeError

@@ -32,6 +32,9 @@ from .keyvalue.programs.gathering import Gathering
 from .keyvalue.programs.session import open_session
 from .keyvalue.programs.watch import LocalWatches, WatchSource
 from .keyvalue.service import KeyValueService
+from .keyvalue.slots.folder import Notice, board_file
+from .keyvalue.slots.notices import Notices
+from .keyvalue.slots.signposts import Signposts
 from .keyvalue.watches.replays import REPLAYS, Replays
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -384,6 +387,7 @@ async def _open_key_value(
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
             watches = await nursery.start(_watches, member, store)
+            _keep_notice(member, config, nursery)
             port = _client_port(member, config, store, clients, watches, protected=protected)
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
@@ -420,10 +424,11 @@ async def _watches(
         member_id=config.member_id,
         partition=config.partition.is_one,
     )
-    replays = Replays(member.history, store.changes, config.directory / REPLAYS, make)
+    place = config.directory / REPLAYS
+    replays = Replays(member.history, store.changes, place, make, store.ownership)
     async with trio.open_nursery() as nursery:
         await nursery.start(replays.run)
-        task_status.started(LocalWatches(store.changes, replays, member))
+        task_status.started(LocalWatches(store.changes, replays, member, service=store))
 
 
 def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
@@ -468,12 +473,41 @@ def _client_port(
         config.own.client_port or None,
         limits,
         redirect_port=config.own.redirect_port or None,
-        redirect=config.redirect,
+        # No member of a partition has all keys, so each of its clients must follow redirections.
+        redirect="always" if config.partition.is_one else config.redirect,
         access=access,
         tls=_tls_of(member, config),
         protected=protected,
         watches=watches,
+        signposts=_signposts(config, store),
     )
+
+
+def _signposts(config: NodeConfig, store: KeyValueService | WitnessService) -> Signposts | None:
+    """Make what sends clients to other partitions; None for a cluster without partitions."""
+    machine = config.partition.folder
+    if machine is None or isinstance(store, WitnessService) or store.ownership is None:
+        return None
+    signposts = Signposts(machine, config.partition.number, store.ownership)
+    # The state machine does not know which port a client came through.
+    store.moved = partial(signposts.moved, tls=not config.own.client_port)
+    return signposts
+
+
+def _keep_notice(member: Member, config: NodeConfig, nursery: trio.Nursery) -> None:
+    """Note for the other members of this machine who leads, if it has other members."""
+    machine = config.partition.folder
+    if machine is None:
+        return
+
+    def look() -> Notice:
+        status = member.status()
+        leader = status.leader_id if status.state == State.CLOSED.name else None
+        return Notice(leader, status.term)
+
+    notices = Notices(board_file(machine, config.partition.number), look)
+    member.observe(notices.look_again)
+    nursery.start_soon(notices.run)
 
 
 def _tls_of(member: Member, config: NodeConfig) -> PortTls | None:

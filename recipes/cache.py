@@ -196,7 +196,7 @@ class Copy:
 
     async def _catch_up(self, watch: Watch) -> None:
         """Take the changes of a watch that has begun before all keys were read."""
-        end = cast("int", await self._kv.execute("QUORATE.POSITION"))
+        end = await self._kv.position(self._prefix)
 
         async def look() -> None:
             # Without changes the position rises while the watch waits.

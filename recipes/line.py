@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ..errors import LeaseLostError
 from .lease import Holder, Lease
@@ -129,15 +129,9 @@ class Line:
 
     async def tickets(self) -> list[Owned]:
         """Return the tickets, oldest first."""
-        keys: set[bytes] = set()
-        cursor = b"0"
-        while True:
-            words = "SCAN", cursor, "MATCH", self._prefix + b"*", "COUNT", _SCAN_COUNT
-            cursor, some = cast("tuple[bytes, list[bytes]]", await self._kv.execute(*words))
-            keys.update(some)
-            if cursor == b"0":
-                found = await owned(self._kv, sorted(keys)) if keys else []
-                return sorted(found, key=_place)
+        walk = self._kv.scan(self._prefix + b"*", count=_SCAN_COUNT)
+        keys = sorted({key async for key in walk})  # some may come twice
+        return sorted(await owned(self._kv, keys) if keys else [], key=_place)
 
     @asynccontextmanager
     async def place(

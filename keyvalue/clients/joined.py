@@ -231,7 +231,8 @@ class JoinedRequest(Request):
         rest = own.pop()
         self._deliver(own)
         # The client in which execution stopped resumes like one that has sent a pipeline alone.
-        if self._clients[whole] is not None:
+        # After a whole client there was no room; before the first one, a slot is frozen.
+        if self._clients[whole] is not None and (done or not whole):
             self._split_off(whole).done(encode_part(done, rest))
         for request in self.remaining():
             self._gateway.submit(request)

@@ -26,6 +26,7 @@ from ...node.config.config import Redirect
 from ...node.requests.gateway import Gateway
 from ...node.requests.request import COMMAND, CONTROL, QUERY, Request, still_wanted
 from ..limits import RUN_BYTES
+from ..slots.signposts import Signposts
 from .client_state import ClientState
 from .counters import Counters
 from .joined import JoinedClient, JoinedRequest
@@ -177,6 +178,8 @@ class PortState:
     """Clients of other machines must be users."""
     redirect: Redirect = "auto"
     """Which clients are redirected to the leader."""
+    signposts: Signposts | None = None
+    """Where the keys of other partitions are; None for a cluster without partitions."""
     access: PortAccess = attrs.field(factory=PortAccess)
     """Users, logins and denials."""
     now: float = 0.0

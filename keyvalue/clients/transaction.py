@@ -53,6 +53,8 @@ class Transaction:
     """One of the commands must go through the log."""
     access: Access | None = None
     """What the user might do when the first command was queued."""
+    slots: set[int] = attrs.field(factory=set[int])
+    """Of the keys of the commands; empty in a cluster without partitions."""
     failed: bool = False
     """A command could not be queued: EXEC will refuse (Redis: EXECABORT)."""
 

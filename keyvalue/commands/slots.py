@@ -26,6 +26,7 @@ from ..limits import LOOKUP_WORK
 from ..protocol import resp
 from ..protocol.resp import CommandError
 from ..slots.ranges import Slots, parse_slots_untrusted
+from ..state.changes import moved_row
 from ..state.ownership import ImportedRow, Ownership
 from ..state.store import KeyStore
 from .arguments import arity_error, integer
@@ -116,8 +117,10 @@ def _thaw(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
     return resp.OK
 
 
-def _release(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
-    ownership.release(*map(_number, words))
+def _release(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+    frozen = ownership.release(*map(_number, words))
+    if frozen is not None:
+        store.changes.note(*moved_row(frozen.slots, frozen.revision, store.revision))
     return resp.OK
 
 

@@ -30,18 +30,21 @@ Clients with TLS
     A client that came by TLS is shown the TLS ports, any other one the plain ports. Members without
     such a port are left out, and nobody is redirected there: the command is forwarded.
 
+Partitions
+    With partitions each is a shard of its own (:mod:`.shards`). Then every client is redirected, as
+    no member has all keys; to other partitions by :mod:`.slot_check`.
+
 Slots and ids
     Slots are computed as in Redis (CRC16 of the key, or of the part in braces), because clients
     check. A member's node id has 40 hexadecimal digits, as clients expect. It is made from the
     cluster's name and the member's id, and never changes.
 """
 
-import functools
-import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from ...node.requests.status import MemberAddress, NodeStatus, Topology
+import msgspec
+
 from ..clients.client_state import ClientState
 from ..clients.port_state import PortState
 from ..commands.arguments import integer
@@ -49,17 +52,12 @@ from ..commands.introspection import help_reply
 from ..commands.table import CommandSpec, keys_of
 from ..protocol import resp
 from ..slots.hashing import SLOTS, key_slot
+from .shards import Shard, Shown, node_id, shards_of
 
-__all__ = ["cluster_reply", "node_id", "redirection"]
+__all__ = ["cluster_reply", "map_reply", "redirection"]
 
 _STEADY: Final = "CLOSED"
 _MAX_COUNTED_KEYS: Final = 2000  # counting this many takes some milliseconds
-
-
-@functools.cache
-def node_id(cluster: str, member_id: int) -> str:
-    """Return the id of a member in Redis Cluster: 40 hexadecimal digits."""
-    return hashlib.sha256(f"{cluster}/{member_id}".encode()).hexdigest()[:40]
 
 
 def redirection(
@@ -83,12 +81,6 @@ def redirection(
         return None  # it has no port for clients of this kind, so we forward
     port.counters.redirections += 1
     return resp.error(f"MOVED {key_slot(keys[0])} {address.host}:{there}")
-
-
-def leader_first(topology: Topology) -> list[MemberAddress]:
-    """Return the members that have data, the last known leader first."""
-    with_data = (member for member in topology.members if not member.witness)
-    return sorted(with_data, key=lambda member: member.member_id != topology.leader_id)
 
 
 def cluster_reply(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
@@ -118,37 +110,31 @@ def cluster_reply(arguments: Sequence[bytes], client: ClientState, port: PortSta
     return reply
 
 
+def map_reply(port: PortState, *, resp3: bool) -> bytes:
+    """Answer QUORATE.MAP."""
+    signposts = port.signposts
+    if signposts is None or (found := signposts.map) is None:
+        return resp.NULL[resp3]
+    topology = port.gateway.topology
+    leaders = {str(each.partition): signposts.noticed(each.partition) for each in found.partitions}
+    leaders[str(signposts.partition)] = topology.leader_id
+    known = {partition: leader for partition, leader in leaders.items() if leader is not None}
+    facts = {"map": found, "leaders": known, "partition": signposts.partition}
+    return resp.bulk(msgspec.json.encode(facts))
+
+
 class _View:
     """The cluster as this member sees it now, and as a client with or without TLS may use it."""
 
     def __init__(self, port: PortState, *, tls: bool) -> None:
-        self.topology: Topology = port.gateway.topology
-        self.status: NodeStatus = port.gateway.status()
-        self._tls, self._own_port = tls, port.tls_port if tls else port.port
-        # A client can't reach a member that has no port of its kind.
-        everyone = leader_first(self.topology)
-        self.members = [each for each in everyone if self._port_of(each)] or everyone
-        known = {peer.member_id: peer for peer in self.status.peers}
-        self._connected = {member_id: peer.connected for member_id, peer in known.items()}
-        self._connected[self.topology.own_id] = True
-        leader = self.topology.leader_id
-        if leader is None or not self._connected.get(leader, False):
-            # Clients try the first member first. This member parks or forwards their requests; a
-            # dead leader refuses connections, and redis-py would give up during the election.
-            own = self.topology.own_id
-            # A witness does not list itself: a member that answers comes first in its place.
-            near = {own} if not self.topology.witness else {*filter(self._connected.get, known)}
-            self.members = sorted(self.members, key=lambda member: member.member_id not in near)
-        self._offsets = {member_id: peer.append_position for member_id, peer in known.items()}
-        self._offsets[self.topology.own_id] = self.status.append_position
-
-    def _port_of(self, member: MemberAddress) -> int:
-        port = member.cluster_port(tls=self._tls)
-        # The configuration may not know yet of a port that our file has.
-        return port or (self._own_port if member.member_id == self.topology.own_id else 0)
+        self.topology = port.gateway.topology
+        self.status = port.gateway.status()
+        self.shards = shards_of(port, self.status, tls=tls)
+        found = port.signposts.map if port.signposts is not None else None
+        self._epoch = self.status.term if found is None else found.epoch
 
     def id_of(self, member_id: int) -> str:
-        """Return the node id of a member."""
+        """Return the node id of a member of this member's group."""
         return node_id(self.status.cluster, member_id)
 
     def listing(self, word: bytes, *, resp3: bool) -> bytes:
@@ -157,72 +143,33 @@ class _View:
             case b"slots":
                 return self.slots()
             case b"shards":
-                return self.shards(resp3=resp3)
+                return resp.array([_shard(each, resp3=resp3) for each in self.shards])
             case _:
-                return resp.verbatim("".join(self.nodes()).encode(), resp3=resp3)
+                lines = [line for shard in self.shards for line in _lines(shard)]
+                return resp.verbatim("".join(lines).encode(), resp3=resp3)
 
     def slots(self) -> bytes:
-        """CLUSTER SLOTS: one range, all members."""
-        nodes = [
-            resp.array(
-                [
-                    resp.bulk(member.host.encode()),
-                    resp.integer(self._port_of(member)),
-                    resp.bulk(self.id_of(member.member_id).encode()),
-                    resp.EMPTY_ARRAY,
-                ]
-            )
-            for member in self.members
-        ]
-        return resp.array([resp.array([resp.ZERO, resp.integer(SLOTS - 1), *nodes])])
-
-    def shards(self, *, resp3: bool) -> bytes:
-        """CLUSTER SHARDS: one shard, all members."""
-        ranges = resp.array([resp.ZERO, resp.integer(SLOTS - 1)])
-        nodes = resp.array([self._node(member, resp3=resp3) for member in self.members])
-        return resp.array([_fields(resp3, slots=ranges, nodes=nodes)])
-
-    def _node(self, member: MemberAddress, *, resp3: bool) -> bytes:
-        host = resp.bulk(member.host.encode())
-        role = b"master" if member.member_id == self.members[0].member_id else b"replica"
-        online = self._connected.get(member.member_id, False)
-        return _fields(
-            resp3,
-            id=resp.bulk(self.id_of(member.member_id).encode()),
-            port=resp.integer(self._port_of(member)),
-            ip=host,
-            endpoint=host,
-            role=resp.bulk(role),
-            replication_offset=resp.integer(max(self._offsets.get(member.member_id, 0), 0)),
-            health=resp.bulk(b"online" if online else b"fail"),
+        """CLUSTER SLOTS: each range, with all members of its shard."""
+        return resp.array(
+            [
+                resp.array([resp.integer(first), resp.integer(last), *map(_place, shard.members)])
+                for shard in self.shards
+                for first, last in shard.ranges
+            ]
         )
-
-    def nodes(self) -> list[str]:
-        """CLUSTER NODES: one line for each member."""
-        master = self.id_of(self.members[0].member_id)
-        lines: list[str] = []
-        for index, member in enumerate(self.members):
-            own = "myself," if member.member_id == self.topology.own_id else ""
-            # After the @ Redis has the port of its cluster bus, which does not exist here.
-            place = f"{self.id_of(member.member_id)} {member.host}:{self._port_of(member)}@0"
-            role = "slave,nofailover" if member.standby else "slave"
-            kind = f"{own}{role} {master}" if index else f"{own}master -"
-            link = "connected" if self._connected.get(member.member_id) else "disconnected"
-            end = "" if index else f" 0-{SLOTS - 1}"
-            lines.append(f"{place} {kind} 0 0 {self.topology.term} {link}{end}\n")
-        return lines
 
     def replicas(self, name: bytes) -> bytes:
         """CLUSTER REPLICAS: the lines of the followers."""
-        ids = [self.id_of(member.member_id).encode() for member in self.members]
-        if name not in ids:
-            return resp.error(b"ERR Unknown node %b" % name[:80])
-        if name != ids[0]:
-            return resp.error("ERR The specified node is not a master")
-        return resp.bulk_array([line.rstrip("\n").encode() for line in self.nodes()[1:]])
+        for shard in self.shards:
+            ids = [member.node.encode() for member in shard.members]
+            if name in ids[:1]:
+                return resp.bulk_array([line.rstrip("\n").encode() for line in _lines(shard)[1:]])
+            if name in ids:
+                return resp.error("ERR The specified node is not a master")
+        return resp.error(b"ERR Unknown node %b" % name[:80])
 
     def links(self, *, resp3: bool) -> bytes:
-        """CLUSTER LINKS: to and from the members that are connected."""
+        """CLUSTER LINKS: to and from the members of this group that are connected."""
         return resp.array(
             [
                 _fields(
@@ -244,16 +191,17 @@ class _View:
         """CLUSTER INFO, with the fields that Valkey defines for its Raft."""
         status = self.status
         leader = self.topology.leader_id
+        slots = sum(last - first + 1 for shard in self.shards for first, last in shard.ranges)
         facts: dict[str, str | int] = {
             "cluster_enabled": 1,
             "cluster_state": "ok" if status.state == _STEADY else "fail",
-            "cluster_slots_assigned": SLOTS,
-            "cluster_slots_ok": SLOTS,
+            "cluster_slots_assigned": slots,
+            "cluster_slots_ok": slots,
             "cluster_slots_pfail": 0,
             "cluster_slots_fail": 0,
-            "cluster_known_nodes": len(self.members),
-            "cluster_size": 1,
-            "cluster_current_epoch": status.term,
+            "cluster_known_nodes": sum(len(shard.members) for shard in self.shards),
+            "cluster_size": sum(bool(shard.ranges) for shard in self.shards),
+            "cluster_current_epoch": self._epoch,
             "cluster_my_epoch": status.log_term,
             "cluster_raft_role": status.role,
             "cluster_raft_current_term": status.term,
@@ -263,6 +211,51 @@ class _View:
             "cluster_raft_leader": self.id_of(leader) if leader is not None else "",
         }
         return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
+
+
+def _place(member: Shown) -> bytes:
+    """Return a member in the form of CLUSTER SLOTS."""
+    host, port = resp.bulk(member.host.encode()), resp.integer(member.port)
+    return resp.array([host, port, resp.bulk(member.node.encode()), resp.EMPTY_ARRAY])
+
+
+def _shard(shard: Shard, *, resp3: bool) -> bytes:
+    """Return a shard in the form of CLUSTER SHARDS."""
+    ranges = [resp.integer(slot) for each in shard.ranges for slot in each]
+    nodes: list[bytes] = []
+    for index, member in enumerate(shard.members):
+        host = resp.bulk(member.host.encode())
+        fields = _fields(
+            resp3,
+            id=resp.bulk(member.node.encode()),
+            port=resp.integer(member.port),
+            ip=host,
+            endpoint=host,
+            role=resp.bulk(b"replica" if index else b"master"),
+            replication_offset=resp.integer(member.offset),
+            health=resp.bulk(b"online" if member.connected else b"fail"),
+        )
+        nodes.append(fields)
+    return _fields(resp3, slots=resp.array(ranges), nodes=resp.array(nodes))
+
+
+def _lines(shard: Shard) -> list[str]:
+    """Return a shard in the form of CLUSTER NODES: one line for each member."""
+    lines: list[str] = []
+    for index, member in enumerate(shard.members):
+        own = "myself," if member.myself else ""
+        # After the @ Redis has the port of its cluster bus, which does not exist here.
+        place = f"{member.node} {member.host}:{member.port}@0"
+        role = "slave,nofailover" if member.standby else "slave"
+        kind = f"{own}{role} {shard.members[0].node}" if index else f"{own}master -"
+        link = "connected" if member.connected else "disconnected"
+        end = "" if index else "".join(f" {_range(*each)}" for each in shard.ranges)
+        lines.append(f"{place} {kind} 0 0 {shard.term} {link}{end}\n")
+    return lines
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first}-{last}" if last > first else f"{first}"
 
 
 def _fields(resp3: bool, **values: bytes) -> bytes:  # noqa: FBT001 - all keywords are fields

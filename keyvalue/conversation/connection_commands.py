@@ -24,7 +24,7 @@ from ..protocol import resp
 from ..protocol.resp import CommandError
 from .acl_command import acl_reply
 from .client_command import client_reply
-from .cluster_view import cluster_reply
+from .cluster_view import cluster_reply, map_reply
 from .info import config_get, info_text, role_reply, settings, status_json
 from .slow.latency import latency_reply
 from .slow.slowlog import slowlog_reply
@@ -255,6 +255,10 @@ def _status(arguments: Sequence[bytes], _client: ClientState, port: PortState) -
     return resp.bulk(status_json(port, since))
 
 
+def _map(_arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
+    return map_reply(port, resp3=client.resp3)
+
+
 def _integer_untrusted(text: bytes) -> int | None:
     """Parse a decimal number; None if it is malformed or does not fit 64 bits."""
     digits = text[1:] if text[:1] == b"-" else text
@@ -279,6 +283,7 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "multi": _multi,
     "ping": _ping,
     "quit": _quit,
+    "quorate.map": _map,
     "quorate.status": _status,
     "readonly": _readonly,
     "readwrite": _readwrite,

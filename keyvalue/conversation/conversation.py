@@ -32,6 +32,7 @@ Redirection
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -48,12 +49,15 @@ from ..clients.penalties import network_of
 from ..clients.port_state import Outlet, PortState
 from ..clients.request_errors import DeniedError, error_text
 from ..limits import AT_ONCE_BYTES
+from ..native.resp_reader import owned_untrusted
 from ..protocol import resp
 from ..protocol.parser import NOTHING, CommandParser
 from ..protocol.payload import IN_PARTS, PART, PayloadParser, part
 from .one_command import execute
+from .parking import TRY_AGAIN, Parking, rest_of
 from .permission import denied_now, permits
 from .routes import run_of, uniform_kind
+from .slot_check import serves
 from .steps import Convert, Result, Then, answer_error
 from .unfinished_input import estimate_bytes
 
@@ -88,6 +92,7 @@ class Conversation:
         "_held",
         "_next",
         "_outlet",
+        "_parking",
         "_parser",
         "_paused",
         "_request",
@@ -117,6 +122,7 @@ class Conversation:
         # `_running` while `_run` is on the stack: a result may arrive within it. `_paused` while
         # commands wait for a later turn, or for the client to read.
         self._running = self._paused = False
+        self._parking: Parking | None = None  # what was fed together waits for a frozen slot
         self._held: list[bytes] = []  # input that arrived while a request was under way
         self.held_bytes = 0
         self.replies = Replies(client)
@@ -191,6 +197,9 @@ class Conversation:
         # Keys are not looked at here, so only for a user that may use this command on all keys.
         if not client.joins & (SETS if count > 0 else GETS):
             return False
+        signposts = port.signposts
+        if signposts is not None and not owned_untrusted(data, signposts.ownership.states):
+            return False
         self._request = port.join(self._outlet, client.flags, client.principal, data, count)
         client.last_command, client.seen_at = b"set" if count > 0 else b"get", port.now
         return True
@@ -206,7 +215,7 @@ class Conversation:
 
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
         """Make a request of its own of this client's part of the joined one."""
-        self._expected, self._began = count, self.port.now
+        self._expected, self._began, self._parking = count, self.port.now, None
         self._request = request = Request(kind, payload, flags, self._on_result)
         return request
 
@@ -278,7 +287,7 @@ class Conversation:
             if rest:
                 self._held, self.held_bytes = [rest], len(rest)
         self._commands, self._whole = taken
-        self._next = 0
+        self._next, self._parking = 0, None
         self.port.counters.count_commands(self._commands)
 
     def _refill(self) -> bool:
@@ -356,13 +365,16 @@ class Conversation:
             # Commands that name an absent watched key ask about it as well: they go alone.
             apart = client.watched.absent
             # A chunk is usually one run: then its bytes are the payload, and nothing is encoded.
-            free = client.access.open
+            free, signposts = client.access.open, self.port.signposts
             if at == 0 and len(payload) <= self.port.run_bytes and not apart and free:
                 kind = uniform_kind(self._commands)
+            if kind is not None and signposts is not None:
+                here = owned_untrusted(payload, signposts.ownership.states)
+                kind = kind if here else None
             # If the leader is elsewhere, mixed commands are not cut into runs: each write among
             # them gets its own redirection.
             if kind is None and not elsewhere:
-                check = None if free else self._permits
+                check = None if free and signposts is None else self._permits
                 encoded, kind = run_of(self._commands, at, self.port.run_bytes, apart, check)
                 end, payload = at + len(encoded), b"".join(encoded)
             if kind is not None and (not elsewhere or kind is RequestKind.QUERY):
@@ -383,7 +395,11 @@ class Conversation:
         return False
 
     def _permits(self, arguments: list[bytes]) -> bool:
-        return permits(self, arguments)
+        """Return whether a command may be part of a run."""
+        signposts = self.port.signposts
+        if signposts is not None and not serves(signposts.ownership.states, arguments):
+            return False
+        return self.client.access.open or permits(self, arguments)
 
     # --- what one command does, see `Steps`
 
@@ -441,9 +457,7 @@ class Conversation:
 
     def wait_for_users(self) -> None:
         """Execute the present command once more when the users are known."""
-        self._next -= 1
-        if self.client.quiet == SKIPPING:  # it begins a second time then
-            self.client.quiet = SKIP_NEXT
+        self._step_back(1)
 
         def go_on(result: Result) -> None:
             if not isinstance(result, bytes):  # no leader was found in time
@@ -453,6 +467,34 @@ class Conversation:
         self._then = go_on
         self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)
         self.port.access.wait_for_users(lambda result: request.done(result))  # noqa: PLW0108
+
+    def park(self) -> bool:
+        """Execute the present command once more in a moment; False if it has waited too long."""
+        if not self._wait_for_slot(lambda _: None):
+            return False
+        self._step_back(1)
+        return True
+
+    def _step_back(self, count: int) -> None:
+        """Execute the last `count` commands once more."""
+        self._next -= count
+        if count and self.client.quiet == SKIPPING:  # it begins a second time then
+            self.client.quiet = SKIP_NEXT
+
+    def _wait_for_slot(self, then: Then, payload: bytes = b"") -> bool:
+        """Call `then` in a moment; False, without effect, if there was enough waiting."""
+        now, port = trio.current_time(), self.port
+        if self._parking is None:
+            self._parking = Parking(now)
+        if (pause := self._parking.pause(now)) is None:
+            return False
+        self._then = then
+        # It is never submitted, but holds what waits: see `unfinished_bytes`.
+        self._request = request = Request(RequestKind.CONTROL, payload, 0, self._on_result)
+        # In a turn, where the requests of all clients that have waited gather.
+        go_on = partial(port.resume_later, lambda: request.done(b""))
+        port.access.penalties.wait(pause, go_on)
+        return True
 
     # --- requests
 
@@ -484,9 +526,13 @@ class Conversation:
                 error = resp.error(error_text(result))
                 self.port.counters.count_replies(error * answered, answered)
                 self.replies.append(error * answered)
-            elif (reply := convert(result) if convert else result).startswith(PART):
-                answered = self._take_replies(reply, request.payload, self._expected)
+            elif result.startswith(PART):
+                if convert is None and not request.session:
+                    answered = self._take_replies(result, request.payload, answered)
+                else:
+                    answered = self._send_rest(request, result, convert)
             else:
+                reply = convert(result) if convert else result
                 self.port.counters.count_replies(reply, answered)
                 self.replies.append(reply)
             if began is not None:
@@ -504,12 +550,36 @@ class Conversation:
             How many were executed.
         """
         done, replies = part(reply, expected)
-        self.port.counters.count_replies(replies, done)
-        self.replies.append(replies)
-        # Step back to the first command that was not executed; `_step` makes a request of the rest.
+        if done:
+            self.port.counters.count_replies(replies, done)
+            self.replies.append(replies)
         if done < expected:
             if not self._commands:  # `_run` let them go, because they are seldom needed again
                 self._commands = PayloadParser().parse_untrusted(payload)
                 self._whole, self._next = payload, expected
-            self._next -= expected - done
+            # If nothing was executed, the slot of the first command is frozen.
+            if not done and not self._wait_for_slot(lambda _: None):
+                self.reply(TRY_AGAIN)
+                done = 1
+            # The first command that was not executed is next; `_step` makes a request of the rest.
+            self._step_back(expected - done)
         return done
+
+    def _send_rest(self, request: Request, result: bytes, convert: Convert | None) -> int:
+        """Send what was not executed of a request, since a slot is frozen, in a moment.
+
+        Returns:
+            How many commands are answered: 0, or 1 if there was enough waiting.
+        """
+        rest = rest_of(request.payload, result, convert)
+        stamp = request.session, request.sequence
+
+        def again(_: Result) -> None:
+            self._convert = rest.convert
+            self._submit(request.kind, rest.payload, request.flags, 1, stamp)
+            self.doubt()  # the rules may have changed since it was allowed
+
+        if self._wait_for_slot(again, rest.payload):
+            return 0
+        self.reply(rest.given_up())
+        return 1

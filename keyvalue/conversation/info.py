@@ -27,7 +27,8 @@ from ..clients.port_state import KEEPALIVE_SECONDS, PortState
 from ..commands.glob import matcher
 from ..native import resp_reader
 from ..protocol import resp
-from .cluster_view import leader_first, node_id
+from ..state.ownership import FOREIGN, FROZEN_SLOT
+from .shards import leader_first, node_id
 
 __all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply", "status_json"]
 
@@ -212,6 +213,22 @@ def _cluster(_port: PortState, _status: NodeStatus) -> _Facts:
     return {"cluster_enabled": 1}
 
 
+def _partition(port: PortState, _status: NodeStatus) -> _Facts:
+    """Show what this member's partition owns, and how new its map is."""
+    if (signposts := port.signposts) is None:
+        return {}
+    states, found = signposts.ownership.states, signposts.map
+    facts = signposts.ownership.facts()
+    return {
+        "partition": signposts.partition,
+        "partition_map_epoch": found.epoch if found is not None else 0,
+        "partition_owned_slots": len(states) - states.count(FOREIGN),
+        "partition_frozen_slots": states.count(FROZEN_SLOT),
+        "partition_importing": len(cast("list[object]", facts["importing"])),
+        "partition_stale_slots": str(facts["stale"]),
+    }
+
+
 _SECTIONS: Final[dict[str, Callable[[PortState, NodeStatus], _Facts]]] = {
     "server": _server,
     "clients": _clients,
@@ -222,6 +239,7 @@ _SECTIONS: Final[dict[str, Callable[[PortState, NodeStatus], _Facts]]] = {
     "raft": _raft,
     "cpu": _cpu,
     "cluster": _cluster,
+    "partition": _partition,
     "keyspace": _keyspace,
 }
 _ALL: Final = frozenset((b"all", b"default", b"everything"))
@@ -233,6 +251,8 @@ def info_text(names: Sequence[bytes], port: PortState) -> bytes:
     status = port.gateway.status()
     texts: list[str] = []
     for name, section in _SECTIONS.items():
+        if name == "partition" and port.signposts is None:
+            continue
         if not wanted or wanted & _ALL or name.encode() in wanted:
             lines = [f"{key}:{value}\r\n" for key, value in section(port, status).items()]
             texts.append(f"# {name.capitalize()}\r\n" + "".join(lines))

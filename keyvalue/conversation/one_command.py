@@ -17,14 +17,17 @@ from ..clients.request_errors import error_text
 from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp
+from ..protocol.payload import PART
 from ..protocol.resp import CommandError
 from .cluster_view import redirection
 from .connection_commands import answer, control_words, must_wait
 from .login import WRONG_PASSWORD, begin_login
 from .once_command import parse_once_untrusted
+from .parking import hold_back
 from .permission import denied, must_know_users, refuse_denied
-from .request_command import parse_request_untrusted
+from .request_command import WholeRequest, parse_request_untrusted
 from .routes import AT_ONCE, ATTACKS, KINDS
+from .slot_check import misplaced
 from .steps import Result, Steps, answer_error
 from .transactions import execute_transaction, queue, watch
 from .user_change import change_users
@@ -152,14 +155,24 @@ def _request(arguments: list[bytes], steps: Steps) -> None:
         client.watched.touch(words)
     port.counters.count_commands(request.commands)
     flags, convert = client.flags | request.flags, request.convert()
-    if client.cluster_aware and not gateway.topology.is_leader:
-        if client.read_only and request.kind is RequestKind.QUERY:
-            port.counters.stale_reads += len(request.commands)
-            return steps.reply(convert(gateway.stale_query(request.payload, flags)))
-        for spec, words in request.specs():
-            if (moved := redirection(port, client, spec, words)) is not None:
-                return steps.reply(moved)
+    elsewhere = client.cluster_aware and not gateway.topology.is_leader
+    if elsewhere and (reply := _answer_elsewhere(request, flags, steps)) is not None:
+        return steps.reply(reply)
     return steps.submit(request.kind, request.payload, flags, convert, request.stamp)
+
+
+def _answer_elsewhere(request: WholeRequest, flags: int, steps: Steps) -> bytes | None:
+    """Return what a member that does not lead replies to a request; None if it passes it on."""
+    client, port = steps.client, steps.port
+    if client.read_only and request.kind is RequestKind.QUERY:
+        stale = port.gateway.stale_query(request.payload, flags)
+        if not stale.startswith(PART):  # else a slot is frozen, and the leader knows more
+            port.counters.stale_reads += len(request.commands)
+            return request.convert()(stale)
+    for spec, words in request.specs():
+        if (moved := redirection(port, client, spec, words)) is not None:
+            return moved
+    return None
 
 
 def _control(words: bytes, steps: Steps) -> None:
@@ -189,6 +202,8 @@ def _keyed(
 ) -> None:
     """Execute one read or write, or redirect the client to the leader."""
     client, port, gateway = steps.client, steps.port, steps.port.gateway
+    if not stamp[0] and (moved := misplaced(port, client, spec, arguments)) is not None:
+        return hold_back(steps, moved)
     encoded, convert = resp.pack(tuple(arguments)), None
     # A stamped command cannot ask about absent keys: its reply is kept, and a repetition
     # through another connection must get the same one. So these keys count as changed.

@@ -69,6 +69,14 @@ class Steps(Protocol):
         """Execute the present command once more when the users are known."""
         ...
 
+    def park(self) -> bool:
+        """Execute the present command once more in a moment: its slot is frozen.
+
+        Returns:
+            False, without effect, if it has waited long enough.
+        """
+        ...
+
 
 def answer_error(steps: Steps, error: bytes) -> None:
     """Answer one command with an error."""

@@ -8,10 +8,12 @@ from ..clients.transaction import Transaction
 from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, resolve
 from ..protocol import resp
-from ..protocol.payload import TRANSACTION, PayloadParser, watch_query
+from ..protocol.payload import FROZEN, TRANSACTION, PayloadParser, watch_query
 from .cluster_view import redirection
 from .connection_commands import woven
+from .parking import TRY_AGAIN, hold_back
 from .permission import LOGINS, denied
+from .slot_check import CROSSED, NO_KEYS, misplaced, slot_of, verdict
 from .steps import Steps, answer_error
 
 __all__ = ["execute_transaction", "queue", "watch"]
@@ -20,6 +22,8 @@ _RULES_CHANGED: Final = (
     b"NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC "
     b"call; nothing was executed. "
 )
+_CROSSING: Final = 2
+"""Slots that are noted of a transaction: two are too many already."""
 _NEVER_QUEUED: Final = CHANGES | LOGINS
 
 
@@ -27,14 +31,20 @@ def queue(
     transaction: Transaction, spec: CommandSpec, arguments: list[bytes], steps: Steps
 ) -> None:
     """Queue a command behind MULTI."""
+    slot = NO_KEYS if steps.port.signposts is None else slot_of(spec, arguments)
     # Redirected here already: EXEC has no key, so it could not name a slot.
-    if (moved := redirection(steps.port, steps.client, spec, arguments)) is not None:
+    moved = verdict(steps.port, steps.client, slot)
+    if moved is None or moved == FROZEN:  # by EXEC it may be served
+        moved = redirection(steps.port, steps.client, spec, arguments)
+    if moved is not None:
         return answer_error(steps, moved)
     if spec.name in _NEVER_QUEUED:
         name = spec.name.replace("|", " ").upper()
         return answer_error(steps, resp.error(f"ERR {name} inside MULTI is not allowed"))
     if transaction.access is None:
         transaction.access = steps.client.access
+    if slot != NO_KEYS and len(transaction.slots) < _CROSSING:
+        transaction.slots.add(slot)
     encoded = resp.pack(tuple(arguments))
     error = transaction.add(spec, arguments, encoded, steps.port.limits.request_bytes)
     return steps.reply(resp.QUEUED) if error is None else answer_error(steps, error)
@@ -45,6 +55,13 @@ def execute_transaction(steps: Steps, stamp: Stamp = UNSTAMPED) -> None:
     client, port, transaction = steps.client, steps.port, steps.client.transaction
     if transaction is None:
         return steps.reply(resp.error("ERR EXEC without MULTI"))
+    moved = None
+    if transaction.slots and not stamp[0] and not transaction.failed:
+        slot = CROSSED if len(transaction.slots) > 1 else min(transaction.slots)
+        if (moved := verdict(port, client, slot)) == FROZEN:
+            if steps.park():
+                return None
+            moved = TRY_AGAIN
     # EXEC ends the transaction and the watch, whatever its outcome is.
     client.watched, client.transaction = WatchedKeys(), None
     if transaction.failed:
@@ -52,6 +69,8 @@ def execute_transaction(steps: Steps, stamp: Stamp = UNSTAMPED) -> None:
         return steps.reply(resp.error(error))
     if (error_since := _denied_since(transaction, steps)) is not None:
         return steps.reply(error_since)
+    if moved is not None:
+        return steps.reply(moved)
     if not (body := transaction.body()):
         return steps.reply(woven(resp.EMPTY_ARRAY, transaction, client, port))
     # Reads alone are a query. With a stamp they go through the log all the same: the reply must
@@ -81,6 +100,8 @@ def watch(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
     client, port = steps.client, steps.port
     if client.transaction is not None:
         return steps.reply(resp.error("ERR WATCH inside MULTI is not allowed"))
+    if (moved := misplaced(port, client, spec, arguments)) is not None:
+        return hold_back(steps, moved)
     if (moved := redirection(port, client, spec, arguments)) is not None:
         return steps.reply(moved)
     keys = client.watched.more(arguments, port.run_bytes)

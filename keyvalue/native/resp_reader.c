@@ -6,9 +6,13 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#define ABI 1
+#define ABI 2
 #define MOST_DIGITS 9     /* of a count or a length; a longer one is not plain */
 #define MOST_COUNTED 1000 /* commands in what a client sent: RUN_COMMANDS of limits.py */
+#define SLOTS 16384       /* classes of keys: slots/hashing.py */
+#define OWNED 1           /* the state of a slot that is served here: state/ownership.py */
+
+static unsigned short crc_of_byte[256]; /* CRC-16/XMODEM */
 
 typedef struct {
     const char *at;
@@ -138,6 +142,40 @@ static PyObject *count_untrusted(PyObject *Py_UNUSED(module), PyObject *data)
     return PyLong_FromSsize_t(kind == 3 ? count : -count);
 }
 
+/* The slot of a key; if the first braces hold anything, only that counts. */
+static int slot_of(const char *key, Py_ssize_t length)
+{
+    const char *open = memchr(key, '{', length), *close;
+    unsigned int crc = 0;
+    if (open != NULL) {
+        close = memchr(open, '}', key + length - open);
+        if (close != NULL && close > open + 1) {
+            key = open + 1;
+            length = close - key;
+        }
+    }
+    for (Py_ssize_t n = 0; n < length; n++)
+        crc = (crc << 8 & 0xffff) ^ crc_of_byte[crc >> 8 ^ (unsigned char)key[n]];
+    return crc % SLOTS;
+}
+
+static PyObject *owned_untrusted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyBytes_Check(args[0]) || !PyByteArray_Check(args[1]) || PyByteArray_GET_SIZE(args[1]) != SLOTS)
+        return PyErr_Format(PyExc_TypeError, "owned_untrusted(data, states): expected bytes and a bytearray of all slots");
+    Cursor cursor = cursor_over(args[0]);
+    const char *states = PyByteArray_AS_STRING(args[1]), *key, *value;
+    while (cursor.at < cursor.end) {
+        Py_ssize_t words = read_header(&cursor, '*'), length;
+        if ((words != 3 && words != 2) || !read_name(&cursor, words == 3 ? "set" : "get"))
+            Py_RETURN_FALSE;
+        length = read_bulk(&cursor, &key);
+        if (length < 0 || (words == 3 && read_bulk(&cursor, &value) < 0) || states[slot_of(key, length)] != OWNED)
+            Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
+}
+
 /* Step over a reply that a SET or a GET may have; whether there is one. */
 static int skip_reply(Cursor *cursor)
 {
@@ -194,6 +232,8 @@ static PyMethodDef methods[] = {
     {"split_untrusted", (PyCFunction)(void (*)(void))split_untrusted, METH_FASTCALL,
      "split_untrusted(data, most)\n--\n\nSee resp_reader.py."},
     {"count_untrusted", count_untrusted, METH_O, "count_untrusted(data)\n--\n\nSee resp_reader.py."},
+    {"owned_untrusted", (PyCFunction)(void (*)(void))owned_untrusted, METH_FASTCALL,
+     "owned_untrusted(data, states)\n--\n\nSee resp_reader.py."},
     {"cut_replies_untrusted", (PyCFunction)(void (*)(void))cut_replies_untrusted, METH_FASTCALL,
      "cut_replies_untrusted(replies, counts)\n--\n\nSee resp_reader.py."},
     {NULL, NULL, 0, NULL},
@@ -201,6 +241,12 @@ static PyMethodDef methods[] = {
 
 static int prepare(PyObject *module)
 {
+    for (unsigned int byte = 0; byte < 256; byte++) {
+        unsigned int crc = byte << 8;
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc << 1 ^ (crc & 0x8000 ? 0x1021 : 0)) & 0xffff;
+        crc_of_byte[byte] = crc;
+    }
     return PyModule_AddIntConstant(module, "ABI", ABI);
 }
 

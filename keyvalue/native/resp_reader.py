@@ -1,7 +1,7 @@
 """Reads plain RESP: compiled (``resp_reader.c``), or the same in Python.
 
 A *plain* command is a whole array of bulk strings in its one canonical encoding, as every client
-library writes it. :func:`split_untrusted`, :func:`count_untrusted` and
+library writes it. :func:`split_untrusted`, :func:`count_untrusted`, :func:`owned_untrusted` and
 :func:`cut_replies_untrusted` are the compiled functions where those could be built, and otherwise
 their twins below: same arguments, same results. One differential test compares them over a corpus.
 
@@ -15,18 +15,22 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ..limits import RUN_COMMANDS
+from ..slots.hashing import key_slot
 
 __all__ = [
     "NATIVE",
     "count_untrusted",
     "cut_replies_untrusted",
+    "owned_untrusted",
     "split_untrusted",
 ]
 
-_ABI: Final = 1
+_ABI: Final = 2
 """Version of the compiled functions; those of another version are not used."""
 
 _MOST_COUNTED: Final = RUN_COMMANDS
+
+_OWNED: Final = 1  # as `..state.ownership.OWNED`, which is above this wing
 
 _ARRAY_HEAD: Final = re.compile(rb"\*([1-9][0-9]{0,8})\r\n").match
 _BULK_HEAD: Final = re.compile(rb"\$(0|[1-9][0-9]{0,8})\r\n").match
@@ -76,6 +80,20 @@ def count_in_python(data: bytes) -> int:
     return kinds.pop() * len(commands) if len(kinds) == 1 else 0
 
 
+def owned_in_python(data: bytes, states: bytearray) -> bool:
+    """Return whether data is nothing but plain SETs and GETs of keys in slots that are owned here.
+
+    Args:
+        data: bytes of a client.
+        states: of each slot; see `Ownership.states`.
+    """
+    commands, end = split_in_python(data, 3)
+    return end == len(data) and all(
+        (command[0].lower(), len(command)) in _KINDS and states[key_slot(command[1])] == _OWNED
+        for command in commands
+    )
+
+
 def cut_in_python(replies: bytes, counts: list[int]) -> list[bytes] | None:
     """Cut the joined replies to SETs and GETs of several clients.
 
@@ -105,6 +123,7 @@ def cut_in_python(replies: bytes, counts: list[int]) -> list[bytes] | None:
 
 split_untrusted = split_in_python
 count_untrusted = count_in_python
+owned_untrusted = owned_in_python
 cut_replies_untrusted = cut_in_python
 NATIVE = False
 """Whether the compiled functions are used."""
@@ -119,4 +138,5 @@ if not TYPE_CHECKING:
     if NATIVE:
         split_untrusted = _compiled.split_untrusted
         count_untrusted = _compiled.count_untrusted
+        owned_untrusted = _compiled.owned_untrusted
         cut_replies_untrusted = _compiled.cut_replies_untrusted

@@ -122,6 +122,7 @@ class PushedWatch:
             self._reason = str(ended)
         except QuorateError as error:
             self._reason = _text(error)
+            self._told = max(self._told, self._watch.position)  # if its slot has moved: the end
         except Exception:  # noqa: BLE001 - a bug in here must not end the member
             words = "client %(client)d: its watch has failed"
             client = self._connection.client.client_id

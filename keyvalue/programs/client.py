@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .records import Record
     from .watch import Watch, WatchSource
 
-__all__ = ["Argument", "Endpoint", "KeyValue", "Text"]
+__all__ = ["SCAN_COUNT", "Argument", "Endpoint", "KeyValue", "Text"]
 
 T = TypeVar("T")
 
@@ -64,7 +64,10 @@ _UNHASHED: Final = (
     "ERR a password must be hashed here: give $scrypt$... from access.hashing.hash_secret, or "
     "#sha256, in place of >password"
 )
-_SCAN_COUNT: Final = 1000
+SCAN_COUNT: Final = 1000
+"""Keys that one request of a walk looks at. Fewer, and a walk takes more round trips; more, and
+each holds up other clients for longer."""
+
 _READ: Final = Kind.READ  # enumeration members are slow to look up
 _SET: Final = next(spec for spec in all_commands() if spec.name == "set")
 _MOST_PAIRS: Final = (MAX_ARGUMENTS - 1) // 2
@@ -227,6 +230,8 @@ class KeyValue:
 
         Raises:
             ConfigurationError: the position is negative.
+            CrossSlotError: with partitions, the keys with the prefix have several slots: it needs
+                text in braces, such as ``{order 7}:``.
         """
         if self.watches is None:
             raise UnsupportedError(f"{self.endpoint!r} has no watch")
@@ -238,7 +243,11 @@ class KeyValue:
         return self.watches.watch(word_of(prefix, "prefix"), -1 if after is None else after)
 
     async def delete(self, *keys: Text) -> int:
-        """Delete keys; return how many of them existed."""
+        """Delete keys; return how many of them existed.
+
+        All at once; with partitions, only keys of one slot are. If keys of several slots fail with
+        :class:`~quorate.errors.UnknownOutcomeError`, some may be deleted.
+        """
         return integer_in(await self.execute("DEL", *words_of(keys)))
 
     async def increment(self, key: Text, by: int = 1) -> int:
@@ -247,7 +256,11 @@ class KeyValue:
         return integer_in(await self.execute("INCRBY", word_of(key, "key"), amount))
 
     async def mget(self, *keys: Text) -> list[bytes | None]:
-        """Return the values of several keys at one point of the log."""
+        """Return the values of several keys at one point of the log.
+
+        Raises:
+            CrossSlotError: with partitions, the keys have several slots; see :meth:`get_many`.
+        """
         return [
             optional_bytes(value) for value in list_of(await self.execute("MGET", *words_of(keys)))
         ]
@@ -255,7 +268,8 @@ class KeyValue:
     async def get_many(self, keys: Iterable[Text]) -> dict[bytes, bytes]:
         """Return the values of those keys that exist.
 
-        1000 keys at a time are read at one point of the log, fewer if their values are long.
+        1000 keys at a time are read at one point of the log, fewer if their values are long. With
+        partitions each reads its keys at a point of its own log.
         """
         words = words_of(keys)
         found = zip(words, await in_pieces(self._values, words), strict=True)
@@ -264,7 +278,8 @@ class KeyValue:
     async def records(self, keys: Iterable[Text]) -> list[Record | None]:
         """Return value, revision and expiry of each key; None for one that does not exist.
 
-        1000 keys at a time are read at one point of the log, fewer if their values are long.
+        1000 keys at a time are read at one point of the log, fewer if their values are long. With
+        partitions each reads its keys at a point of its own log.
         """
         return [record_of(reply) for reply in await in_pieces(self._records, words_of(keys))]
 
@@ -283,6 +298,7 @@ class KeyValue:
 
         Raises:
             OversizedRequestError: they are too many, or too long, for one request.
+            CrossSlotError: with partitions, the keys have several slots.
         """
         if not isinstance(cast("object", values), Mapping):
             found = f"{values!r:.60}: expected a mapping of keys, found {type(values).__name__}"
@@ -309,15 +325,34 @@ class KeyValue:
         """Return the remaining lifetime in milliseconds; -1 without expiry, -2 without the key."""
         return integer_in(await self.execute("PTTL", word_of(key, "key")))
 
-    async def scan(self, match: Text = b"*") -> AsyncIterator[bytes]:
+    async def position(self, prefix: Text = b"") -> int:
+        """Return the log position up to which everything is applied.
+
+        With partitions there is one for each: it is that of the keys with the prefix, which needs
+        text in braces, such as ``{order 7}:``. A watch from there on misses nothing.
+
+        Args:
+            prefix: of the keys; without partitions it does not matter.
+        """
+        word_of(prefix, "prefix")
+        return integer_in(await self.execute("QUORATE.POSITION"))
+
+    async def scan(self, match: Text = b"*", *, count: int = SCAN_COUNT) -> AsyncIterator[bytes]:
         """Iterate over the keys that match a glob pattern.
 
         A key that exists throughout is returned at least once; after a change of leader it may be
         returned again. A key that is created or deleted during the iteration may be left out.
+
+        With partitions it walks through all of them, one after the other. If the pattern begins
+        with text in braces, as in ``{order 7}:*``, it asks only the one that has such keys.
+
+        Args:
+            match: the pattern.
+            count: keys that one request looks at.
         """
         cursor, pattern = b"0", word_of(match, "match")
         while True:
-            reply = await self.execute("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+            reply = await self.execute("SCAN", cursor, "MATCH", pattern, "COUNT", count)
             place, keys = list_of(reply)
             for key in list_of(keys):
                 yield bytes_of(key)
@@ -333,7 +368,7 @@ class KeyValue:
         page: list[bytes] = []
         async for key in self.scan(match):
             page.append(key)
-            if len(page) == _SCAN_COUNT:
+            if len(page) == SCAN_COUNT:
                 for item in (await self.get_many(page)).items():
                     yield item
                 page.clear()
@@ -352,6 +387,8 @@ class KeyValue:
         Raises:
             ConflictError: at the end of the block: a key that it has read was changed before the
                 commit, and nothing was done.
+            CrossSlotError: in the block, with partitions: the key has another slot than the first
+                key of the transaction.
         """
         return Transaction(self.records, self._commit)
 

@@ -8,7 +8,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 from weakref import WeakSet
@@ -18,8 +18,10 @@ import trio
 from ...errors import RefusedError, WatchLostError
 from ...log_events import log_event
 from ..protocol import resp
+from ..service import KeyValueService
 from ..state.changes import Change, RecentChanges, Waiting
 from ..watches.replays import Reader, Replays
+from ..watches.tenure import Tenure
 
 __all__ = ["BeyondLogError", "LocalWatch", "LocalWatches", "Watch", "WatchSource"]
 
@@ -150,6 +152,9 @@ class LocalWatch(Watch):
     It reads from memory, and sleeps while nothing happens to its keys. If it falls behind what is
     in memory, it goes on with a replay, and then from memory again. If that happens once more
     within `REST_SECONDS`, changes come faster than it is read: then it ends with an error.
+
+    In a partition a watch of one slot ends with a `KeyValueError` behind the last change there, if
+    the slot moves to another one. A watch at its `position` goes on there.
     """
 
     def __init__(self, source: "LocalWatches", prefix: bytes, after: int) -> None:
@@ -161,6 +166,8 @@ class LocalWatch(Watch):
         self._reader: Reader | None = None
         self._replayed_at: float = -math.inf
         self._again_at = -1  # where the last replay ended that did not come to its end
+        self._tenure = source.tenure(prefix)
+        self._left_at: int | None = None  # its slot has moved: everything up to here was fetched
         self._closed = False
 
     @property
@@ -169,7 +176,7 @@ class LocalWatch(Watch):
         waiting = self._waiting
         if waiting is None:
             return self._position
-        return self._recent.position if waiting.woken_at is None else waiting.woken_at
+        return self._shown(self._reached(waiting))
 
     @position.setter
     def position(self, value: int) -> None:
@@ -181,8 +188,12 @@ class LocalWatch(Watch):
         Raises:
             BeyondLogError: the log is not that long.
             NoLeaderError: no leader has said in time how long the log is.
+            KeyValueError: another partition has the keys.
+            WatchLostError: an earlier owner of the keys had the changes.
         """
         recent, after = self._recent, self.position
+        if self._tenure is not None:
+            self._tenure.check(after)  # before the end of a log that has nothing of it is asked for
         recent.keep()  # first: what is not kept from here on must be replayed
         if not 0 <= after <= recent.position:
             # A follower may be behind what the program has seen before.
@@ -194,7 +205,31 @@ class LocalWatch(Watch):
             self.position = self._fetched = after = now if after < 0 else after
             while recent.position < after:
                 await recent.moved.wait()
+        if self._tenure is not None:
+            self._enter(self._tenure, after)
         self._source.watches.add(self)
+
+    def _enter(self, tenure: Tenure, after: int) -> None:
+        """Begin where a partition has the changes."""
+        begin, self._fetched = tenure.begin(after), after
+        if begin is None:
+            raise self._lost("its keys were in another partition then")
+        self._fetched = begin
+        self.position = self._shown(begin)
+
+    def _reached(self, waiting: Waiting) -> int:
+        """Return up to where nothing has happened to our keys."""
+        return self._recent.position if waiting.woken_at is None else waiting.woken_at
+
+    def _shown(self, upto: int) -> int:
+        """Return our place where everything up to a position was fetched and returned."""
+        return upto if self._tenure is None else self._tenure.shown(upto, self._position)
+
+    def _lost(self, why: str) -> WatchLostError:
+        oldest = self._source.oldest
+        if self._tenure is not None:
+            oldest = self._tenure.oldest(oldest)
+        return self._source.lost(self._shown(self._fetched), oldest, why)
 
     async def _fetch(self) -> list[Change]:
         recent = self._recent
@@ -202,14 +237,19 @@ class LocalWatch(Watch):
             await trio.lowlevel.checkpoint()
             if self._closed:
                 raise StopAsyncIteration
-            self.position = self._fetched  # all that was fetched was returned
+            if self._left_at is not None and self._tenure is not None:
+                self.position = self._left_at
+                raise self._tenure.moved()
+            self.position = self._shown(self._fetched)  # all that was fetched was returned
             if self._fetched < recent.start:
                 found = await self._replayed()
             else:
                 found, self._fetched = recent.page(self._fetched, self.prefix)
+            if found and self._tenure is not None:
+                found, self._left_at = self._tenure.until_moved(found)
             if found:
                 return found
-            if self._fetched == recent.position:
+            if self._left_at is None and self._fetched == recent.position:
                 await self._wait()
 
     async def _wait(self) -> None:
@@ -221,7 +261,8 @@ class LocalWatch(Watch):
         finally:
             recent.wake_some()  # it is the next one's turn
             # Cancelled, too: nothing has happened to our keys up to here.
-            self.position = self._fetched = self.position
+            self._fetched = self._reached(waiting)
+            self.position = self._shown(self._fetched)
             self._waiting = None
             recent.dismiss(prefix, waiting)
 
@@ -234,7 +275,7 @@ class LocalWatch(Watch):
         reader = self._reader
         if reader is None:
             reader = self._reader = self._source.replay(
-                self._fetched, self.prefix, self._replayed_at
+                self._fetched, self.prefix, self._replayed_at, self._lost
             )
         page = await reader.page()
         if page is not None:
@@ -243,12 +284,11 @@ class LocalWatch(Watch):
         self._reader, self._replayed_at = None, reader.ended_at
         self._fetched = max(self._fetched, reader.upto)
         if reader.failure:
-            raise self._source.lost(self._fetched, reader.failure)
+            raise self._lost(reader.failure)
         if reader.ended_at == -math.inf:
             # Its log was pruned, or others needed the turn: it may ask again if that helps.
             if self._fetched == self._again_at:
-                why = "the log that its replay needs was deleted, again and again"
-                raise self._source.lost(self._fetched, why)
+                raise self._lost("the log that its replay needs was deleted, again and again")
             self._again_at = self._fetched
         return []
 
@@ -268,6 +308,7 @@ class LocalWatches:
         recent: the latest changes of its service.
         replays: for watches of older ones; without, they are lost.
         member: says where the log ends; without, the service's own position is taken for it.
+        service: whose keys are watched; needed in a partition.
 
     Attributes:
         watches: those that have begun, and were not closed.
@@ -275,13 +316,30 @@ class LocalWatches:
     """
 
     def __init__(
-        self, recent: RecentChanges, replays: Replays | None = None, member: Reads | None = None
+        self,
+        recent: RecentChanges,
+        replays: Replays | None = None,
+        member: Reads | None = None,
+        *,
+        service: KeyValueService | None = None,
     ) -> None:
         self.recent = recent
         self.replays = replays
         self.watches = WeakSet[LocalWatch]()
         self.lost_count = 0
-        self._member = member
+        self._member, self._service = member, service
+
+    @property
+    def oldest(self) -> int:
+        """The oldest position from which a watch can begin."""
+        return self.recent.start if self.replays is None else self.replays.oldest
+
+    def tenure(self, prefix: bytes) -> Tenure | None:
+        """Return what a watch may return; None without partitions: everything."""
+        service = self._service
+        if service is None or service.ownership is None:
+            return None
+        return Tenure(service.ownership, service.moved, prefix)
 
     def watch(self, prefix: bytes, after: int) -> LocalWatch:
         """Return a watch; see `WatchSource`."""
@@ -296,25 +354,36 @@ class LocalWatches:
         assert isinstance(position, int), f"expected a position, got {position!r}"
         return position
 
-    def replay(self, after: int, prefix: bytes, replayed_at: float) -> Reader:
+    def replay(
+        self,
+        after: int,
+        prefix: bytes,
+        replayed_at: float,
+        lost: Callable[[str], WatchLostError],
+    ) -> Reader:
         """Begin a replay for a watch whose last one ended at a time.
+
+        Args:
+            after: the position behind which it goes on.
+            prefix: of the keys.
+            replayed_at: when its last replay ended (trio's clock).
+            lost: makes its error, with the reason.
 
         Raises:
             WatchLostError: there can be none.
         """
         if self.replays is None:
-            raise self.lost(after, f"the changes after position {self.recent.start} are kept")
+            raise lost(f"the changes after position {self.recent.start} are kept")
         if trio.current_time() < replayed_at + REST_SECONDS:
             why = f"changes come faster than it is read: behind twice within {REST_SECONDS:g} s"
-            raise self.lost(after, why)
+            raise lost(why)
         if after < self.replays.oldest:
-            raise self.lost(after, f"the changes after position {self.replays.oldest} are kept")
+            raise lost(f"the changes after position {self.replays.oldest} are kept")
         return self.replays.open(after, prefix)
 
-    def lost(self, after: int, why: str) -> WatchLostError:
+    def lost(self, after: int, oldest: int, why: str) -> WatchLostError:
         """Return the error of a watch that can't go on behind a position, and count it."""
         self.lost_count += 1
-        oldest = self.recent.start if self.replays is None else self.replays.oldest
         words = "%(why)s"
         log_event(log, logging.INFO, "watch_lost", words, after=after, oldest=oldest, why=why)
         return WatchLostError(f"after = {after}: {why}", after=after, oldest=oldest)

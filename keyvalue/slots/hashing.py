@@ -3,7 +3,7 @@
 from binascii import crc_hqx
 from typing import Final
 
-__all__ = ["BRACE", "LAST_SLOT", "SLOTS", "key_slot"]
+__all__ = ["BRACE", "LAST_SLOT", "SLOTS", "key_slot", "prefix_slot"]
 
 SLOTS: Final = 16384
 
@@ -22,3 +22,9 @@ def key_slot(key: bytes) -> int:
         if end > start:
             key = key[start:end]
     return crc_hqx(key, 0) & LAST_SLOT
+
+
+def prefix_slot(prefix: bytes) -> int | None:
+    """Return the slot of all keys with a prefix; None if they have different ones."""
+    start = prefix.find(b"{") + 1
+    return key_slot(prefix) if start and prefix.find(b"}", start) > start else None

@@ -79,9 +79,9 @@ def parse_slots_untrusted(text: str, *, what: str = "slots") -> Slots:
         first = int(match[1]) if match else 0
         last = int(match[2] or first) if match else -1
         if not first <= last < SLOTS:
-            raise ConfigurationError(f"{what} = {text:.60}: {part!r:.20}: {expected}")
+            raise ConfigurationError(f"{what} = {text:.60}: {part[:20]!r}: {expected}")
         more = slots_of([(first, last)])
         if found & more:
-            raise ConfigurationError(f"{what} = {text:.60}: {part!r:.20} comes twice: {expected}")
+            raise ConfigurationError(f"{what} = {text:.60}: {part[:20]!r} comes twice: {expected}")
         found |= more
     return found

@@ -20,6 +20,11 @@ What it costs
     expiry and position; where a key is gone, its tag says why. The number of small changes bounds
     their bytes, so only those of large ones are counted.
 
+Slots that move
+    When a partition gives up slots, its members note a row that ends the watches of their keys,
+    behind all changes that are this partition's. In a partition the positions here are revisions:
+    log positions, and what :mod:`.ownership` adds to them.
+
 Who waits
     A watch that has everything registers its prefix (`expect`) and sleeps. A batch looks up the
     beginnings of its keys in the registered prefixes, one look-up for each length of prefix that is
@@ -40,6 +45,7 @@ import trio
 from ...node.protocol.signal import Signal
 from ...storage.tables.memtable import Record
 from ..limits import AT_ONCE_BYTES
+from ..slots.ranges import Slots, text_of
 
 __all__ = [
     "KEPT_CHANGES",
@@ -51,6 +57,7 @@ __all__ = [
     "RecentChanges",
     "Row",
     "changes_of",
+    "moved_row",
     "position_of",
 ]
 
@@ -84,6 +91,7 @@ key is looked up in all. Less: watches of long prefixes wake up in vain."""
 DELETED: Final = 256  # tags of rows without a record; those of records are smaller
 EXPIRED: Final = 257
 FLUSHED: Final = 258
+MOVED: Final = 259  # and greater ones: rows that concern watches of any prefix
 
 WOKEN_AT_ONCE: Final = 100
 """Watches that a batch wakes; each of these wakes another one. Fewer, and watches of one busy key
@@ -104,12 +112,15 @@ class ChangeKind(enum.Enum):
     """Its time was over."""
     FLUSHED = "flushed"
     """FLUSHALL has deleted all keys. The key is empty."""
+    MOVED = "moved"
+    """The partition has given up slots. Watches see it and end; no program does."""
 
 
 _KINDS: Final = {
     DELETED: ChangeKind.DELETED,
     EXPIRED: ChangeKind.EXPIRED,
     FLUSHED: ChangeKind.FLUSHED,
+    MOVED: ChangeKind.MOVED,
 }
 
 
@@ -338,7 +349,7 @@ class RecentChanges:
                 if at - begin >= limit or size >= PAGE_BYTES:
                     break
                 upto = record[2]
-            if key.startswith(prefix) or record[3] == FLUSHED:
+            if key.startswith(prefix) or record[3] >= FLUSHED:
                 found.append(row)
                 size += len(key) + len(record[0])
         else:
@@ -372,7 +383,7 @@ class RecentChanges:
                 upto = record[2]
             if record[3] == FLUSHED:
                 return None
-            if wants(key):
+            if record[3] != MOVED and wants(key):
                 found[key] = record
                 size += len(key) + len(record[0])
         else:
@@ -407,7 +418,7 @@ class RecentChanges:
     def _wake(self, fresh: list[Row], before: int) -> None:
         """Wake the watches that wait for what has just been changed."""
         for key, record in fresh:
-            if record[3] == FLUSHED:
+            if record[3] >= FLUSHED:
                 self._wake_all(before)
                 return
             begins = [key[:length] for length in self._lengths if length <= len(key)]
@@ -433,6 +444,17 @@ class RecentChanges:
         waiting.lot.repark_all(self._woken)
 
 
+def moved_row(slots: Slots, upto: int, revision: int) -> Row:
+    """Return the row that ends watches.
+
+    Args:
+        slots: that the partition has given up.
+        upto: revision up to which it had their changes.
+        revision: of the entry that gave them up.
+    """
+    return b"", (b"%d %b" % (upto, text_of(slots).encode()), 0, revision, MOVED)
+
+
 def position_of(row: Row) -> int:
     """Return the position of the entry that has made a change."""
     return row[1][2]
@@ -442,7 +464,7 @@ def changes_of(rows: list[Row], after: int, prefix: bytes) -> list[Change]:
     """Return the changes in rows after a position, of keys with a prefix."""
     begin = bisect_right(rows, after, key=position_of)
     return _changes(
-        [row for row in rows[begin:] if row[0].startswith(prefix) or row[1][3] == FLUSHED]
+        [row for row in rows[begin:] if row[0].startswith(prefix) or row[1][3] >= FLUSHED]
     )
 
 
@@ -453,8 +475,9 @@ def _changes(rows: list[Row]) -> list[Change]:
     for key, (value, expires_at_ms, position, tag) in _last_ones(rows):
         more = position == following
         kind = _KINDS.get(tag)
-        if kind is None:
-            found.append(Change(position, ChangeKind.SET, key, value, expires_at_ms, more))
+        if kind is None or tag == MOVED:
+            kind = kind or ChangeKind.SET
+            found.append(Change(position, kind, key, value, expires_at_ms, more))
         else:
             found.append(Change(position, kind, key, None, 0, more))
         following = position
@@ -471,7 +494,9 @@ def _last_ones(rows: list[Row]) -> Iterator[Row]:
         if record[2] != following:
             following, flushed = record[2], False
             seen.clear()
-        if record[3] == FLUSHED and not flushed:
+        if record[3] == MOVED:
+            yield row
+        elif record[3] == FLUSHED and not flushed:
             flushed = True
             yield row
         elif not flushed and key not in seen:

@@ -52,7 +52,7 @@ from .ownership_note import (
 )
 
 _OfMove = TypeVar("_OfMove", Frozen, Importing, Ended)
-_OfSlots = TypeVar("_OfSlots", Owned, Gone)
+_OfSlots = TypeVar("_OfSlots", Owned, Gone, Frozen)
 
 __all__ = ["FOREIGN", "FROZEN_SLOT", "KEPT_MOVES", "OWNED", "ImportedRow", "Ownership"]
 
@@ -154,6 +154,19 @@ class Ownership:
         found = _at(self._note.owned, slot)
         return found.since if found is not None else 0
 
+    def tenure_of(self, slot: int) -> tuple[int, int, int | None] | None:
+        """Return when this partition has had a slot, now or the last time; None for never.
+
+        Returns:
+            The revision from which on its changes are here, that of the entry that took it over,
+            and that up to which they are here; None if there may be more.
+        """
+        if owned := _at(self._note.owned, slot):
+            frozen = _at(self._note.frozen, slot)
+            return owned.since, owned.begun, frozen.revision if frozen is not None else None
+        gone = _at(self._note.gone, slot)
+        return (gone.since, gone.begun, gone.upto) if gone is not None else None
+
     def went_to(self, slot: int) -> int | None:
         """Return the partition to which this one handed a slot; None if it did not, or owns it."""
         found = _at(self._note.gone, slot)
@@ -216,13 +229,16 @@ class Ownership:
             self._note.frozen.remove(found)
         self._end(move, "thawed")
 
-    def release(self, move: int, target: int, keys: int) -> None:
-        """Give up frozen slots, which another partition owns now.
+    def release(self, move: int, target: int, keys: int) -> Frozen | None:
+        """Give up frozen slots, which another partition owns now; return what was frozen.
 
         Args:
             move: its number.
             target: the partition.
             keys: how many of their rows lie here.
+
+        Returns:
+            What was given up; None if that has happened already.
 
         Raises:
             CommandError: the move has frozen nothing.
@@ -230,16 +246,21 @@ class Ownership:
         found = _of(self._note.frozen, move)
         if found is None:
             if self._ending(move) == "released":
-                return
+                return None
             raise CommandError(_NOT_FROZEN)
         note = self._note
         note.frozen.remove(found)
-        _take_from(note.owned, found.slots)
         _take_from(note.gone, found.slots)
-        note.gone.append(Gone(found.slots, target, found.epoch + 1))
+        note.gone += (
+            Gone(slots, target, found.epoch + 1, each.since, each.begun, found.revision)
+            for each in note.owned
+            if (slots := each.slots & found.slots)
+        )
         note.gone.sort(key=_place_of)
+        _take_from(note.owned, found.slots)
         self._spoil(found.slots, keys)
         self._end(move, "released")
+        return found
 
     # --- its target
 
@@ -323,10 +344,10 @@ class Ownership:
             raise _ended(move, self._ending(move) or "not importing")
         note.importing.remove(found)
         _take_from(note.gone, found.slots)
-        note.owned.append(Owned(found.slots, epoch + 1, since))
-        note.owned.sort(key=_place_of)
         # So every revision is above `since`, that of the present entry's next commands too.
         note.shift = max(note.shift, since + 1 - position)
+        note.owned.append(Owned(found.slots, epoch + 1, since, position + note.shift))
+        note.owned.sort(key=_place_of)
         self._end(move, "owned", found.keys)
         return found.keys
 

@@ -35,11 +35,13 @@ class Owned(msgspec.Struct):
         slots: the set.
         epoch: how often they have had a new owner.
         since: the revision from which on their changes are this partition's; 0 if it founded them.
+        begun: the revision of the entry that took them over; 0 if it founded them.
     """
 
     slots: Slots
     epoch: int
     since: int
+    begun: int = 0
 
 
 class Frozen(msgspec.Struct):
@@ -83,11 +85,17 @@ class Gone(msgspec.Struct):
         slots: the set.
         target: the partition that has got them.
         epoch: theirs since then.
+        since: see `Owned`.
+        begun: see `Owned`.
+        upto: the revision up to which their changes were this partition's.
     """
 
     slots: Slots
     target: int
     epoch: int
+    since: int = 0
+    begun: int = 0
+    upto: int = 0
 
 
 class Ended(msgspec.Struct):

@@ -64,6 +64,8 @@ async def replay(
     make: Callable[[Path], KeyValueService],
     directory: Path,
     page_maker: "Pages",
+    *,
+    shift: int = 0,
 ) -> None:
     """Replay once, until the maker of pages has enough.
 
@@ -72,6 +74,7 @@ async def replay(
         make: opens a service with empty tables in a directory.
         directory: that of the replay; it is removed before and after.
         page_maker: takes the changes.
+        shift: how far its positions may be above those of the log.
 
     Raises:
         PrunedError: the log or the snapshots do not reach back so far, or were dropped meanwhile.
@@ -81,7 +84,7 @@ async def replay(
     service = await _open(history, make, directory)
     try:
         async with _running(service):
-            await _apply(history, service, page_maker)
+            await _apply(history, service, page_maker, shift)
     finally:
         service.close()
         with trio.CancelScope(shield=True):
@@ -107,8 +110,9 @@ async def _running(service: KeyValueService) -> AsyncGenerator[None, None]:
         nursery.cancel_scope.cancel()
 
 
-async def _apply(history: History, service: KeyValueService, pages: "Pages") -> None:
-    async with history.beginning(pages.position) as begin:
+async def _apply(history: History, service: KeyValueService, pages: "Pages", shift: int) -> None:
+    # Perhaps further back than it must: entries before the last move have got a smaller shift.
+    async with history.beginning(max(pages.position - shift, 0)) as begin:
         if begin.pieces is not None:
             service.put_off(wanted=True)  # so that it rests while it loads
             await service.load(begin.pieces, begin.position, begin.timestamp_ms)
@@ -125,7 +129,7 @@ async def _apply(history: History, service: KeyValueService, pages: "Pages") -> 
             position = batch.header.end
             service.advance(position, batch.header.timestamp_ms)
             await pages.add(service.changes.take())
-            pages.position = max(pages.position, position)
+            pages.position = max(pages.position, service.changes.position)
             await turn.rest_if_over()
         await pages.flush()
 

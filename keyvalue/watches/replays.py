@@ -22,6 +22,7 @@ from ...log_events import log_event
 from ...node.protocol.signal import Signal
 from ..service import KeyValueService
 from ..state.changes import Change, RecentChanges, Row, changes_of
+from ..state.ownership import Ownership
 from .replay import History, Pages, remove, replay
 
 __all__ = ["REPLAYS", "Page", "Reader", "Replays"]
@@ -117,6 +118,7 @@ class Replays:
         recent: its latest changes; a replay ends where these have what follows.
         directory: where a replay has its tables; removed at the start.
         make: opens a service with empty tables in a directory.
+        ownership: of a partition. Its positions here are revisions, see `Ownership.shift`.
 
     Attributes:
         count: how many were begun.
@@ -128,8 +130,10 @@ class Replays:
         recent: RecentChanges,
         directory: Path,
         make: Callable[[Path], KeyValueService],
+        ownership: Ownership | None = None,
     ) -> None:
         self.count = 0
+        self._ownership = ownership
         self._history = history
         self._recent = recent
         self._directory = directory
@@ -145,7 +149,17 @@ class Replays:
     @property
     def oldest(self) -> int:
         """The oldest position from which a watch can begin."""
-        return min(self._history.oldest, self._recent.start)
+        return min(self._oldest_kept, self._recent.start)
+
+    @property
+    def _shift(self) -> int:
+        """How far positions here may be above those of the log; further back it was less."""
+        return 0 if self._ownership is None else self._ownership.shift
+
+    @property
+    def _oldest_kept(self) -> int:
+        oldest = self._history.oldest
+        return oldest and oldest + self._shift  # from the beginning, whatever the shift
 
     @property
     def waiting(self) -> int:
@@ -183,7 +197,7 @@ class Replays:
 
     async def _serve(self) -> None:
         """Replay once, for all that wait."""
-        oldest = self._history.oldest
+        oldest = self._oldest_kept
         self._readers, self._queue = self._queue, []
         for reader in [one for one in self._readers if one.after < oldest]:
             self._set_aside(reader)  # pruned while it waited: it is told when it asks again
@@ -194,7 +208,7 @@ class Replays:
         pages = Pages(after, self._hand_out, self._covers)
         failure, level, at, bug = "", logging.DEBUG, -math.inf, False
         try:
-            await replay(self._history, self._make, self._directory, pages)
+            await replay(self._history, self._make, self._directory, pages, shift=self._shift)
             at = trio.current_time()
         except PrunedError:
             pass  # the watches ask again: a newer snapshot may do by now

@@ -113,6 +113,7 @@ app.command(pipeline)
 # A module is named, not imported: `quorate run` must not wait for the imports of other verbs.
 app.command("quorate.cli.control:control")
 app.command("quorate.cli.member:member")
+app.command("quorate.cli.partition:partition")
 app.command("quorate.cli.certs:certs")
 for _verb, _name in (
     ("cli.run:run", "run"),

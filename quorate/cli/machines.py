@@ -13,13 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..keyvalue.slots.cluster_map import META
-from ..keyvalue.slots.ranges import count_of, parse_slots_untrusted
 from ..local.log_lines import unblocked_console
 from ..local.show import print_table
 from ..machine.layout import lay_out_machines, supervisor_of
-from ..machine.map_watch import KnownMap
+from ..machine.maps import newest_map
 from ..machine.partition_survey import GroupSeen, survey_groups
-from ..machine.supervisor import map_of_file
+from .partition_status import slots_in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -130,14 +129,14 @@ async def _keep(console: Console, config: MachineConfig, child: ChildProcess) ->
 
 
 async def _print_groups(console: Console, configs: Sequence[MachineConfig]) -> None:
-    """Print a table once each group has a leader, and then each change of a leader."""
+    """Print a table once each group serves, and then each change of a leader."""
     said: dict[int, int | None] = {}
     pause, shown = LOOK_SECONDS, False
     while True:
-        cluster_map = _newest(configs)
+        cluster_map = newest_map(configs)
         seen = await survey_groups(cluster_map)
         leaders = {each.partition: _leader_of(each) for each in seen}
-        if not shown and None not in leaders.values():
+        if not shown and all(each.is_ready for each in seen):
             _print_table(console, cluster_map, seen)
             _introduce(console, configs)
             shown, said = True, leaders
@@ -148,12 +147,6 @@ async def _print_groups(console: Console, configs: Sequence[MachineConfig]) -> N
             said, pause = leaders, LOOK_SECONDS
         await trio.sleep(pause)
         pause = min(1.3 * pause, LONGEST_LOOK_SECONDS) if shown else LOOK_SECONDS
-
-
-def _newest(configs: Sequence[MachineConfig]) -> ClusterMap:
-    found = [KnownMap(each.directory, each.cluster).newest for each in configs]
-    known = [each for each in found if each is not None]
-    return max(known, key=lambda each: each.epoch) if known else map_of_file(configs[0])
 
 
 def _leader_of(seen: GroupSeen) -> int | None:
@@ -177,13 +170,9 @@ def _print_table(console: Console, cluster_map: ClusterMap, seen: Sequence[Group
         ids = sorted(cluster_map.replicas_of(each.partition), key=lambda one: one != leader)
         machines = [found for one in ids if (found := cluster_map.machine(one)) is not None]
         ports = " ".join(str(one.client_port(each.partition)) for one in machines)
-        slots = "" if each.partition == META else _slots_in_words(each.slots)
+        slots = "" if each.partition == META else slots_in_words(each.slots)
         table.add_row(each.name, f"machine {leader}", ports, slots)
     print_table(console, table)
-
-
-def _slots_in_words(slots: str) -> str:
-    return f"{slots} ({count_of(parse_slots_untrusted(slots)):,})" if slots else "none"
 
 
 def _introduce(console: Console, configs: Sequence[MachineConfig]) -> None:

@@ -2,8 +2,10 @@
 
 import json
 import sys
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +22,13 @@ __all__ = ["is_leader", "render", "status"]
 _SPARE: Final = ("applied", "appended", "last heard", "election", "committed", "lag")
 
 
-async def status(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
+async def status(
+    place: Annotated[Path | None, Parameter(show_default=False)] = None,
+    /,
+    *,
+    connect: Addresses = ("127.0.0.1:7000",),
+    as_json: AsJson = False,
+) -> int:
     """Ask every member for its status, and show the answers side by side.
 
     Members that join are named below, with the word for what they wait for.
@@ -29,10 +37,16 @@ async def status(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = 
     member can be reached.
 
     Args:
+        place: Of a cluster with partitions: machine.toml, or the folder of a machine, or the
+            directory of `quorate cluster`. Then each partition has a line.
         connect: Client port of a member, HOST:PORT; it names the other members. May be given
             several times: the first one that answers is asked. 127.0.0.1:7000 if left out.
         as_json: Print the whole answers, for programs.
     """
+    if place is not None:
+        from .partition_status import show_groups  # noqa: PLC0415 - it imports much
+
+        return await show_groups(place, as_json=as_json)
     seen = await with_list(await survey([parse_address(text) for text in connect]))
     if as_json:
         print(seen.as_json())

@@ -58,6 +58,8 @@ _SHARED_BOUNDS: Final = (b"-ERR too much work in one request", b"-ERR replies ma
 """Errors of a command that another command of the same request has left no room. As those with
 long replies only read, none of them has changed anything."""
 
+_NOT_HERE: Final = b"-NOTHERE "
+
 
 class _Waiter:
     """A command, and the task that waits for its reply.
@@ -221,6 +223,9 @@ class Batches:
         joined = await self._send(b"".join(payloads))
         if len(payloads) == 1:
             return [joined]
+        # A request of a session is done as a whole or not at all: a slot of it has moved.
+        if joined.startswith(_NOT_HERE):
+            return [joined] * len(payloads)
         try:
             replies = cut_untrusted(joined)
         except WireError as error:

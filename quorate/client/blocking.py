@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import anyio
 
 from ..errors import RefusedError
+from ..keyvalue.programs.client import SCAN_COUNT
 from .connect import connect
 from .thread import ClientThread
 from .watch import WATCH_CUT
@@ -121,9 +122,13 @@ class BlockingKeyValue:
         """Return the remaining lifetime in milliseconds; -1 without expiry, -2 without the key."""
         return self._thread.call(self._kv.ttl_ms, key)
 
-    def scan(self, match: Text = b"*") -> Iterator[bytes]:
+    def position(self, prefix: Text = b"") -> int:
+        """Return the log position up to which everything is applied."""
+        return self._thread.call(self._kv.position, prefix)
+
+    def scan(self, match: Text = b"*", *, count: int = SCAN_COUNT) -> Iterator[bytes]:
         """Iterate over the keys that match a glob pattern."""
-        return self._iterate(self._kv.scan(match))
+        return self._iterate(self._kv.scan(match, count=count))
 
     def scan_items(self, match: Text = b"*") -> Iterator[tuple[bytes, bytes]]:
         """Iterate over the keys that match a glob pattern, with their values."""

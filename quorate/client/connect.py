@@ -13,15 +13,20 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from random import SystemRandom
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio
 
+from ..errors import NoLeaderError, WireError
+from ..keyvalue.retry import Retry
 from ..node.one_error import one_error
 from .dialling import Dialler
-from .endpoint import RemoteEndpoint
-from .joined import JoinedKeyValue, PlainKeyValue, StampedKeyValue
-from .lanes import Lanes
+from .group import Group, StoreOptions
+from .partitioned.groups import Groups
+from .partitioned.map_reply import decode_reply_untrusted
+from .partitioned.placement import Placement
+from .partitioned.store import PartitionedKeyValue
+from .partitioned.watches import PartitionedWatches
 from .routing import Routes
 from .settings import check_login, check_times, members_of
 from .watch import RemoteWatches
@@ -32,14 +37,11 @@ if TYPE_CHECKING:
 
     from ..keyvalue.programs.client import KeyValue
     from ..transport import Address
+    from .partitioned.map_reply import MapReply
     from .secure import ClientTls
     from .settings import Member
 
 __all__ = ["connect", "open_through"]
-
-_CLOSE_SECONDS: Final = 1.0
-"""For the end of the session. Smaller, and a busy cluster keeps it until it times out. Larger, and
-a program ends late while no member answers."""
 
 
 @asynccontextmanager
@@ -102,42 +104,57 @@ async def open_through(
 
     `rng` draws pauses, and the members of watches; None for the system's randomness.
     """
-    rng = rng or SystemRandom()
-    routes = Routes(dialler, members)
-    lanes = Lanes(routes)
-    endpoint = RemoteEndpoint(routes, lanes, patience_s=patience_s, rng=rng)
-    kv = (
-        StampedKeyValue(endpoint, timeout_s=session_timeout_s, patience_s=patience_s, rng=rng)
-        if exactly_once
-        else PlainKeyValue(endpoint)
-    )
-    kv.watches = watches = RemoteWatches(dialler, members, patience_s=patience_s, rng=rng)
-    await endpoint.open()
+    options = StoreOptions(exactly_once, session_timeout_s, patience_s, rng or SystemRandom())
+    first = Group(Routes(dialler, members), options)
+    store: Group | Groups = first
+    watches = RemoteWatches(dialler, members, patience_s=patience_s, rng=options.rng)
+    kv: KeyValue = first.kv
     try:
-        async with _running(kv, endpoint):
+        await first.endpoint.open()
+        found = await _map_of(first, options)
+        if found is not None:  # from here on, each partition has connections of its own
+            await first.aclose()
+            placement = Placement(dialler, members, found, options.rng)
+            store = Groups(dialler, placement, options)
+            kv = PartitionedKeyValue(store, placement, options)
+            watches = PartitionedWatches(dialler, placement, options)
+        kv.watches = watches
+        async with _running(store):
             yield kv
     finally:
         with anyio.CancelScope(shield=True):  # nothing here waits for a member
-            await lanes.aclose()
+            await store.aclose()
             await watches.aclose()
+
+
+async def _map_of(group: Group, options: StoreOptions) -> MapReply | None:
+    """Ask for the map of the cluster; None if it has no partitions.
+
+    Raises:
+        NoLeaderError: no member has said so in time.
+    """
+    retry = Retry(anyio.current_time, anyio.current_time() + options.patience_s, rng=options.rng)
+    while True:
+        reply = await group.endpoint.ask_map()
+        if reply is None:
+            return None
+        try:
+            return decode_reply_untrusted(reply)
+        except WireError as error:  # a machine that has just begun knows no map yet
+            pause = retry.pause_s()
+            if pause is None:
+                raise NoLeaderError(f"no map of the cluster: {error}") from None
+        await anyio.sleep(pause)
 
 
 @one_error
 @asynccontextmanager
-async def _running(kv: JoinedKeyValue, endpoint: RemoteEndpoint) -> AsyncGenerator[None]:
+async def _running(store: Group | Groups) -> AsyncGenerator[None]:
     """Run the tasks of a client."""
     async with anyio.create_task_group() as tasks:
-        kv.start(tasks, endpoint)
+        store.start(tasks)
         try:
             yield
         finally:
-            await _finish(kv)
+            await store.finish()
         tasks.cancel_scope.cancel()
-
-
-async def _finish(kv: JoinedKeyValue) -> None:
-    """Take no more commands, and close the session if the cluster answers."""
-    kv.finish()
-    if isinstance(kv, StampedKeyValue):
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-            await kv.close()

@@ -180,12 +180,15 @@ class Dialler:
         tls: with TLS; None without.
         user: to log in as; None for the user `default`.
         password: of the user; None to log in as nobody.
+
+    Attributes:
+        tls: with TLS; None without.
     """
 
     def __init__(
         self, *, tls: ClientTls | None = None, user: str | None = None, password: str | None = None
     ) -> None:
-        self._tls = tls
+        self.tls = tls
         login = [] if password is None else ["AUTH", user or "default", password]
         self._hello = encode_command(["HELLO", "3", *login])
 
@@ -201,8 +204,8 @@ class Dialler:
         try:
             with anyio.fail_after(DIAL_SECONDS):
                 plain = stream = await _connected(address)
-                if self._tls is not None:
-                    stream = await _encrypted(plain, self._tls, address)
+                if self.tls is not None:
+                    stream = await _encrypted(plain, self.tls, address)
                 wire = Wire(stream, address)
                 await self._log_in(wire)
         except BaseException as error:
@@ -221,7 +224,7 @@ class Dialler:
             raise HandshakeError(f"{wire.address}: {error} (is it a client port?)") from None
         except ConnectionResetError as error:
             words = "is it a client port?"
-            if self._tls is None:
+            if self.tls is None:
                 words += " One with TLS needs tls=ClientTls(...)"
             raise type(error)(f"{error} ({words})") from None
         if isinstance(reply, KeyValueError):

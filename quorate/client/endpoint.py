@@ -71,8 +71,11 @@ _ASK_LIMIT: Final = resp.encode_command(["CONFIG", "GET", "proto-max-bulk-len"])
 _SMALLEST_LIMIT: Final = 1024
 """Requests up to this length are taken by all members, however they are configured."""
 
-_ANSWERS: Final = frozenset({"NOSESSION", "FORGOTTEN"})
-"""Codes of errors that the store gives to a whole request; see `keyvalue/programs/session.py`."""
+_ANSWERS: Final = frozenset({"NOSESSION", "FORGOTTEN", "NOTHERE"})
+"""Codes of errors that the store gives to a whole request; see `keyvalue/programs/session.py`, and
+`partitioned/store.py` for NOTHERE."""
+
+_ASK_MAP: Final = resp.encode_command(["QUORATE.MAP"])
 
 
 class RemoteEndpoint:
@@ -164,6 +167,21 @@ class RemoteEndpoint:
                     raise HandshakeError(str(error)) from None
                 await self._pause(retry, error)
 
+    async def ask_map(self) -> bytes | None:
+        """Ask for the map of a cluster with partitions; None if it has none.
+
+        Raises:
+            NoLeaderError: no member answered in time.
+            RefusedError: the user may not log in any more.
+        """
+        try:
+            reply = await self._patiently(_ASK_MAP, (NoLeaderError, UnknownOutcomeError))
+        except UnknownOutcomeError as error:
+            raise NoLeaderError(str(error)) from None
+        except KeyValueError:  # a member of an older version does not know the command
+            return None
+        return reply if isinstance(reply, bytes) else None
+
     async def _patiently(
         self, data: bytes, again: type[Exception] | tuple[type[Exception], ...]
     ) -> Answer:
@@ -213,6 +231,8 @@ class RemoteEndpoint:
             moved = moved_to_untrusted(reply)
             if moved is None:
                 return _answer(reply)
+            if not self._routes.serves(moved):
+                raise reply
             self._routes.follow(moved)
         raise NoLeaderError("members disagree about who leads; nothing was done")
 

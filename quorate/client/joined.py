@@ -73,20 +73,34 @@ class JoinedKeyValue(KeyValue):
         self._remote = endpoint
         specs = {spec.name: spec for spec in all_commands()}
         self._write = Batches(
-            lambda payload: self._send_alone(specs["set"], payload),
+            lambda payload: self.send_alone(specs["set"], payload),
             _WORKERS,
             UnknownOutcomeError(f"{_CUT}; it may or may not take effect"),
         )
         self._read = Batches(
-            lambda payload: self._send_alone(specs["get"], payload),
+            lambda payload: self.send_alone(specs["get"], payload),
             _WORKERS,
             RefusedError(f"{_CUT}; it has only read"),
         )
         for batches in (self._write, self._read):
             batches.start(tasks)
 
-    async def _send_alone(self, spec: CommandSpec, payload: bytes) -> bytes:
+    async def send(self, spec: CommandSpec, payload: bytes) -> bytes:
+        """Run one encoded command; return its reply, which may be an error."""
+        return await self._send(spec, payload)
+
+    async def send_alone(self, spec: CommandSpec, payload: bytes) -> bytes:
+        """Run encoded commands as one request of their own; return their replies, joined.
+
+        Args:
+            spec: of the commands; all of them write, or none does.
+            payload: the commands.
+        """
         return await super()._send(spec, payload)
+
+    async def commit(self, payload: bytes, *, writes: bool) -> bytes:
+        """Run an encoded transaction; return its reply, which may be an error."""
+        return await self._commit(payload, writes=writes)
 
     def _check_rules(self, rules: Sequence[bytes]) -> None:
         """Let all pass: the member checks them, and hashes what is secret."""
@@ -100,7 +114,7 @@ class JoinedKeyValue(KeyValue):
                 return await self._read.execute(payload)
             if name in WRITES and not (name == "set" and may_return_value(payload)):
                 return await self._write.execute(payload)
-        return await self._send_alone(spec, payload)
+        return await self.send_alone(spec, payload)
 
     def finish(self) -> None:
         """Answer what is not sent yet with an error, and take no more."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from .dialling import Dialler, Value
 
-__all__ = ["Routes", "moved_to_untrusted"]
+__all__ = ["ANSWER_SECONDS", "Routes", "moved_to_untrusted"]
 
 _SLOTS: Final = encode_command(["CLUSTER", "SLOTS"])
 
@@ -43,8 +43,8 @@ _LONGEST_SHUN_SECONDS: Final = 300.0
 """It doubles up to this. Smaller, and a client behind an address translation waits for each attempt
 more often. Larger, and it takes longer to see that the way is free."""
 
-_ANSWER_SECONDS: Final = 5.0
-"""For the reply to CLUSTER SLOTS, which a member gives at once."""
+ANSWER_SECONDS: Final = 5.0
+"""For the reply to CLUSTER SLOTS or QUORATE.MAP, which a member gives at once."""
 
 _ASK_SECONDS: Final = 1.0
 """For another member to say who leads while one is silent. Smaller, and a busy one does not count.
@@ -100,6 +100,10 @@ class Routes:
             return False
         return self._look_again == math.inf or anyio.current_time() < self._look_again
 
+    def serves(self, _address: Address) -> bool:
+        """Whether this may be a member of the group that we talk to."""
+        return True
+
     def follow(self, leader: Address) -> None:
         """Go to this member next: another one has said that it leads."""
         self._leader, self._current = None if self._is_shunned(leader) else leader, None
@@ -150,7 +154,7 @@ class Routes:
             try:
                 wire = await self._dialler.open(others[self._asked % len(others)])
                 try:
-                    return await _ask(wire)
+                    return await self._ask_leader(wire)
                 finally:
                     await wire.aclose()
             except (OSError, HandshakeError, KeyValueError):
@@ -214,7 +218,7 @@ class Routes:
         leader: Address | None = None
         try:
             for _ in range(_MOST_HOPS):
-                leader = await _ask(wire)
+                leader = await self._ask_leader(wire)
                 if leader is None or leader == wire.address:
                     break
                 there = None if self._is_shunned(leader) else await self._try(leader)
@@ -230,6 +234,20 @@ class Routes:
             raise
         self._found[wire] = leader, look_again
         return wire
+
+    async def _ask_leader(self, wire: Wire) -> Address | None:
+        """Ask a member for the leader; None if it does not say.
+
+        Raises:
+            OSError: the connection is lost.
+        """
+        await wire.send(_SLOTS)
+        return _leader_untrusted(await wire.receive(ANSWER_SECONDS))
+
+    def _replace(self, given: Sequence[Address]) -> None:
+        """Dial these members from now on."""
+        self._given = tuple(given)
+        self._turns = Turns(self._given)
 
     async def _dial(self, address: Address) -> Wire:
         """Open a connection; give up early if the member turns out to be silent meanwhile."""
@@ -273,16 +291,6 @@ class Routes:
     def _shunned_until(self, address: Address) -> float:
         until, _ = self._shunned.get(address, (-math.inf, 0.0))
         return until
-
-
-async def _ask(wire: Wire) -> Address | None:
-    """Ask a member for the leader; None if it does not say.
-
-    Raises:
-        OSError: the connection is lost.
-    """
-    await wire.send(_SLOTS)
-    return _leader_untrusted(await wire.receive(_ANSWER_SECONDS))
 
 
 def _leader_untrusted(reply: Value) -> Address | None:

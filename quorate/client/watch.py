@@ -94,10 +94,15 @@ class RemoteWatches:
         """
         if self._closed:
             raise RefusedError(CLOSED)
-        members = self._rng.sample(self._members, len(self._members))
+        members = self._members_of(prefix)
+        members = self._rng.sample(members, len(members))
         watch = RemoteWatch(self._dialler, members, prefix, after, self._patience_s)
         self._watches[next(self._numbers)] = watch
         return watch
+
+    def _members_of(self, _prefix: bytes) -> Sequence[Address]:
+        """Return the members that have the keys with a prefix."""
+        return self._members
 
     async def aclose(self) -> None:
         """End all watches: their tasks get an error, as those that wait for a reply."""

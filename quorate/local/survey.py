@@ -33,6 +33,7 @@ from .member_list import Listed, ListedMember, decode_list_untrusted
 from .words import age
 
 __all__ = [
+    "ANSWER_SECONDS",
     "LOG_IN",
     "LOOK_SECONDS",
     "SETTLED",

@@ -4,6 +4,8 @@
 - :mod:`.files`: the file of each member of the machine, made of that and of the map
 - :mod:`.children`: the members' processes, which are started again when they end
 - :mod:`.map_watch`: the newest map, in ``map.json`` of the machine
+- :mod:`.maps`: where that is found without asking anybody
+- :mod:`.finding`: the newest map, from files or from any member
 - :mod:`.reach`: the groups of members, as the director and the supervisor talk to them
 - :mod:`.direction`: the director, on the machine that leads the metadata group
 - :mod:`.supervisor`: all of this, until a signal

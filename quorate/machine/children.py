@@ -31,6 +31,10 @@ _LOG: Final = logging.getLogger("quorate.machine")
 REMOVED: Final = 77
 """Exit status of a member that was removed from its group."""
 
+NEEDS_OPERATOR: Final = frozenset((64, 66, 76, 78))
+"""Exit statuses of a member that does not come back by itself: a wrong call, a lost disk, a stop
+rather than a loss of data, a wrong configuration. Started again, it might do harm."""
+
 FIRST_PAUSE_SECONDS: Final = 0.25
 LONGEST_PAUSE_SECONDS: Final = 15.0
 """Pauses before a member is started again. They double while it ends at once. Shorter, and a member
@@ -109,6 +113,15 @@ class Children:
                 words = "the member of partition %(partition)d was removed, and is not started"
                 log_event(_LOG, logging.INFO, "child_removed", words, partition=partition)
                 break
+            if status in NEEDS_OPERATOR:
+                words = (
+                    "the member of partition %(partition)d has ended with status %(status)d, and "
+                    "needs an operator; afterwards, start this machine again"
+                )
+                log_event(
+                    _LOG, logging.ERROR, "child_failed", words, partition=partition, status=status
+                )
+                return
             if trio.current_time() - began >= STEADY_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
             words = "the member of partition %(partition)d has ended with status %(status)d"

@@ -7,17 +7,17 @@ a director does is decided in the logs of the groups.
 from __future__ import annotations
 
 import logging
+from random import SystemRandom
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..errors import QuorateError
+from ..errors import QuorateError, leaves
 from ..keyvalue.slots.cluster_map import META
 from ..keyvalue.slots.folder import board_file, decode_notice_untrusted
-from ..local.survey import ask
 from ..log_events import log_event
-from ..node.requests.status import MemberAddress
-from ..partitions.groups import slots_command
+from ..partitions.director import Director
+from ..partitions.health import watch_health
 from ..partitions.metadata import found
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .config import MachineConfig
     from .reach import RemoteGroups
 
-__all__ = ["direct_while_leading"]
+__all__ = ["direct_while_leading", "leads"]
 
 _LOG: Final = logging.getLogger("quorate.machine")
 
@@ -58,38 +58,41 @@ async def direct_while_leading(
 
 async def _until(config: MachineConfig, *, leading: bool) -> None:
     """Wait until the machine's member leads the metadata group, or leads it no more."""
-    while await _leads(config) != leading:  # noqa: ASYNC110 - the notice is a file
+    while leads(config) != leading:  # noqa: ASYNC110 - the notice is a file
         await trio.sleep(LOOK_SECONDS)
 
 
-async def _leads(config: MachineConfig) -> bool:
+def leads(config: MachineConfig) -> bool:
     """Say whether the machine's member of the metadata group leads it, as far as it is known."""
     try:
         notice = decode_notice_untrusted(board_file(config.directory, META).read_bytes())
     except OSError:
-        return await _asked(config)
+        return False
     return notice is not None and notice.leader == config.machine_id
 
 
-async def _asked(config: MachineConfig) -> bool:
-    own = config.own.as_machine()
-    said = await ask(MemberAddress(own.machine_id, own.host, own.client_port(META)))
-    return said.status is not None and said.status.leader_id == own.machine_id
-
-
 async def _direct(groups: RemoteGroups, first: ClusterMap) -> None:
+    """Direct the cluster until cancelled. A bug in that must not end the machine's members."""
     while True:
         try:
-            await _found_all(groups, first)
-        except QuorateError as error:
-            log_event(_LOG, logging.INFO, "director_waits", "%(why)s", why=str(error))
-            await trio.sleep(PAUSE_SECONDS)
-        else:
-            await trio.sleep_forever()
+            await _found_and_direct(groups, first)
+        except* QuorateError as errors:
+            why = "; ".join(str(each) for each in leaves(errors))
+            log_event(_LOG, logging.WARNING, "director_waits", "%(why)s", why=why)
+        except* Exception as errors:  # noqa: BLE001 - the border of the director
+            why = "; ".join(repr(each) for each in leaves(errors))
+            words = "a bug has ended the director, and it begins again: %(why)s"
+            log_event(_LOG, logging.ERROR, "director_failed", words, exc_info=True, why=why)
+        await trio.sleep(PAUSE_SECONDS)
 
 
-async def _found_all(groups: RemoteGroups, first: ClusterMap) -> None:
-    there = await found(groups.group(META), first)
-    for each in there.partitions:
-        if each.founded:
-            await slots_command(groups.group(each.partition), "FOUND", each.founded)
+async def _found_and_direct(groups: RemoteGroups, first: ClusterMap) -> None:
+    """Found the cluster if it is new, and direct it.
+
+    Raises:
+        QuorateError: the metadata group does not answer.
+    """
+    await found(groups.group(META), first)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Director(groups, SystemRandom()).run)
+        nursery.start_soon(watch_health, groups)

@@ -44,8 +44,6 @@ def member_config(config: MachineConfig, cluster_map: ClusterMap, partition: int
         timeouts=config.timeouts,
         limits=config.limits,
         snapshot=config.snapshot,
-        # All who connect are cluster clients.
-        redirect="auto" if partition == META else "always",
         join=not founds,
         security=config.security.within(Path.cwd()),
         log=config.log,

@@ -17,15 +17,15 @@ from ..keyvalue.slots.folder import replace_file
 from ..local.child import ChildProcess
 from ..local.cluster import HOST
 from .config import MachineConfig, MachineEntry, load_machine
+from .maps import MACHINE_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..node.config.config import Profile
 
-__all__ = ["MACHINE_FILE", "MOST_LOCAL", "lay_out_machines", "supervisor_of"]
+__all__ = ["MOST_LOCAL", "lay_out_machines", "supervisor_of"]
 
-MACHINE_FILE: Final = "machine.toml"
 LOG_FILE: Final = "machine.log"
 
 MOST_LOCAL: Final = 9

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 import trio
 
+from ..client.resp import RespError, open_resp
+from ..client.secure import port_of
 from ..keyvalue.slots.cluster_map import META
-from ..local.survey import Survey, survey
+from ..keyvalue.slots.ranges import count_of, parse_slots_untrusted
+from ..local.survey import ANSWER_SECONDS, Survey, survey
 from .reach import addresses_of
 
 if TYPE_CHECKING:
+    from ..client.resp import Reply
     from ..keyvalue.slots.cluster_map import ClusterMap
 
 __all__ = ["GroupSeen", "survey_groups"]
@@ -24,17 +30,29 @@ class GroupSeen:
     Args:
         partition: its number, or `META`.
         survey: the answers of its members.
-        slots: those that it owns by the map; a text.
+        slots: those that it owns; a text. By the map, if no leader answers.
+        keys: how many it has; None if no leader answers.
+        moving: how many slots are on their way from it or to it.
+        founded: whether its leader says that it has got its first slots.
     """
 
     partition: int
     survey: Survey
     slots: str
+    keys: int | None = None
+    moving: int = 0
+    founded: bool = False
 
     @property
     def name(self) -> str:
         """The name of the group, for people."""
         return "metadata" if self.partition == META else f"partition {self.partition}"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has a leader, and a partition says what it owns."""
+        has_leader = self.survey.leader is not None
+        return has_leader and (self.partition == META or self.founded)
 
     @property
     def lag_bytes(self) -> int:
@@ -53,10 +71,54 @@ async def survey_groups(cluster_map: ClusterMap) -> list[GroupSeen]:
 
     async def look(partition: int) -> None:
         found = await survey(addresses_of(cluster_map, partition))
-        slots = "" if partition == META else cluster_map.partitions[partition].slots
-        seen[partition] = GroupSeen(partition, found, slots)
+        if partition == META:
+            seen[partition] = GroupSeen(partition, found, "")
+            return
+        by_map = GroupSeen(partition, found, cluster_map.partitions[partition].slots)
+        seen[partition] = await _with_state(by_map)
 
     async with trio.open_nursery() as nursery:
         for partition in (META, *range(len(cluster_map.partitions))):
             nursery.start_soon(look, partition)
     return [seen[partition] for partition in sorted(seen)]
+
+
+class _Range(msgspec.Struct):
+    slots: str
+
+
+class _State(msgspec.Struct):
+    """What is read of the reply to QUORATE.SLOTS STATE."""
+
+    founded: bool
+    owned: list[_Range]
+    frozen: list[_Range]
+    importing: list[_Range]
+    keys: int
+
+
+async def _with_state(seen: GroupSeen) -> GroupSeen:
+    """Add what the leader of a partition says of its slots, if it answers."""
+    said = seen.survey.leader
+    leader = next((each.address for each in seen.survey.answers if each.status is said), None)
+    if said is None or leader is None:
+        return seen
+    with trio.move_on_after(ANSWER_SECONDS), suppress(OSError, RespError, msgspec.MsgspecError):
+        async with open_resp(leader.host, port_of(leader)) as client:
+            state = _state_untrusted(await client.call("QUORATE.SLOTS", "STATE"))
+            slots = ",".join(each.slots for each in state.owned)
+            moving = [*state.frozen, *state.importing]
+            count = sum(count_of(parse_slots_untrusted(each.slots)) for each in moving)
+            return GroupSeen(
+                seen.partition, seen.survey, slots, state.keys, count, founded=state.founded
+            )
+    return seen
+
+
+def _state_untrusted(reply: Reply) -> _State:
+    """Decode the reply to QUORATE.SLOTS STATE.
+
+    Raises:
+        MsgspecError: no member answers so.
+    """
+    return msgspec.json.decode(reply if isinstance(reply, bytes) else b"", type=_State)

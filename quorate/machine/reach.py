@@ -23,7 +23,7 @@ from ..client.resp import PASSWORD_VARIABLE, USER_VARIABLE, RespError, open_resp
 from ..client.secure import port_of, tls_of_environment
 from ..errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from ..keyvalue.retry import Fate, fate_of_code
-from ..local.survey import survey
+from ..local.survey import ask, survey
 from ..node.requests.status import MemberAddress
 from ..transport import Address
 
@@ -44,6 +44,9 @@ for nothing. Longer, and a group without a quorum holds up the others."""
 CONTROL_SECONDS: Final = 30.0
 """How long a request of an operator may take. Shorter, and an orderly transfer of a busy group is
 not seen to its end. Longer, and a machine that is gone holds up the director."""
+
+NO_STEPS: Final = 2**53
+"""Steps of elections after so many: none."""
 
 _DIAL_SECONDS: Final = 2.0
 _SESSION_SECONDS: Final = 300.0  # no session is opened
@@ -80,6 +83,7 @@ class RemoteGroup:
         self, nursery: trio.Nursery, members: Callable[[], Sequence[MemberAddress]]
     ) -> None:
         self._nursery, self._members = nursery, members
+        self._leader: MemberAddress | None = None
         self._opening = trio.Lock()
         self._opened: tuple[tuple[Address, ...], KeyValue, trio.CancelScope] | None = None
 
@@ -108,15 +112,20 @@ class RemoteGroup:
         raise NoLeaderError("no member answers")
 
     async def status(self) -> Mapping[str, Any]:
-        """Return the leader's answer to QUORATE.STATUS.
+        """Return the leader's answer to QUORATE.STATUS, with what it has measured of late.
 
         Raises:
             NoLeaderError: no member says that it leads.
         """
-        leader = (await survey(self._members())).leader
-        if leader is None:
+        said = None if self._leader is None else await _leader_says(self._leader)
+        if said is None:
+            seen = await survey(self._members())
+            leads = [each.address for each in seen.answers if each.status is seen.leader]
+            self._leader = leads[0] if leads and seen.leader is not None else None
+            said = None if self._leader is None else await _leader_says(self._leader)
+        if said is None:
             raise NoLeaderError("no member says that it leads")
-        return attrs.asdict(leader)
+        return said
 
     async def _connected(self) -> KeyValue:
         """Return a connection to the present members.
@@ -157,6 +166,14 @@ class RemoteGroup:
             ) as kv:
                 task_status.started((kv, scope))
                 await trio.sleep_forever()
+
+
+async def _leader_says(address: MemberAddress) -> Mapping[str, Any] | None:
+    """Return the status of a member; None if it does not answer, or does not lead."""
+    answer = await ask(address, since=NO_STEPS)
+    if answer.status is None or answer.status.role != "leader":
+        return None
+    return attrs.asdict(answer.status) | {"recent": answer.recent or {}}
 
 
 async def _control(address: MemberAddress, words: str) -> str | None:

@@ -17,11 +17,11 @@ from ..errors import QuorateError
 from ..keyvalue.slots.cluster_map import META, ClusterMap
 from ..local.child import ChildProcess
 from ..log_events import log_event
-from ..partitions.balance import first_map
 from ..partitions.metadata import change
 from .children import Children
 from .direction import direct_while_leading
 from .map_watch import KnownMap, watch_map
+from .maps import map_of_file
 from .reach import RemoteGroups, addresses_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .config import MachineConfig
 
-__all__ = ["LOG_FILE", "map_of_file", "supervise"]
+__all__ = ["LOG_FILE", "supervise"]
 
 _LOG: Final = logging.getLogger("quorate.machine")
 
@@ -37,19 +37,6 @@ LOG_FILE: Final = "member.log"
 """Of a member's log lines, in its folder."""
 
 LOOK_SECONDS: Final = 1.0
-
-
-def map_of_file(config: MachineConfig) -> ClusterMap:
-    """Return the map of the cluster as a machine's file describes it, for want of a newer one.
-
-    All machines that found a cluster have the same list, so they all make the same map.
-    """
-    machines = [each.as_machine() for each in config.machines]
-    if config.join:
-        # Where the metadata group has its members is not known, so all machines are asked.
-        machines = [each for each in machines if each.machine_id != config.machine_id]
-    replicas = len(machines) if config.join else config.replicas
-    return first_map(config.cluster, machines, config.partitions, replicas)
 
 
 async def supervise(config: MachineConfig, *, own_logs: bool) -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ...node.requests.request import Stamp
     from .routing import RoutingDoor
 
-LIFE_MS: Final = 3_600_000
+LIFE_MS: Final = 86_400_000
+"""Timeout of sessions. Clocks are hours off, so with less most of them end early."""
 LISTS: Final = 2
 ACKNOWLEDGED_EVERY: Final = 20
 _NUMBER: Final = b"%06d,"
@@ -74,7 +75,8 @@ class MovingLists:
         self._door = door
         self._sent = sent
         self._sessions: dict[int, _Session] = {}
-        self._lists = {b"once-%d-%d" % (door.client, n): 0 for n in range(LISTS)}
+        self._lists = {self._name(n): 0 for n in range(LISTS)}
+        self._count = LISTS
         self._open: tuple[bytes, int, Stamp] | None = None
         self.moves = 0
 
@@ -100,6 +102,9 @@ class MovingLists:
             self._open = None
             self.moves += 1
             return
+        if reply.startswith(b"-NOSESSION "):
+            self._begin_anew(key, at)
+            return
         self._door.counts["ok"] += 1
         self._lists[key] += 1
         self._open = None
@@ -107,6 +112,16 @@ class MovingLists:
             raise ViolationError(
                 f"MovingLists: {self._lists[key]} of {key!r} at partition {at}, {stamp}: {reply!r}"
             )
+
+    def _begin_anew(self, key: bytes, partition: int) -> None:
+        """Leave a list: a session has timed out, so nobody knows of its last command."""
+        del self._sessions[partition], self._lists[key]
+        self._open = None
+        self._count += 1
+        self._lists[self._name(self._count)] = 0
+
+    def _name(self, n: int) -> bytes:
+        return b"once-%d-%d" % (self._door.client, n)
 
     async def finish(self) -> None:
         """Wait for the open command, and check all lists.

@@ -11,7 +11,7 @@ from quorate.keyvalue.slots.cluster_map import ClusterMap
 from quorate.machine import children
 from quorate.machine.children import Children
 from quorate.machine.config import MachineConfig, MachineEntry
-from quorate.machine.supervisor import map_of_file
+from quorate.machine.maps import map_of_file
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(4))
 
@@ -92,6 +92,22 @@ async def test_a_member_that_ends_is_started_again_with_a_growing_pause(
     starts = machine.made["meta"].starts
     began = starts[0]
     assert [at - began for at in starts[:6]] == [0, 1.25, 2.75, 4.75, 65, 66.5]
+
+
+async def test_a_member_that_needs_an_operator_stays_down(
+    tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    machine = Machine(tmp_path, 0, lambda name, _start: (1, 76 if name == "meta" else 75))
+    first = map_of_file(machine.config)
+    async with trio.open_nursery() as nursery:
+        running = Children(machine.config, nursery, machine.make)
+        running.adopt(first)
+        await trio.sleep(10)
+        running.adopt(msgspec.structs.replace(first, epoch=2))
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert len(machine.made["meta"].starts) == 1
+    assert len(machine.made["partition-0"].starts) > 2
 
 
 async def test_a_member_that_was_removed_starts_again_with_an_empty_store_only(

@@ -8,7 +8,7 @@ import pytest
 from quorate.errors import ConfigurationError, UsageError
 from quorate.machine.config import MachineConfig, MachineEntry, is_machine_file, load_machine
 from quorate.machine.layout import lay_out_machines
-from quorate.machine.supervisor import map_of_file
+from quorate.machine.maps import map_of_file
 from quorate.node.config.config import Security, Timeouts, Web
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000, rack="ab"[n % 2]) for n in range(3))

@@ -10,7 +10,7 @@ from quorate.errors import ConfigurationError
 from quorate.keyvalue.slots.cluster_map import META, ClusterMap
 from quorate.machine.config import MachineConfig, MachineEntry
 from quorate.machine.files import member_config, write_member
-from quorate.machine.supervisor import map_of_file
+from quorate.machine.maps import map_of_file
 from quorate.node.config.config import Security, Web, load_config
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(4))
@@ -50,10 +50,10 @@ def test_a_file_has_the_names_and_ports_of_its_group(tmp_path: Path) -> None:
     assert read.partition.number == 0
     assert read.partition.folder is not None
     assert read.partition.folder.resolve() == tmp_path.resolve()
-    assert (read.redirect, read.security) == ("always", SECURITY)
+    assert read.security == SECURITY
     meta = member_config(config, map_of_file(config), META)
     assert (meta.cluster, meta.own.client_port, meta.web.port) == ("orders.meta", 7000, 9000)
-    assert (meta.redirect, meta.partition.is_one) == ("auto", False)
+    assert not meta.partition.is_one
 
 
 def test_a_machine_that_did_not_found_a_partition_joins_it(tmp_path: Path) -> None:

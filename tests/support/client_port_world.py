@@ -21,6 +21,8 @@ from quorate.keyvalue.clients.port_access import PortAccess
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits, PortTls
 from quorate.keyvalue.programs.watch import LocalWatches
 from quorate.keyvalue.service import KeyValueService
+from quorate.keyvalue.slots.cluster_map import group_name
+from quorate.keyvalue.slots.signposts import Signposts
 from quorate.node.requests.journey import Latencies
 from quorate.node.requests.request import RequestKind, still_allowed
 from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
@@ -52,6 +54,7 @@ class OneMember:
     def __init__(self, service: KeyValueService) -> None:
         self.service = service
         self.topology = Topology(MEMBERS, leader_id=0, term=4, own_id=0, is_leader=True)
+        self.cluster = "orders"
         self.state = "CLOSED"
         self.position = 0
         self.time_ms = 1_700_000_000_123
@@ -142,7 +145,7 @@ class OneMember:
         """Return plausible figures."""
         return NodeStatus(
             member_id=0,
-            cluster="orders",
+            cluster=self.cluster,
             role="leader" if self.topology.is_leader else "follower",
             state=self.state,
             state_age_s=2.5,
@@ -300,11 +303,21 @@ class World:
         tls: Callable[[], ssl.SSLContext] | None = None,
         plain: bool = True,
         protected: bool = False,
+        machine: Path | None = None,
     ) -> AsyncGenerator[Self]:
-        """Open a port over an empty store."""
-        service = KeyValueService.open(directory, cluster="orders", member_id=0)
+        """Open a port over an empty store; with the folder of a machine, of its partition 0."""
+        partitioned = machine is not None
+        cluster = group_name("orders", 0) if partitioned else "orders"
+        service = KeyValueService.open(
+            directory, cluster=cluster, member_id=0, partition=partitioned
+        )
+        signposts = None
+        if machine is not None and service.ownership is not None:
+            signposts = Signposts(machine, 0, service.ownership)
+            service.moved = signposts.moved
         try:
             member = OneMember(service)
+            member.cluster = cluster
             access = PortAccess(Directory(service.users, settled=settled), spread_s=0.0)
             port = ClientPort(
                 *(member, "127.0.0.1", 0 if plain else None, limits),
@@ -314,6 +327,7 @@ class World:
                 tls=PortTls(0, tls, "orders") if tls else None,
                 protected=protected,
                 watches=LocalWatches(service.changes),
+                signposts=signposts,
             )
             async with trio.open_nursery() as nursery:
                 world = cls(member, port, await nursery.start(port.run))

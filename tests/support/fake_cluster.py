@@ -73,6 +73,8 @@ class FakeCluster:
             stream.aware = True
             host, port = self.leader.host.encode(), self.leader.port
             return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n" + resp.bulk(host) + resp.integer(port)
+        if words == [b"QUORATE.MAP"]:
+            return resp.error("ERR unknown command 'QUORATE.MAP', with args beginning with: ")
         if words[:2] == [b"CONFIG", b"GET"]:
             if not self.limit:
                 return resp.error("NOPERM this user has no permissions to run 'config|get'")

@@ -23,6 +23,7 @@ from quorate.keyvalue.state.ownership import FROZEN_SLOT, OWNED
 from quorate.node.state_machine.service import Command
 from quorate.partitions.balance import first_map
 from quorate.partitions.groups import Group
+from quorate.partitions.metadata import found
 from quorate.storage.testing import InlineExecutor
 
 from .service_world import BATCH_BYTES, START_MS
@@ -146,7 +147,7 @@ class LinkedGroup:
         self._link = link
         self._partition = partition
 
-    async def execute(self, *words: bytes | str | int | float) -> Reply:
+    async def execute(self, *words: bytes | str | float) -> Reply:
         link, world = self._link, self._link.world
         sent = resp.words_of(words)
         await self._pass()
@@ -222,8 +223,6 @@ async def opened(
     try:
         async with trio.open_nursery() as nursery:
             world = World(groups, nursery)
-            from quorate.partitions.metadata import found
-
             await found(
                 Link(world).group(META), first or first_map("orders", machines(3), partitions, 3)
             )

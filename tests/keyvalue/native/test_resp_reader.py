@@ -17,10 +17,13 @@ from quorate.keyvalue.native.resp_reader import (
     count_untrusted,
     cut_in_python,
     cut_replies_untrusted,
+    owned_in_python,
+    owned_untrusted,
     split_in_python,
     split_untrusted,
 )
 from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits
+from quorate.keyvalue.slots.hashing import SLOTS, key_slot
 from tests.support.client_port_world import command
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/resp_reader.c was not built")
@@ -42,8 +45,12 @@ CORPUS = (
     *(command("SET", "a", "1") * n for n in (RUN_COMMANDS, RUN_COMMANDS + 1)),
     *(command(*[b""] * n) for n in (3, 4, MAX_ARGUMENTS, MAX_ARGUMENTS + 1)),
     *(command("SET", "key", b"\r\nvalue\r\n")[:n] for n in range(40)),
+    *(command("GET", key) for key in ("{a}x", "x{a}", "{}a", "{a", "}{a}", "{{a}}", "{a}{b}", "{")),
     *(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$999999999\r\n", command("GET", "a") + b"\0"),
 )
+# Each state of a slot, and neighbours that differ.
+STATES = bytearray(slot % 3 for slot in range(SLOTS))
+OWNED_ALL = bytearray(b"\1" * SLOTS)
 words = st.lists(st.one_of(st.binary(max_size=12), st.sampled_from(PIECES)), min_size=1, max_size=5)
 piece = st.one_of(st.sampled_from([*PIECES, *CALLS]), words.map(lambda one: command(*one)))
 streams = st.lists(st.one_of(piece, st.binary(max_size=6)), max_size=10).map(b"".join)
@@ -54,6 +61,8 @@ def compare(data: bytes) -> None:
     for most in (0, 1, 3, MAX_ARGUMENTS):
         assert split_untrusted(data, most) == split_in_python(data, most)
     assert count_untrusted(data) == count_in_python(data)
+    for states in (STATES, OWNED_ALL):
+        assert owned_untrusted(data, states) == owned_in_python(data, states)
     for counts in ([], [0], [1], [1, 0, 2], [3, 1], [100]):
         assert cut_replies_untrusted(data, counts) == cut_in_python(data, counts)
 
@@ -68,6 +77,16 @@ def test_any_bytes_give_the_same_whole_or_damaged(data: bytes, at: int, other: i
     compare(data)
     compare(data[:at] + bytes([other]) + data[at + 1 :])
     compare(data[:at] + data[at + 1 :])
+
+
+@given(st.binary(max_size=40) | st.text("{}ab", max_size=8).map(str.encode))
+def test_a_key_is_owned_by_the_state_of_its_slot_alone(key: bytes) -> None:
+    states = bytearray(SLOTS)
+    states[key_slot(key)] = 1
+    assert owned_untrusted(command("GET", key) + command("SET", key, "1"), states)
+    for other in (0, 2):
+        states[key_slot(key)] = other
+        assert not owned_untrusted(command("GET", key), states)
 
 
 def taken(chunks: Sequence[bytes]) -> list[object]:
@@ -110,6 +129,8 @@ def test_the_compiled_functions_refuse_other_types() -> None:
             lambda wrong=wrong: split_untrusted(wrong, 1),
             lambda wrong=wrong: count_untrusted(wrong),
             lambda wrong=wrong: cut_replies_untrusted(wrong, [1]),
+            lambda wrong=wrong: owned_untrusted(wrong, OWNED_ALL),
+            lambda wrong=wrong: owned_untrusted(b"", wrong),
         ):
             with pytest.raises(TypeError):
                 call()
@@ -125,6 +146,7 @@ def test_nothing_is_leaked() -> None:
         for turn in range(200):
             split_untrusted(data, 10)
             count_untrusted(data)
+            owned_untrusted(data, OWNED_ALL)
             cut_replies_untrusted(replies, [1, 2])
             cut_replies_untrusted(replies, [1, 3])
             if turn == 100:

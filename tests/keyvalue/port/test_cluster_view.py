@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot as redis_key_slot
 
-from quorate.keyvalue.conversation.cluster_view import node_id
+from quorate.keyvalue.conversation.shards import node_id
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.node.requests.status import PeerStatus

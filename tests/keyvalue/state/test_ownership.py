@@ -47,7 +47,7 @@ def test_first_slots_are_given_once(tmp_path: Path) -> None:
     assert fed.slots("FOUND", ALL) == b"FOUNDED"
     fed.restart()
     assert fed.slots("FOUND", ALL) == b"FOUNDED"
-    assert fed.facts()["owned"] == [{"slots": "0-99", "epoch": 1, "since": 0}]
+    assert fed.facts()["owned"] == [{"slots": "0-99", "epoch": 1, "since": 0, "begun": 0}]
     assert [fed.ownership.states[slot] for slot in (0, 99, 100)] == [OWNED, OWNED, FOREIGN]
     assert (fed.ownership.epoch_of(99), fed.ownership.epoch_of(100)) == (1, 0)
     fed.close()
@@ -118,7 +118,8 @@ def test_released_slots_are_stale_until_they_are_purged(source: PartitionFed) ->
     facts = source.facts()
     assert facts["stale"] == str(A)
     assert facts["keys"] == 1
-    assert facts["moved"] == [{"slots": str(A), "target": 7, "epoch": 2}]
+    (moved,) = facts["moved"]
+    assert (moved["slots"], moved["target"], moved["epoch"]) == (str(A), 7, 2)
     assert source.ownership.hides
     assert source.slots("PURGE", 100) == 0
     assert source.slots("PURGE", 100) == 0
@@ -322,7 +323,7 @@ def test_stale_rows_expire_unseen(source: PartitionFed) -> None:
     source.pass_time(1000)
     assert source.query("DBSIZE", "QUORATE.EXPIRING") == b":0\r\n:0\r\n"
     kinds = {change.kind.value for change in source.service.changes.after(0, b"")}
-    assert kinds == {"set"}
+    assert kinds == {"set", "moved"}
 
 
 def test_changes_are_heard(source: PartitionFed) -> None:

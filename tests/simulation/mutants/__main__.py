@@ -9,6 +9,11 @@ import time
 
 from tests.simulation.mutants.catalogue import MUTANTS, Mutant
 from tests.simulation.mutants.hunt import Found, hunt
+from tests.simulation.mutants.partitions import (
+    PARTITION_MUTANTS,
+    PartitionMutant,
+    hunt_partition,
+)
 from tests.simulation.mutants.recipes import RECIPE_MUTANTS, RecipeMutant, hunt_recipe
 
 
@@ -21,12 +26,18 @@ def main() -> int:
     logging.getLogger("quorate").setLevel(logging.CRITICAL)
     survivors = 0
     sys.stdout.write("| mutant | within | found at | by | seconds |\n|---|---|---|---|---|\n")
-    hunted: list[Mutant | RecipeMutant] = [*MUTANTS, *RECIPE_MUTANTS]
+    hunted: list[Mutant | RecipeMutant | PartitionMutant] = [
+        *MUTANTS,
+        *RECIPE_MUTANTS,
+        *PARTITION_MUTANTS,
+    ]
     mutants = [each for each in hunted if asked.only in each.name]
     for mutant in mutants:
         began = time.process_time()
         if isinstance(mutant, RecipeMutant):
             found, within = hunt_recipe(mutant), f"{mutant.seeds} seeds"
+        elif isinstance(mutant, PartitionMutant):
+            found, within = hunt_partition(mutant), f"{mutant.seeds} seeds"
         else:
             found = hunt(mutant, asked.members)
             within = f"{mutant.seeds} seeds" if mutant.schedule is None else "its schedule"

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import pytest
 
-from quorate.keyvalue.state.ownership import Ownership
+from quorate.keyvalue.commands.slot_checks import SlotChecks
+from quorate.keyvalue.slots.hashing import key_slot
+from quorate.keyvalue.state.ownership import FROZEN_SLOT, Ownership
 from quorate.keyvalue.state.sessions import Sessions
 from quorate.partitions import director
 from quorate.partitions import move as moves
@@ -18,7 +20,9 @@ from tests.simulation.mutants.hunt import Found
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from quorate.keyvalue.commands.strings import Handler
     from quorate.keyvalue.slots.cluster_map import Move
+    from quorate.keyvalue.state.store import KeyStore
     from quorate.partitions.groups import Groups
     from quorate.storage.tables.memtable import Record
 
@@ -159,6 +163,33 @@ def go_on_with_own_revisions(patch: pytest.MonkeyPatch) -> None:
 # --- the source
 
 
+def read_what_is_frozen(patch: pytest.MonkeyPatch) -> None:
+    """Answer reads of slots that are frozen."""
+
+    def serves_now(self: Ownership, key: bytes) -> bool:
+        return self.serves(key)
+
+    patch.setattr(Ownership, "serves_now", serves_now)
+
+
+def check_at_the_port_only(patch: pytest.MonkeyPatch) -> None:
+    """Execute a command in a frozen slot: when it was let in, the slot was not frozen yet."""
+
+    def around(self: SlotChecks, handler: Handler) -> Handler:
+        states = self._ownership.states  # pyright: ignore[reportPrivateUsage]
+
+        def checked(store: KeyStore, arguments: list[bytes]) -> bytes:
+            if states[key_slot(arguments[1])] == FROZEN_SLOT:
+                return handler(store, arguments)
+            return wrapped(store, arguments)
+
+        wrapped = original(self, handler)
+        return checked
+
+    original = SlotChecks._around_one_key  # pyright: ignore[reportPrivateUsage]
+    patch.setattr(SlotChecks, "_around_one_key", around)
+
+
 def begin_what_has_ended(patch: pytest.MonkeyPatch) -> None:
     """Freeze and import slots of a move that has ended."""
 
@@ -191,6 +222,8 @@ PARTITION_MUTANTS: Final = (
     PartitionMutant(give_rows_new_revisions, 5, ("RowsMoved",)),
     PartitionMutant(take_a_chunk_twice, 20, ("RowsMoved",)),
     PartitionMutant(go_on_with_own_revisions, 10, ("Revisions",)),
+    PartitionMutant(read_what_is_frozen, 10, ("OwnSlotsOnly", "Linearizability")),
+    PartitionMutant(check_at_the_port_only, 10, ("OwnSlotsOnly", "Linearizability")),
     PartitionMutant(begin_what_has_ended, 20, ("Proven",)),
     PartitionMutant(forget_the_wrong_place, 20, ("KeptAnswer",)),
 )

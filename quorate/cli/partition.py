@@ -1,0 +1,387 @@
+"""`quorate partition`: who has which slots and who leads where, and changes of that.
+
+A change is a new map in the metadata group; the director brings the cluster there. So each verb
+makes a plan, which is a map, shows how it differs from the newest one, and stores it if it is to.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import attrs
+import trio
+from cyclopts import App, Parameter
+from rich.table import Table
+
+from ..errors import ConfigurationError, ConflictError, KeyValueError, RequestError, UsageError
+from ..keyvalue.slots.cluster_map import META, ClusterMap, Move
+from ..keyvalue.slots.ranges import parse_slots_untrusted
+from ..local.show import make_console, print_table
+from ..local.words import counted, size
+from ..machine.finding import find_map
+from ..machine.partition_survey import GroupSeen, survey_groups
+from ..machine.reach import RemoteGroups, open_groups
+from ..partitions import wishes
+from ..partitions.balance import differences, rebalanced, with_replicas
+from ..partitions.balance import split as split_map
+from ..partitions.health import faults
+from ..partitions.metadata import change, load
+from ..partitions.progress import follow_moves, in_words
+from .params import Addresses, AsJson, parse_address
+from .partition_status import slots_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+__all__ = ["abort", "list_partitions", "move", "partition", "rebalance", "replicas", "split"]
+
+DONE: Final = 0
+REFUSED: Final = 1
+UNREACHABLE: Final = 2
+
+_HERE: Final = ("127.0.0.1:7000",)
+
+_Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+_To = Annotated[int, Parameter(show_default=False)]
+_Machines = Annotated[str, Parameter(show_default=False)]
+
+partition = App(
+    name="partition",
+    help="Show the partitions of a cluster, and change who has what.",
+    help_epilogue="Exit status: 0 - done, or the plan is shown; 1 - refused, or a move has ended "
+    "undone: the message says what is so now; 2 - no member answers, or the outcome is unknown: "
+    "run quorate partition list.",
+)
+
+
+@partition.command(name="list", help_epilogue="")
+async def list_partitions(*, connect: Addresses = _HERE, as_json: AsJson = False) -> int:
+    """Show each partition: who leads it, its replicas, its slots and keys; and what moves.
+
+    Args:
+        connect: Client port of any member, HOST:PORT, or a path: machine.toml, the folder of a
+            machine, map.json, or the directory of quorate cluster --partitions. May be given
+            several times: the newest map counts. 127.0.0.1:7000 if left out.
+        as_json: For programs.
+    """
+    try:
+        async with _opened(connect) as cluster:
+            seen = await survey_groups(cluster.map)
+    except _EndedError as end:
+        return end.status
+    if as_json:
+        print(json.dumps(_plain(cluster.map, seen), indent=2))
+    else:
+        _render(cluster.map, seen)
+    return DONE
+
+
+@partition.command(help_epilogue="")
+async def move(slots: str, /, *, to: _To, connect: Addresses = _HERE) -> int:
+    """Move slots to a partition while clients use them, and wait until that is done.
+
+    Clients of these slots wait for some hundredths of a second. Ctrl-C ends only the waiting: the
+    move goes on. quorate partition abort ends it.
+
+    Args:
+        slots: What is to move, such as 0-4095,5000. What the partition has already stays there.
+        to: Number of the partition that is to own them.
+        connect: Client port of any member, HOST:PORT, or a path; see quorate partition list.
+    """
+    wanted = _slots(slots)
+    try:
+        async with _opened(connect) as cluster:
+            moves = wishes.plan_move(cluster.map, wanted, to)
+            if not moves:
+                print(f"partition {to} has these slots already")
+                return DONE
+            for each in moves:
+                print(in_words(each))
+            await wishes.request_moves(cluster.groups.group(META), moves)
+            return await _follow(cluster, moves)
+    except _EndedError as end:
+        return end.status
+
+
+@partition.command(help_epilogue="")
+async def abort(number: int, /, *, connect: Addresses = _HERE) -> int:
+    """End a move undone, unless its target owns the slots already.
+
+    Args:
+        number: Of the move, as quorate partition list has it. A move that begins again gets a new
+            one.
+        connect: Client port of any member, HOST:PORT, or a path; see quorate partition list.
+    """
+    try:
+        async with _opened(connect) as cluster:
+            known = [each for each in cluster.map.moves if each.move == number]
+            await wishes.abort_move(cluster.groups.group(META), number)
+            outcomes = await follow_moves(cluster.groups, known, print)
+            # Undone is what was asked for.
+            return REFUSED if any(each.done for each in outcomes) else DONE
+    except _EndedError as end:
+        return end.status
+
+
+@partition.command(help_epilogue="")
+async def rebalance(*, apply: _Flag = False, connect: Addresses = _HERE) -> int:
+    """Spread replicas and leaders evenly over the machines that are well.
+
+    Args:
+        apply: Do it; without, only the plan is shown. Leaders move within seconds, replicas one
+            after the other.
+        connect: Client port of any member, HOST:PORT, or a path; see quorate partition list.
+    """
+    try:
+        async with _opened(connect) as cluster:
+            well = await _well(cluster)
+            return await _change(cluster, rebalanced(cluster.map, well), apply=apply)
+    except _EndedError as end:
+        return end.status
+
+
+@partition.command(help_epilogue="")
+async def split(*, apply: _Flag = False, connect: Addresses = _HERE) -> int:
+    """Double the number of partitions: each new one gets half of the slots of an old one.
+
+    Args:
+        apply: Do it, and wait until all slots have moved; without, only the plan is shown.
+        connect: Client port of any member, HOST:PORT, or a path; see quorate partition list.
+    """
+    try:
+        async with _opened(connect) as cluster:
+            after = split_map(cluster.map)
+            status = await _change(cluster, after, apply=apply)
+            if status != DONE or not apply:
+                return status
+            known = {each.move for each in cluster.map.moves}
+            return await _follow(cluster, [each for each in after.moves if each.move not in known])
+    except _EndedError as end:
+        return end.status
+
+
+@partition.command(help_epilogue="")
+async def replicas(
+    number: int, /, *, to: _Machines, apply: _Flag = False, connect: Addresses = _HERE
+) -> int:
+    """Put the replicas of a partition on other machines, one after the other.
+
+    Args:
+        number: Of the partition.
+        to: Ids of the machines that are to have one, such as 0,1,3.
+        apply: Do it; without, only the plan is shown. quorate partition list shows how far it is.
+        connect: Client port of any member, HOST:PORT, or a path; see quorate partition list.
+    """
+    ids = to.split(",")
+    if not all(each.isascii() and each.isdigit() for each in ids):
+        raise UsageError(f'--to "{to}": expected ids of machines, such as 0,1,3')
+    try:
+        async with _opened(connect) as cluster:
+            after = with_replicas(cluster.map, number, [int(each) for each in ids])
+            return await _change(cluster, after, apply=apply)
+    except _EndedError as end:
+        return end.status
+
+
+# --- the cluster
+
+
+@attrs.frozen
+class _Cluster:
+    """A cluster that answers: its newest map, and its groups."""
+
+    map: ClusterMap
+    groups: RemoteGroups
+
+
+class _EndedError(Exception):
+    """What was asked for has failed, and was printed."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status = status
+
+
+@asynccontextmanager
+async def _opened(connect: Sequence[str]) -> AsyncGenerator[_Cluster]:
+    """Open the groups of a cluster, with the newest map of its metadata group.
+
+    Raises:
+        _EndedError: it does not answer, or refuses what is done with it; that was printed.
+    """
+    status = REFUSED
+    trouble: BaseExceptionGroup | None = None
+    try:
+        newest = await find_map(connect, parse_address)
+        async with open_groups(lambda: newest) as groups:
+            stored = await load(groups.group(META))
+            newest = stored or newest
+            yield _Cluster(newest, groups)
+    except* (ConfigurationError, KeyValueError, ConflictError) as group:
+        trouble = group
+    except* RequestError as group:
+        status, trouble = UNREACHABLE, group
+    if trouble is not None:
+        print(_first(trouble), file=sys.stderr)
+        raise _EndedError(status)
+
+
+def _first(group: BaseExceptionGroup) -> BaseException:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def _slots(text: str) -> int:
+    try:
+        wanted = parse_slots_untrusted(text)
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from None
+    if not wanted:
+        raise UsageError("slots: none given: expected some, such as 0-4095,5000")
+    return wanted
+
+
+async def _well(cluster: _Cluster) -> set[int]:
+    """Return the machines that are well, by what the leaders say.
+
+    Raises:
+        ConfigurationError: too few groups answer.
+    """
+    seen = await survey_groups(cluster.map)
+    statuses = {
+        each.partition: attrs.asdict(leader)
+        for each in seen
+        if (leader := each.survey.leader) is not None
+    }
+    found = faults(cluster.map, statuses)
+    if found is None:
+        raise ConfigurationError(
+            f"only {counted(len(statuses), 'group has', 'groups have')} a leader that answers, of "
+            f"{len(seen)}: no plan is made of that: see quorate partition list"
+        )
+    for machine, why in sorted(found.items()):
+        print(f"machine {machine} gets nothing: {why}")
+    return {each.machine_id for each in cluster.map.machines} - found.keys()
+
+
+async def _change(cluster: _Cluster, after: ClusterMap, *, apply: bool) -> int:
+    """Show how a map differs from the newest one, and store it if it is to be."""
+    plan = differences(cluster.map, after)
+    if not plan:
+        print("nothing to change")
+        return DONE
+    print("\n".join(plan))
+    if not apply:
+        print("This is a plan: --apply does it.")
+        return DONE
+
+    def edit(now: ClusterMap) -> ClusterMap | None:
+        if (now.partitions, now.moves) == (after.partitions, after.moves):
+            return None  # it is stored, although the answer was lost
+        if now.epoch != cluster.map.epoch:
+            raise ConfigurationError("the map has changed since this plan was made: make a new one")
+        return after
+
+    stored = await change(cluster.groups.group(META), edit)
+    print(f"map {stored.epoch} says so now, and the cluster follows: quorate partition list")
+    return DONE
+
+
+async def _follow(cluster: _Cluster, moves: Sequence[Move]) -> int:
+    """Report moves until they have ended; return the exit status."""
+    began = trio.current_time()
+    outcomes = await follow_moves(cluster.groups, moves, _said)
+    undone = [each for each in outcomes if not each.done]
+    seconds = trio.current_time() - began
+    if not undone:
+        print(f"{counted(len(outcomes), 'move', 'moves')} done in {seconds:.1f} s")
+        return DONE
+    for each in undone:
+        why = "aborted, or too many attempts failed: the log of the machine that leads metadata"
+        print(
+            f"{in_words(each.move)}: ended undone; partition {each.move.source} still owns them "
+            f"({why} says why)",
+            file=sys.stderr,
+        )
+    return REFUSED
+
+
+def _said(words: str) -> None:
+    print(words, flush=True)
+
+
+# --- what is printed
+
+
+def _render(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> None:
+    console = make_console()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("partition")
+    for name in ("leader", "preferred", "replicas"):
+        table.add_column(name)
+    table.add_column("slots", overflow="fold")
+    table.add_column("keys", justify="right")
+    table.add_column("lag")
+    for each in seen:
+        table.add_row(*_row(cluster_map, each), style="" if each.survey.leader else "red")
+    print_table(console, table)
+    console.print()
+    for one in cluster_map.moves:
+        attempt = f", attempt {one.attempts}" if one.attempts else ""
+        console.print(f"move {one.move}: {in_words(one)}: {one.step}{attempt}", soft_wrap=True)
+    console.print(f'Cluster "{cluster_map.cluster}", map {cluster_map.epoch}.')
+
+
+def _row(cluster_map: ClusterMap, seen: GroupSeen) -> list[str]:
+    leader, number = seen.survey.leader, seen.partition
+    replicas_of = ", ".join(map(str, cluster_map.replicas_of(number)))
+    is_meta = number == META
+    return [
+        "metadata" if is_meta else str(number),
+        "none" if leader is None else f"machine {leader.member_id}",
+        "" if is_meta else f"machine {cluster_map.partitions[number].preferred}",
+        replicas_of,
+        "" if is_meta else slots_in_words(seen.slots),
+        "" if seen.keys is None else f"{seen.keys:,}",
+        f"{size(seen.lag_bytes)} behind" if seen.lag_bytes else "up to date",
+    ]
+
+
+def _plain(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> dict[str, object]:
+    """Return the whole list for programs."""
+    found: list[dict[str, object]] = []
+    for each in seen:
+        leader, number = each.survey.leader, each.partition
+        facts: dict[str, object] = {
+            "partition": number,
+            "leader": None if leader is None else leader.member_id,
+            "replicas": cluster_map.replicas_of(number),
+            "answer": [said.member_id for said in each.survey.said],
+            "lag_bytes": each.lag_bytes,
+        }
+        if number != META:
+            preferred = cluster_map.partitions[number].preferred
+            facts |= {"preferred": preferred, "slots": each.slots, "keys": each.keys}
+        found.append(facts)
+    moves: list[dict[str, object]] = [
+        {
+            "move": one.move,
+            "slots": one.slots,
+            "from": one.source,
+            "to": one.target,
+            "step": one.step,
+            "attempts": one.attempts,
+        }
+        for one in cluster_map.moves
+    ]
+    return {
+        "cluster": cluster_map.cluster,
+        "epoch": cluster_map.epoch,
+        "partitions": found,
+        "moves": moves,
+    }

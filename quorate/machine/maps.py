@@ -1,0 +1,65 @@
+"""Where the map of a cluster is found without asking anybody: in the folders of its machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..errors import ConfigurationError
+from ..partitions.balance import first_map
+from .config import load_machine
+from .map_watch import KnownMap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ..keyvalue.slots.cluster_map import ClusterMap
+    from .config import MachineConfig
+
+__all__ = ["MACHINE_FILE", "map_at", "map_of_file", "newest_map"]
+
+MACHINE_FILE: Final = "machine.toml"
+
+
+def map_of_file(config: MachineConfig) -> ClusterMap:
+    """Return the map of the cluster as a machine's file describes it, for want of a newer one.
+
+    All machines that found a cluster have the same list, so they all make the same map.
+    """
+    machines = [each.as_machine() for each in config.machines]
+    if config.join:
+        # Where the metadata group has its members is not known, so all machines are asked.
+        machines = [each for each in machines if each.machine_id != config.machine_id]
+    replicas = len(machines) if config.join else config.replicas
+    return first_map(config.cluster, machines, config.partitions, replicas)
+
+
+def newest_map(configs: Sequence[MachineConfig]) -> ClusterMap:
+    """Return the newest map that some machines have seen; that of the first one's file if none has.
+
+    Raises:
+        ConfigurationError: a folder is of another cluster.
+    """
+    found = [KnownMap(each.directory, each.cluster).newest for each in configs]
+    seen = [each for each in found if each is not None]
+    return max(seen, key=lambda each: each.epoch) if seen else map_of_file(configs[0])
+
+
+def map_at(place: Path) -> ClusterMap:
+    """Return the newest map of the cluster of a machine.
+
+    Args:
+        place: the machine's file, or its folder, or the directory of `quorate cluster`.
+
+    Raises:
+        ConfigurationError: there is no machine's file, or it has mistakes.
+    """
+    files = [place] if not place.is_dir() else sorted(place.glob(f"machine-*/{MACHINE_FILE}"))
+    if (own := place / MACHINE_FILE).exists():
+        files = [own]
+    if not files:
+        raise ConfigurationError(
+            f"{place}: no {MACHINE_FILE} there: expected the file of a machine, its folder, or the "
+            "directory of quorate cluster --partitions"
+        )
+    return newest_map([load_machine(each) for each in files])
