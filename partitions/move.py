@@ -94,8 +94,8 @@ pause gets longer, since about as much is left for it."""
 _QUICK_S: Final = 0.25
 """Seconds that the last round before FREEZE may take, since the pause takes about as long."""
 
-_PAGE_ROWS: Final = 1000
-"""Rows of a page, and of a chunk, at most: a few milliseconds of work in both logs."""
+_PAGE_ROWS: Final = 2000
+"""Keys that the source looks at for a page: a few milliseconds in which clients there wait."""
 
 _ROW_WORDS: Final = 5
 _MOST_DIGITS: Final = 19
