@@ -70,8 +70,8 @@ def test_the_values_fit_together() -> None:
         ({"replicas": 4}, "replicas = 4: expected 3 at most, the number of machines"),
         ({"machines": MACHINES[1:2], "join": True}, "join = true: machines: no other one"),
         (
-            {"security": Security("a.crt", "a.key", "ca.crt")},
-            'security.certificate = "a.crt": expected none, since machines with certificates are',
+            {"machines": [attrs.evolve(each, tls_port=9000) for each in MACHINES]},
+            "tls_port = 9000: expected 0, or certificate, key and ca in the table",
         ),
     ):
         with pytest.raises(ConfigurationError, match=words):
