@@ -22,7 +22,7 @@ from ...keyvalue.slots.cluster_map import META, decode_map_untrusted
 from ...keyvalue.slots.hashing import key_slot
 from ...keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted
 from ..invariants import ViolationError
-from ..workloads import Expiry, Strings
+from ..workloads import Bank, Expiry, Strings
 from ..workloads.base import encode
 from .book import Book
 from .directors import Directors
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 PARTITIONS: Final = 2
 CLIENTS: Final = 3
 LISTS: Final = 2
+ACCOUNTS: Final = tuple(b"{bank}-%d" % n for n in range(5))
+"""In one slot, since a transfer is one transaction."""
 STORM_TIMEOUTS: Final = 30.0
 """Duration of a storm, in heartbeat timeouts."""
 CALM_TIMEOUTS: Final = 120.0
@@ -72,6 +74,7 @@ class Run:
     rounds: int = 0
     strings: Strings = attrs.field(factory=Strings)
     expiry: Expiry = attrs.field(factory=Expiry)
+    bank: Bank = attrs.field(factory=lambda: Bank(ACCOUNTS))
     stamped: list[Stamped] = attrs.field(factory=list["Stamped"])
     rng: random.Random = attrs.field(init=False)
     doors: list[RoutingDoor] = attrs.field(init=False)
@@ -129,10 +132,11 @@ class Run:
     async def _client(self, door: RoutingDoor) -> None:
         think = door.rng.choice(THINKING)
         while True:
-            workload = self.strings if door.rng.random() < 0.8 else self.expiry
+            workloads = (self.strings, self.bank, self.expiry)
+            (workload,) = door.rng.choices(workloads, (7, 2, 1))
             await workload.act(door)
             keys = self.operators.keys
-            keys[:] = sorted({each.key for each in self.strings.history[-50:]})
+            keys[:] = sorted({ACCOUNTS[0], *(each.key for each in self.strings.history[-50:])})
             await trio.sleep(self.cluster.unit * think * door.rng.random())
 
     async def _list_client(self, each: MovingLists) -> None:
@@ -210,6 +214,7 @@ class Run:
     async def _judge(self) -> None:
         self.operators.keys.clear()
         await self.strings.finish(self.doors[0])
+        await self.bank.finish(self.doors[0])
         for each in self.lists:
             with trio.move_on_after(CALM_TIMEOUTS * self.cluster.unit) as scope:
                 await each.finish()
