@@ -24,8 +24,10 @@ from ..errors import QuorateError, RequestError
 from ..keyvalue.slots.cluster_map import META
 from ..log_events import log_event
 from .groups import slots_command
+from .health import watch_health
 from .metadata import load
 from .move import MoveError, copy_slots, fields_of, finish, purge, settle
+from .replicas import keep_replicas
 from .slots_state import state_of
 from .wishes import claim, remove
 
@@ -101,6 +103,8 @@ class Director:
         """Direct until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._reconcile_for_ever, nursery)
+            nursery.start_soon(watch_health, self._groups)
+            nursery.start_soon(keep_replicas, self._groups)
             while True:
                 await self._look(nursery)
                 with trio.move_on_after(PERIOD_S):

@@ -135,7 +135,8 @@ def _slow_disks(statuses: Statuses) -> dict[int, float]:
     syncs: dict[int, float] = {}
     for status in statuses.values():
         recent: Mapping[str, Any] = status.get("recent") or {}
-        quantiles = (recent.get("quantiles") or {}).get("sync")
+        known: Mapping[str, Any] = recent.get("quantiles") or {}
+        quantiles: Mapping[str, float] | None = known.get("sync")
         if quantiles is not None:
             machine = status["member_id"]
             syncs[machine] = max(syncs.get(machine, 0.0), quantiles["p99"])

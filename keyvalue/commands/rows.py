@@ -125,7 +125,7 @@ quorate.slots|purge ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Delete som
 quorate.cas ; -4 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Set or delete a key (SET value [PX ms | KEEPTTL], DELETE) if it is ABSENT, or EQUALS a value; return the log position, or 0
 quorate.records ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Return value, revision and expiry of several keys
 quorate.position ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Return the log position up to which everything is applied
-quorate.watch ; -2 ; C noscript read ; 0 0 0 ; 1.0.0 ; Push the changes of the keys that begin with a prefix (prefix [AFTER position])
+quorate.watch ; -2 ; C noscript read ; 0 0 0 ; 1.0.0 ; Push the changes of the keys that begin with a prefix (prefix [PARTITION] [AFTER position])
 quorate.unwatch ; 2 ; C noscript read fast ; 0 0 0 ; 1.0.0 ; End a watch by its id
 quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire
 quorate.once ; -4 ; C noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; Execute a command of a session (session sequence command ...) exactly once

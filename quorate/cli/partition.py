@@ -16,7 +16,14 @@ import trio
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from ..errors import ConfigurationError, ConflictError, KeyValueError, RequestError, UsageError
+from ..errors import (
+    ConfigurationError,
+    ConflictError,
+    KeyValueError,
+    RequestError,
+    UsageError,
+    leaves,
+)
 from ..keyvalue.slots.cluster_map import META, ClusterMap, Move
 from ..keyvalue.slots.ranges import parse_slots_untrusted
 from ..local.show import make_console, print_table
@@ -225,15 +232,8 @@ async def _opened(connect: Sequence[str]) -> AsyncGenerator[_Cluster]:
     except* RequestError as group:
         status, trouble = UNREACHABLE, group
     if trouble is not None:
-        print(_first(trouble), file=sys.stderr)
+        print(next(leaves(trouble)), file=sys.stderr)
         raise _EndedError(status)
-
-
-def _first(group: BaseExceptionGroup) -> BaseException:
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
 
 
 def _slots(text: str) -> int:
