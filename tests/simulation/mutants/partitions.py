@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from quorate.storage.tables.memtable import Record
 
 HOURS: Final = 0.004
+Copy = moves._Copy  # pyright: ignore[reportPrivateUsage]
 
 
 @attrs.frozen
@@ -58,13 +59,13 @@ class PartitionMutant:
 def own_before_the_freeze(patch: pytest.MonkeyPatch) -> None:
     """Transfer the slots, and freeze them at the source after that."""
 
-    async def transfer(self: moves._Copy) -> int:
+    async def transfer(self: Copy) -> int:
         number = self.move.move
         await slots_command(self.target, "OWN", number, self.position, 0, number)
         return await original(self)
 
-    original = moves._Copy.transfer  # pyright: ignore[reportPrivateUsage]
-    patch.setattr(moves._Copy, "transfer", transfer)
+    original = Copy.transfer
+    patch.setattr(Copy, "transfer", transfer)
 
 
 def thaw_before_the_drop(patch: pytest.MonkeyPatch) -> None:
@@ -82,25 +83,25 @@ def thaw_before_the_drop(patch: pytest.MonkeyPatch) -> None:
 def release_before_the_target_owns(patch: pytest.MonkeyPatch) -> None:
     """Release the slots at the source before the target owns them."""
 
-    async def transfer(self: moves._Copy) -> int:
+    async def transfer(self: Copy) -> int:
         move = self.move
         await slots_command(self.source, "FREEZE", move.move, move.slots)
         await slots_command(self.source, "RELEASE", move.move, move.target, 0)
         return await original(self)
 
-    original = moves._Copy.transfer  # pyright: ignore[reportPrivateUsage]
-    patch.setattr(moves._Copy, "transfer", transfer)
+    original = Copy.transfer
+    patch.setattr(Copy, "transfer", transfer)
 
 
 def skip_the_last_changes(patch: pytest.MonkeyPatch) -> None:
     """Copy nothing between the freeze and the transfer."""
 
-    async def transfer(self: moves._Copy) -> int:
+    async def transfer(self: Copy) -> int:
         self.position = 1 << 60
         return await original(self)
 
-    original = moves._Copy.transfer  # pyright: ignore[reportPrivateUsage]
-    patch.setattr(moves._Copy, "transfer", transfer)
+    original = Copy.transfer
+    patch.setattr(Copy, "transfer", transfer)
 
 
 # --- the target
