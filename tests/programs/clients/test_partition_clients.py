@@ -79,7 +79,7 @@ def test_redis_py_goes_on_while_slots_move(ports: list[int]) -> None:
         with client.pipeline(transaction=True) as transaction:
             transaction.set("{tag}a", 1)
             transaction.incr("{tag}a")
-            assert transaction.execute() == [True, 2]
+            assert transaction.execute()[1] == 2
         with pytest.raises(redis.RedisError):
             client.mset({"a": 1, "b": 2})
         assert client.mget_nonatomic("sync:0:0", "sync:0:1") is not None
