@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from quorate.errors import StorageError
+from quorate.keyvalue.commands.table import lookup
 from quorate.keyvalue.state.ownership import FOREIGN, FROZEN_SLOT, KEPT_MOVES, OWNED, Ownership
 from quorate.keyvalue.state.ownership_note import SLOTS_NOTE
 from quorate.storage.tables.tables import Tables
@@ -41,6 +42,13 @@ def test_without_partitions_the_commands_are_refused(tmp_path: Path) -> None:
     for line in ("FOUND 0-1", "STATE", "PURGE 10"):
         assert fed.apply(f"QUORATE.SLOTS {line}").startswith(b"-ERR this cluster has no partitions")
     fed.service.close()
+
+
+def test_only_administrators_may_move_slots() -> None:
+    spec = lookup(b"quorate.slots")
+    assert spec is not None
+    for each in spec.subcommands.values():
+        assert each.categories == ("@admin", "@slow", "@dangerous"), each.name
 
 
 def test_first_slots_are_given_once(tmp_path: Path) -> None:
