@@ -121,7 +121,9 @@ class Director:
         except QuorateError as error:
             self._say(error)
             return
-        for move in cluster_map.moves if cluster_map is not None else ():
+        if cluster_map is None:
+            return
+        for move in cluster_map.moves:
             running = [each for each in self._drives if move.move in each.numbers]
             if running:
                 if move.step == "aborting" and running[0].move.step == "copying":

@@ -264,9 +264,20 @@ class RemoteGroups:
         """Return the group of a partition, or of `META`. It need not answer."""
         found = self._groups.get(partition)
         if found is None:
-            found = RemoteGroup(self._nursery, lambda: addresses_of(self._newest(), partition))
+            found = RemoteGroup(self._nursery, lambda: self._members_of(partition))
             self._groups[partition] = found
         return found
+
+    def _members_of(self, partition: int) -> list[MemberAddress]:
+        """Return where the members of a group are.
+
+        Raises:
+            NoLeaderError: the newest map that is known here does not have the partition yet.
+        """
+        newest = self._newest()
+        if partition >= len(newest.partitions):
+            raise NoLeaderError(f"map {newest.epoch} has no partition {partition} yet")
+        return addresses_of(newest, partition)
 
 
 @asynccontextmanager
