@@ -108,7 +108,7 @@ async def test_after_a_large_move_the_map_is_asked_for_once(
 ) -> None:
     asked, keys = list[FakeStream](), [f"key {n}" for n in range(300)]
     for partition in world.partitions:
-        partition.answer = noting(partition.answer, asked)  # type: ignore[method-assign]
+        partition.answer = noting(partition.answer, asked)  # type: ignore[assignment,method-assign]
     async with connected() as kv:
         await kv.get_many(keys)
         first = world.partitions[0]
