@@ -26,7 +26,7 @@ from ..log_events import log_event
 from .groups import slots_command
 from .health import watch_health
 from .metadata import load
-from .move import MoveError, copy_slots, fields_of, finish, purge, settle
+from .move import MoveError, copy_slots, finish, purge, settle
 from .replicas import keep_replicas
 from .slots_state import state_of
 from .wishes import claim, remove
@@ -183,7 +183,10 @@ class Director:
             logging.INFO,
             "move_begins",
             "move %(move)d begins: slots %(slots)s from partition %(source)d to %(target)d",
-            **fields_of(move),
+            move=move.move,
+            slots=move.slots,
+            source=move.source,
+            target=move.target,
         )
         keys: int | None = None
         try:
@@ -206,7 +209,10 @@ class Director:
             logging.INFO if aborted else logging.WARNING,
             "move_given_up",
             "move %(move)d of slots %(slots)s ends undone: %(why)s",
-            **fields_of(move),
+            move=move.move,
+            slots=move.slots,
+            source=move.source,
+            target=move.target,
             why="an operator has aborted it" if aborted else f"{move.attempts} attempts failed",
         )
 
@@ -221,7 +227,10 @@ class Director:
             "move_fails",
             "an attempt to move slots %(slots)s to partition %(target)d has failed: %(why)s; the "
             "next one begins in %(seconds).1f s",
-            **fields_of(move),
+            move=move.move,
+            slots=move.slots,
+            source=move.source,
+            target=move.target,
             why=str(error),
             seconds=pause,
         )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import attrs
 import trio
@@ -41,7 +41,9 @@ from .params import Addresses, AsJson, parse_address
 from .partition_status import slots_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from ..partitions.groups import Group
 
 __all__ = ["abort", "list_partitions", "move", "partition", "rebalance", "replicas", "split"]
 
@@ -107,7 +109,7 @@ async def move(slots: str, /, *, to: _To, connect: Addresses = _HERE) -> int:
                 return DONE
             for each in moves:
                 print(in_words(each))
-            await wishes.request_moves(cluster.groups.group(META), moves)
+            await wishes.request_moves(cluster.metadata, moves)
             return await _follow(cluster, moves)
     except _EndedError as end:
         return end.status
@@ -125,7 +127,7 @@ async def abort(number: int, /, *, connect: Addresses = _HERE) -> int:
     try:
         async with _opened(connect) as cluster:
             known = [each for each in cluster.map.moves if each.move == number]
-            await wishes.abort_move(cluster.groups.group(META), number)
+            await wishes.abort_move(cluster.metadata, number)
             outcomes = await follow_moves(cluster.groups, known, print)
             # Undone is what was asked for.
             return REFUSED if any(each.done for each in outcomes) else DONE
@@ -160,12 +162,11 @@ async def split(*, apply: _Flag = False, connect: Addresses = _HERE) -> int:
     """
     try:
         async with _opened(connect) as cluster:
-            after = split_map(cluster.map)
-            status = await _change(cluster, after, apply=apply)
-            if status != DONE or not apply:
-                return status
-            known = {each.move for each in cluster.map.moves}
-            return await _follow(cluster, [each for each in after.moves if each.move not in known])
+            before, after = cluster.map, split_map(cluster.map)
+            await _change(cluster, after, apply=apply)
+            known = {each.move for each in before.moves}
+            moves = [each for each in after.moves if each.move not in known]
+            return await _follow(cluster, moves) if apply and moves else DONE
     except _EndedError as end:
         return end.status
 
@@ -196,12 +197,17 @@ async def replicas(
 # --- the cluster
 
 
-@attrs.frozen
+@attrs.define
 class _Cluster:
     """A cluster that answers: its newest map, and its groups."""
 
     map: ClusterMap
-    groups: RemoteGroups
+    groups: RemoteGroups = attrs.field(init=False)
+
+    @property
+    def metadata(self) -> Group:
+        """The metadata group."""
+        return self.groups.group(META)
 
 
 class _EndedError(Exception):
@@ -222,11 +228,10 @@ async def _opened(connect: Sequence[str]) -> AsyncGenerator[_Cluster]:
     status = REFUSED
     trouble: BaseExceptionGroup | None = None
     try:
-        newest = await find_map(connect, parse_address)
-        async with open_groups(lambda: newest) as groups:
-            stored = await load(groups.group(META))
-            newest = stored or newest
-            yield _Cluster(newest, groups)
+        cluster = _Cluster(await find_map(connect, parse_address))
+        async with open_groups(lambda: cluster.map) as cluster.groups:
+            cluster.map = await load(cluster.metadata) or cluster.map
+            yield cluster
     except* (ConfigurationError, KeyValueError, ConflictError) as group:
         trouble = group
     except* RequestError as group:
@@ -252,17 +257,21 @@ async def _well(cluster: _Cluster) -> set[int]:
     Raises:
         ConfigurationError: too few groups answer.
     """
-    seen = await survey_groups(cluster.map)
-    statuses = {
-        each.partition: attrs.asdict(leader)
-        for each in seen
-        if (leader := each.survey.leader) is not None
-    }
+    statuses: dict[int, Mapping[str, Any]] = {}
+
+    async def look(number: int) -> None:
+        with suppress(RequestError):
+            statuses[number] = await cluster.groups.group(number).status()
+
+    numbers = (META, *range(len(cluster.map.partitions)))
+    async with trio.open_nursery() as nursery:
+        for number in numbers:
+            nursery.start_soon(look, number)
     found = faults(cluster.map, statuses)
     if found is None:
         raise ConfigurationError(
             f"only {counted(len(statuses), 'group has', 'groups have')} a leader that answers, of "
-            f"{len(seen)}: no plan is made of that: see quorate partition list"
+            f"{len(numbers)}: no plan is made of that: see quorate partition list"
         )
     for machine, why in sorted(found.items()):
         print(f"machine {machine} gets nothing: {why}")
@@ -279,16 +288,17 @@ async def _change(cluster: _Cluster, after: ClusterMap, *, apply: bool) -> int:
     if not apply:
         print("This is a plan: --apply does it.")
         return DONE
+    before = cluster.map
 
     def edit(now: ClusterMap) -> ClusterMap | None:
         if (now.partitions, now.moves) == (after.partitions, after.moves):
             return None  # it is stored, although the answer was lost
-        if now.epoch != cluster.map.epoch:
+        if now.epoch != before.epoch:
             raise ConfigurationError("the map has changed since this plan was made: make a new one")
         return after
 
-    stored = await change(cluster.groups.group(META), edit)
-    print(f"map {stored.epoch} says so now, and the cluster follows: quorate partition list")
+    cluster.map = await change(cluster.metadata, edit)
+    print(f"map {cluster.map.epoch} says so now, and the cluster follows: quorate partition list")
     return DONE
 
 

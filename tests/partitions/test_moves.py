@@ -15,10 +15,12 @@ from trio.testing import MockClock
 
 from quorate.keyvalue.slots.cluster_map import META
 from quorate.keyvalue.slots.hashing import key_slot
-from quorate.keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted
+from quorate.keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted, text_of
+from quorate.partitions.balance import first_map, split
 from quorate.partitions.director import Director
-from quorate.partitions.wishes import abort_move, plan_move, request_moves
-from tests.support.partitions_world import FATES, Fate, Link, World, error_of, opened
+from quorate.partitions.metadata import change
+from quorate.partitions.wishes import abort_move, claim, plan_move, request_moves
+from tests.support.partitions_world import FATES, Fate, Link, World, error_of, machines, opened
 
 KEYS: Final = [b"key-%d" % at for at in range(40)]
 SLOTS: Final = parse_slots_untrusted("0-8191")
@@ -217,6 +219,62 @@ async def test_a_source_waits_for_the_decision_of_a_target_without_a_leader(
                 await trio.sleep(0.01)
         await until_done(world)
         assert world.owned(1) == ALL_SLOTS
+
+
+async def test_a_claim_without_an_answer_is_none(tmp_path: Path, autojump_clock: object) -> None:
+    """Two runs may have written the same bytes, and must not both copy under that number."""
+    async with opened(tmp_path) as world:
+        await request(world, SLOTS, 1)
+        (wish,) = world.map().moves
+        start = world.calls
+        world.fate = lambda number, _words: "unheard" if number == start + 1 else None
+        group = Link(world).group(META)
+        assert await claim(group, wish) is None
+        (move,) = world.map().moves
+        assert move.move == wish.move + 1
+        claimed = await claim(group, move)
+        assert claimed is not None
+        assert world.map().moves == (claimed,)
+        assert claimed.attempts == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_two_directors_at_once_do_no_harm(
+    tmp_path: Path, autojump_clock: object, seed: int
+) -> None:
+    async with loaded(tmp_path, seed) as (world, _counters):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(direct, world)
+            await trio.sleep(0.05 * seed)
+            nursery.start_soon(Director(Link(world), Random(seed)).run)
+            for at in range(6):
+                await request(world, SLOTS if at % 2 else ALL_SLOTS & ~SLOTS, seed % 2)
+                await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        world.nursery.start_soon(direct, world)
+        await until_done(world)
+
+
+async def test_a_new_cluster_is_founded_and_split_under_load(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    first = first_map("orders", machines(3), 2, 3)
+    async with opened(tmp_path, 4, first=first) as world:
+        world.nursery.start_soon(direct, world)
+        await trio.sleep(1)
+        assert world.check_owners() == ALL_SLOTS
+        counters = Counters(world)
+        for key in KEYS:
+            await counters.add(key)
+        world.nursery.start_soon(counters.run, Random(7))
+        await change(Link(world).group(META), split)
+        await until_done(world)
+        owned = [text_of(world.owned(number)) for number in range(4)]
+        assert owned == ["0-4095", "8192-12287", "4096-8191", "12288-16383"]
+        counters.check()
+        assert counters.longest_wait_s < 0.1
+        freezes = [number for number, words in world.words if words[1] == b"FREEZE"]
+        assert sorted(freezes) == [0, 1]
 
 
 async def test_moves_that_fail_each_time_are_given_up(
