@@ -22,6 +22,7 @@ from .pipeline_show import (
     show_audit,
     show_export,
     show_frame,
+    show_groups,
     show_state,
     show_written,
 )
@@ -224,10 +225,14 @@ def audit(
 ) -> int:
     """Compare the logs of members, and check the rules of the protocol on them.
 
+    With directories of machines each group of members is checked, and whether the logs of the
+    partitions agree on who owned which slot.
+
     Exit status: 0 - no rule is broken; 1 - some rule is.
 
     Args:
-        directories: The members' directories, or copies of them; or else:
+        directories: The members' directories, those of machines, a folder with those, or copies
+            of them; or else:
         connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. All
             members that they name are compared.
         security: A file with a table [security], if members ask who we are: with a certificate for
@@ -240,9 +245,17 @@ def audit(
     with _spark(master, conf) as spark:
         from ..pipeline.jobs.audit import audit as run  # noqa: PLC0415 - an extra
         from ..pipeline.jobs.audit import each_member  # noqa: PLC0415 - an extra
+        from ..pipeline.jobs.partitions import audit_groups  # noqa: PLC0415 - an extra
+        from ..pipeline.source.groups import by_group  # noqa: PLC0415 - an extra
 
         file = str(security.absolute()) if security else ""
-        found = run(spark, directories if connect is None else each_member(connect, file))
+        groups = {} if connect is not None else by_group(directories)
+        if len(groups) > 1:
+            every = audit_groups(spark, groups)
+            show_groups(make_console(), every, as_json=as_json)
+            return 1 if every.findings else 0
+        ((_, places),) = groups.items() or [("", ())]
+        found = run(spark, each_member(connect, file) if connect is not None else places)
     if as_json:
         print(json.dumps(plain_audit(found), indent=2))
     else:
