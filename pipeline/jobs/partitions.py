@@ -10,7 +10,6 @@ after the one that it needs. The rules are in `keyvalue.slots.history`.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -19,10 +18,10 @@ import attrs
 from ...errors import WireError
 from ...keyvalue.protocol.payload import PayloadParser
 from ...keyvalue.slots.cluster_map import META, partition_in
-from ...keyvalue.slots.history import SLOTS_COMMAND, PartitionLog, wrong_moves
+from ...keyvalue.slots.history import PartitionLog, wrong_moves
 from ...keyvalue.state.ownership_note import SLOTS_NOTE, as_facts, decode_note_untrusted
-from ...storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 from ..source.logs import open_log
+from ..source.slots import slots_entries
 from .audit import Audit, Finding, audit
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupsAudit", "audit_groups", "moves_in"]
 
-_SLOTS: Final = re.compile(re.escape(SLOTS_COMMAND), re.IGNORECASE)
-_HEAD_BYTES: Final = 64
 _PARSER: Final = PayloadParser()
 
 
@@ -106,7 +103,7 @@ def _longest(found: Audit, origins: Sequence[Origin]) -> Origin:
 def moves_in(partition: int, origin: Origin) -> PartitionLog | None:
     """Return what the log of a partition says of its slots; None if its beginning is not known.
 
-    It needs no Spark: one look at the log, which is mostly a search for a word.
+    It needs no Spark.
 
     Args:
         partition: its number.
@@ -125,20 +122,8 @@ def moves_in(partition: int, origin: Origin) -> PartitionLog | None:
             begin, known = first.position, as_facts(decode_note_untrusted(note))
         found = PartitionLog(partition, known)
         found.until_ms = log.moment_before(facts.committed).timestamp_ms
-        for begin_at, end in log.cut(begin, facts.committed, 1):
-            for batch in log.batches(begin_at, end):
-                if _SLOTS.search(batch):
-                    _note(found, batch)
+        for header, index, entry in slots_entries(log, begin, facts.committed):
+            with suppress(WireError):  # the state machine refuses it, and changes nothing
+                for words in _PARSER.parse_untrusted(entry.payload):
+                    found.apply_untrusted(words, header.position, index, header.timestamp_ms)
     return found
-
-
-def _note(found: PartitionLog, batch: bytes) -> None:
-    """Take note of the commands in a batch."""
-    header = decode_header_untrusted(batch)
-    for index, entry in enumerate(decode_entries_untrusted(batch)):
-        # A request with QUORATE.SLOTS has nothing else, and names it at its beginning.
-        if entry.kind is not EntryKind.COMMAND or not _SLOTS.search(entry.payload, 0, _HEAD_BYTES):
-            continue
-        with suppress(WireError):  # the state machine refuses it, and changes nothing
-            for words in _PARSER.parse_untrusted(entry.payload):
-                found.apply_untrusted(words, header.position, index, header.timestamp_ms)

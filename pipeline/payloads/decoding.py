@@ -62,6 +62,7 @@ _TIME_AT: Final = {
     "EXPIREAT": (2, 1000, False),
     "PEXPIREAT": (2, 1, False),
 }
+_STEPS: Final = frozenset({SLOTS.upper()})
 _ROW_WORDS: Final = 5
 """Words of a row in QUORATE.SLOTS CHUNK."""
 _OPTIONS_FROM: Final = {"SET": 3, "GETEX": 2}
@@ -193,7 +194,7 @@ def pattern_of(name: bytes, count: int) -> Pattern | None:
     spec = lookup(name)
     operation = "" if spec is None else spec.name.upper()
     if (
-        operation == SLOTS.upper()
+        operation in _STEPS
         or operation in _TIME_AT
         or count > _OPTIONS_FROM.get(operation, count) + 1
     ):

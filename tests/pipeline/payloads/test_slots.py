@@ -5,8 +5,12 @@ from quorate.local.slots_words import slots_in_words_untrusted
 from quorate.pipeline.payloads.decoding import COPIED, decode_commands
 
 CHUNK = encode_command(
-    ["QUORATE.SLOTS", "CHUNK", "7", "1", "a", "1", "0", "55", "1", "b", "2", "9000", "56", "1"]
-    + ["c", "", "0", "57", "-"]
+    [
+        *("QUORATE.SLOTS", "CHUNK", "7", "1"),
+        *("a", "1", "0", "55", "1"),
+        *("b", "2", "9000", "56", "1"),
+        *("c", "", "0", "57", "-"),
+    ]
 )
 
 
@@ -31,7 +35,7 @@ def test_each_step_of_a_move_has_an_operation_of_its_own() -> None:
 
 def test_a_log_shows_moves_in_words() -> None:
     words = slots_in_words_untrusted
-    assert words(CHUNK) == "QUORATE.SLOTS CHUNK 7 1: 3 rows, 18 B from a to c"
+    assert words(CHUNK) == "QUORATE.SLOTS CHUNK 7 1: 3 rows, 20 B from a to c"
     assert words(encode_command(["QUORATE.SLOTS", "OWN", "7", "101", "5", "1"])) == (
         "QUORATE.SLOTS OWN 7 101 5 1"
     )
