@@ -43,6 +43,7 @@ def lay_out_machines(
     partitions: int,
     client_port: int,
     profile: Profile | None = None,
+    cluster: str = "local",
 ) -> list[MachineConfig]:
     """Write ``machine-<i>/machine.toml`` for each machine that has none; return all of them.
 
@@ -52,6 +53,7 @@ def lay_out_machines(
         partitions: number of partitions.
         client_port: first port of machine 0; machine *i* has it + 100 *i*.
         profile: how patient the members are; if left out, what existing files say, or "lan".
+        cluster: name of a new cluster.
 
     Raises:
         UsageError: a number is out of range.
@@ -72,7 +74,7 @@ def lay_out_machines(
     )
     usual = partial(
         MachineConfig,
-        "local",
+        cluster,
         machines=entries,
         partitions=partitions,
         profile=profile or "lan",
