@@ -6,5 +6,6 @@ that it does may be repeated and may come late: a group's log decides what holds
 - `groups.py`: what a group of members is to this room; how commands are repeated
 - `metadata.py`: the map, in the metadata group
 - `balance.py`: plans, as pure functions of the map
+- `one_moment.py`: positions of all groups' logs that belong together
 - `progress.py`: moves as an operator sees them
 """

@@ -26,7 +26,7 @@ from ..storage import SnapshotRow
 from ..transport import CONNECTION_ERRORS, Address, TcpNetwork
 from .params import Addresses, AsJson, parse_address
 
-__all__ = ["Held", "backup"]
+__all__ = ["backup"]
 
 DONE: Final = 0
 REFUSED: Final = 1

@@ -34,7 +34,6 @@ from ..node.upkeep.access import open_reader_access
 from ..partitions.metadata import load
 from ..partitions.one_moment import NoMomentError, one_moment
 from ..transport import CONNECTION_ERRORS, Address, TcpNetwork
-from .backup import Held
 from .whole_cluster import DONE, REFUSED, UNREACHABLE, Cluster, EndedError, open_cluster
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ async def _copy_all(
             report=lambda words: tell(f"partition {partition}: {words}"),
         ) as opened:
             await opened.run()
-            ends[partition] = Held.of(opened).end_position
+            ends[partition] = opened.store.append_position
 
     async with trio.open_nursery() as nursery:
         for each in cluster_map.partitions:

@@ -1,7 +1,6 @@
 """`quorate restore`: make members from a backup, with the state of any point of its log."""
 
 import json
-import random
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -13,18 +12,16 @@ from cyclopts import Parameter
 
 from ..errors import ConfigurationError, PrunedError, UsageError
 from ..local.cluster import check_no_store, lay_out
-from ..local.restored import start_once
+from ..local.restoring import restore_all
 from ..local.stores import store_of, whose
-from ..local.words import counted
 from ..machine.manifest import MANIFEST
 from ..node.config.config import NodeConfig, load_config
 from ..node.store_opening import why_no_founder
 from ..node.upkeep.access import read_secret
 from ..storage.tools.restore import RestorePlan, moment, plan_restore
-from ..storage.tools.restore import restore as restore_store
 from .params import AsJson, needing_certs, parse_point
 
-__all__ = ["DONE", "REFUSED", "restore", "restore_all"]
+__all__ = ["restore"]
 
 DONE: Final = 0
 REFUSED: Final = 1
@@ -150,46 +147,6 @@ async def _restore(place: Path, point: tuple[int | None, int | None], options: _
 
 def _is_secured(config: NodeConfig) -> bool:
     return config.security.tls is not None or bool(config.security.cluster_key_file)
-
-
-async def restore_all(
-    plan: RestorePlan,
-    configs: Sequence[NodeConfig],
-    tell: Callable[[str], None],
-    *,
-    recovering: bool,
-) -> None:
-    """Make the stores of members, verify them, and start them once.
-
-    Args:
-        plan: what to restore.
-        configs: of all members that are made.
-        tell: called with a text for each of them.
-        recovering: they become members of the cluster that the backup is of.
-
-    Raises:
-        StorageError: something is damaged, or they do not start.
-    """
-    rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-    made: list[int] = []
-    for config in configs:
-        batches = await restore_store(
-            plan,
-            config.directory,
-            cluster=config.cluster,
-            member_id=config.member_id,
-            rng=rng,
-            recovering=recovering,
-        )
-        made.append(batches)
-    complete = {config.member_id for config in configs} >= {*configs[0].voters}
-    elect = complete and not recovering
-    await start_once(configs, plan.point.position, rng, elect=elect)
-    for config, batches in zip(configs, made, strict=True):
-        tell(
-            f'{config.directory}: member {config.member_id} of cluster "{config.cluster}", '
-            f"{counted(batches, 'batch', 'batches')} of log, verified and started once"
-        )
 
 
 def _configs(

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigurationError, PrunedError, UsageError
 from ..keyvalue.slots.cluster_map import META
 from ..keyvalue.slots.folder import folder_of
+from ..local.restoring import restore_all
 from ..local.stores import has_store
 from ..local.words import counted
 from ..machine.manifest import read_manifest_untrusted
 from ..machine.restored import lay_out_restored, members_of, publish
 from ..storage.tools.restore import moment, plan_restore
-from .restore import DONE, REFUSED, restore_all
+from .whole_cluster import DONE, REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
