@@ -59,7 +59,7 @@ When something fails
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import Move
     from .groups import Group, Groups
 
-__all__ = ["LONGEST_FREEZE_S", "MoveError", "copy_slots", "fields_of", "finish", "purge", "settle"]
+__all__ = ["LONGEST_FREEZE_S", "MoveError", "copy_slots", "finish", "purge", "settle"]
 
 _log = logging.getLogger("quorate.partitions")
 
@@ -94,8 +94,8 @@ pause gets longer, since about as much is left for it."""
 _QUICK_S: Final = 0.25
 """Seconds that the last round before FREEZE may take, since the pause takes about as long."""
 
-_PAGE_ROWS: Final = 1000
-"""Rows of a page, and of a chunk, at most: a few milliseconds of work in both logs."""
+_PAGE_ROWS: Final = 2000
+"""Keys that the source looks at for a page: a few milliseconds in which clients there wait."""
 
 _ROW_WORDS: Final = 5
 _MOST_DIGITS: Final = 19
@@ -204,7 +204,10 @@ async def copy_slots(groups: Groups, move: Move) -> int:
         "slots_moved",
         "partition %(target)d owns slots %(slots)s of partition %(source)d: %(keys)d keys, after "
         "%(frozen)f s without answers",
-        **fields_of(move),
+        move=move.move,
+        slots=move.slots,
+        source=move.source,
+        target=move.target,
         keys=keys,
         frozen=round(copy.frozen_s, 3),
     )
@@ -286,16 +289,6 @@ class _Copy:
         self.chunks += 1
         await slots_command(self.target, "CHUNK", self.move.move, self.chunks, *words)
         return sum(len(word) for word in words if isinstance(word, bytes))
-
-
-def fields_of(move: Move) -> dict[str, Any]:
-    """Return what log lines say of a move."""
-    return {
-        "move": move.move,
-        "slots": move.slots,
-        "source": move.source,
-        "target": move.target,
-    }
 
 
 # --- replies

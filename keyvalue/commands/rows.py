@@ -125,13 +125,13 @@ quorate.slots|purge ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Delete som
 quorate.cas ; -4 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Set or delete a key (SET value [PX ms | KEEPTTL], DELETE) if it is ABSENT, or EQUALS a value; return the log position, or 0
 quorate.records ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Return value, revision and expiry of several keys
 quorate.position ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Return the log position up to which everything is applied
-quorate.watch ; -2 ; C noscript read ; 0 0 0 ; 1.0.0 ; Push the changes of the keys that begin with a prefix (prefix [AFTER position])
+quorate.watch ; -2 ; C noscript read ; 0 0 0 ; 1.0.0 ; Push the changes of the keys that begin with a prefix (prefix [PARTITION] [AFTER position])
 quorate.unwatch ; 2 ; C noscript read fast ; 0 0 0 ; 1.0.0 ; End a watch by its id
 quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire
 quorate.once ; -4 ; C noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; Execute a command of a session (session sequence command ...) exactly once
 quorate.request ; 5 ; C noscript nokeyspace connection ; 0 0 0 ; 1.0.0 ; Execute the commands of a payload as one request (session sequence flags payload), exactly once within a session
 quorate.users ; -1 ; R admin noscript loading stale unmarked ; 0 0 0 ; 1.0.0 ; Return the version of the users; and all users with their rules, unless that is the version given
-quorate.map ; 1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the map of the partitions, who leads them, and the number of this one, as JSON; null without partitions
+quorate.map ; 1 ; C loading stale fast connection ; 0 0 0 ; 1.0.0 ; Return the map of the partitions, who leads them, and the number of this one, as JSON; null without partitions
 quorate.control ; -2 ; C admin noscript stale cluster-admin ; 0 0 0 ; 1.0.0 ; Send an operator request to the leader (SNAPSHOT, TRANSFER member)
 acl ; -2 ; C container ; 0 0 0 ; 6.0.0 ; Manage users and their rules
 acl|cat ; -2 ; C noscript loading stale ; 0 0 0 ; 6.0.0 ; Return the categories, or the commands of one

@@ -94,9 +94,9 @@ def _state(ownership: Ownership, store: KeyStore, _words: list[bytes]) -> bytes:
 
 
 def _purge(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+    count = min(max(_number(words[0]), 1), MOST_PURGED)
     if ownership.stale:
-        walked = ownership.purge(min(max(integer(words[0]), 1), MOST_PURGED))
-        store.left -= LOOKUP_WORK * walked
+        store.left -= LOOKUP_WORK * ownership.purge(count)
     return resp.ONE if ownership.stale else resp.ZERO
 
 

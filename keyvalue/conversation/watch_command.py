@@ -1,10 +1,13 @@
-"""QUORATE.WATCH prefix [AFTER position], and QUORATE.UNWATCH id.
+"""QUORATE.WATCH prefix [PARTITION] [AFTER position], and QUORATE.UNWATCH id.
 
 The reply of the former is an array of the id of the watch and the log position that it begins
 after. Then the changes of the keys that begin with the prefix are pushed (:mod:`..state.pushes`),
 until QUORATE.UNWATCH, RESET, HELLO 2, or the end of the connection. Every member pushes what it has
 applied, and the pushes are the same on all: a client that has lost its connection continues at any
 member, after the last position that it has seen.
+
+In a partition the keys with the prefix must have one slot, so that the watch can follow them when
+they move. With PARTITION it has all keys with the prefix that are in this partition at the time.
 """
 
 from collections.abc import Sequence
@@ -13,11 +16,18 @@ from typing import Final
 from ..commands.arguments import parse_integer
 from ..protocol import resp
 from ..protocol.resp import CommandError
+from ..slots.hashing import prefix_slot
 from .steps import Result, Steps
 
 __all__ = ["unwatch_changes", "watch_changes"]
 
-_SYNTAX: Final = resp.error("ERR syntax error, expected QUORATE.WATCH prefix [AFTER position]")
+_SYNTAX: Final = resp.error(
+    "ERR syntax error, expected QUORATE.WATCH prefix [PARTITION] [AFTER position]"
+)
+_SEVERAL_SLOTS: Final = resp.error(
+    "CROSSSLOT the keys with this prefix have several slots: expected a prefix with text in "
+    "braces, such as {order 7}:, or PARTITION behind it to watch those of this partition only"
+)
 _NOT_A_POSITION: Final = resp.error("ERR a log position is an integer, 0 or more")
 _NOT_AN_ID: Final = resp.error(
     "ERR the id of a watch is an integer, see the reply of QUORATE.WATCH"
@@ -42,7 +52,9 @@ def watch_changes(arguments: Sequence[bytes], steps: Steps) -> None:
         CommandError: the command is malformed or not possible here.
     """
     client, port = steps.client, steps.port
-    after = _after_untrusted(arguments)
+    after, whole = _options_untrusted(arguments)
+    if port.signposts is not None and not whole and prefix_slot(arguments[1]) is None:
+        raise CommandError(_SEVERAL_SLOTS)
     if client.transaction is not None:
         raise CommandError(_IN_TRANSACTION)
     if not client.resp3:
@@ -72,14 +84,17 @@ def unwatch_changes(arguments: Sequence[bytes], steps: Steps) -> None:
     steps.reply(resp.ONE if steps.client.watches.end(watch_id) else resp.ZERO)
 
 
-def _after_untrusted(arguments: Sequence[bytes]) -> int:
-    match arguments[2:]:
+def _options_untrusted(arguments: Sequence[bytes]) -> tuple[int, bool]:
+    """Return where to begin, and whether the keys of the partition are wanted."""
+    options = arguments[2:]
+    whole = bool(options) and options[0].upper() == b"PARTITION"
+    match options[whole:]:
         case []:
-            return _NOW
+            return _NOW, whole
         case [word, position] if word.upper() == b"AFTER":
             after = parse_integer(position)
             if after is None or after < 0:
                 raise CommandError(_NOT_A_POSITION)
-            return after
+            return after, whole
         case _:
             raise CommandError(_SYNTAX)

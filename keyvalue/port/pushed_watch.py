@@ -8,6 +8,10 @@ Back-pressure
     slow client costs no memory here: the changes wait where all watches find them, in the member's
     latest changes or in its log. When they are gone there, too, the client gets `lost`.
 
+Moves
+    In a partition the watch ends behind the last change there if its slot moves to another one. The
+    client hears `ended`, with the address of a member that has the next changes.
+
 Users
     The user needs the command, and the right to read all keys with the prefix. That is checked
     again before each push if the user's rules have changed. If they do not allow it any more, the
@@ -32,6 +36,7 @@ from ..programs.watch import BeyondLogError, Watch
 from ..protocol import resp
 from ..state.changes import Change
 from ..state.pushes import BEYOND, encode_ended, encode_entries, encode_lost, encode_progress
+from ..watches.tenure import SlotMovedError
 from .push_turns import PushTurns
 
 __all__ = ["PushedWatch"]
@@ -120,9 +125,11 @@ class PushedWatch:
             self._send(encode_lost(self._id, lost.after, lost.oldest, str(lost)))
         except _EndedError as ended:
             self._reason = str(ended)
+        except SlotMovedError as moved:
+            self._reason = self._way_to(moved)
+            self._told = max(self._told, self._watch.position)
         except QuorateError as error:
             self._reason = _text(error)
-            self._told = max(self._told, self._watch.position)  # if its slot has moved: the end
         except Exception:  # noqa: BLE001 - a bug in here must not end the member
             words = "client %(client)d: its watch has failed"
             client = self._connection.client.client_id
@@ -202,6 +209,14 @@ class PushedWatch:
             raise _EndedError(text.decode("utf-8", "replace"))
         self._allowed_by = client.access
         return True
+
+    def _way_to(self, moved: SlotMovedError) -> str:
+        """Return the text for a client whose slot has moved: it names a port that it can use."""
+        signposts = self._state.signposts
+        if signposts is None:
+            return str(moved)
+        reply = signposts.moved(moved.slot, tls=self._connection.client.tls)
+        return reply[1:].decode("utf-8", "replace").strip()
 
     @property
     def _ends(self) -> bool:

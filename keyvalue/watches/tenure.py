@@ -21,7 +21,19 @@ from ..slots.ranges import parse_slots_untrusted
 from ..state.changes import Change, ChangeKind
 from ..state.ownership import FOREIGN, Ownership
 
-__all__ = ["Tenure"]
+__all__ = ["SlotMovedError", "Tenure"]
+
+
+class SlotMovedError(KeyValueError):
+    """Another partition has the keys of a watch, from its position on.
+
+    Attributes:
+        slot: of the keys.
+    """
+
+    def __init__(self, text: str, slot: int) -> None:
+        super().__init__(text)
+        self.slot = slot
 
 
 class Tenure:
@@ -49,7 +61,7 @@ class Tenure:
             after: -1 for the present.
 
         Raises:
-            KeyValueError: another partition has them.
+            SlotMovedError: another partition has them.
         """
         if self.slot is None or self._ownership.states[self.slot] != FOREIGN:
             return
@@ -61,7 +73,7 @@ class Tenure:
         """Return the revision behind which to begin; None if changes after `after` are missing.
 
         Raises:
-            KeyValueError: another partition has them.
+            SlotMovedError: another partition has them.
         """
         if self.slot is None:
             return after
@@ -119,7 +131,8 @@ class Tenure:
         gone = parse_slots_untrusted(slots.decode("ascii"))
         return int(upto) if gone >> self.slot & 1 else None
 
-    def moved(self) -> KeyValueError:
+    def moved(self) -> SlotMovedError:
         """Return the error that says where the slot is."""
         assert self.slot is not None, "only a slot moves"
-        return KeyValueError(self._moved(self.slot)[1:].decode("utf-8", "replace").strip())
+        text = self._moved(self.slot)[1:].decode("utf-8", "replace").strip()
+        return SlotMovedError(text, self.slot)

@@ -94,15 +94,13 @@ class RemoteWatches:
         """
         if self._closed:
             raise RefusedError(CLOSED)
-        members = self._members_of(prefix)
-        members = self._rng.sample(members, len(members))
-        watch = RemoteWatch(self._dialler, members, prefix, after, self._patience_s)
+        watch = self._new(prefix, after)
         self._watches[next(self._numbers)] = watch
         return watch
 
-    def _members_of(self, _prefix: bytes) -> Sequence[Address]:
-        """Return the members that have the keys with a prefix."""
-        return self._members
+    def _new(self, prefix: bytes, after: int) -> RemoteWatch:
+        members = self._rng.sample(self._members, len(self._members))
+        return RemoteWatch(self._dialler, members, prefix, after, self._patience_s)
 
     async def aclose(self) -> None:
         """End all watches: their tasks get an error, as those that wait for a reply."""
@@ -189,7 +187,8 @@ class RemoteWatch(Watch):
             case Lost(after=after, oldest=oldest, text=text):
                 self.position = max(self.position, after)
                 await self._give_up_member(WatchLostError(text, after=after, oldest=oldest))
-            case Ended(text=text):
+            case Ended(after=after, text=text):
+                self.position = max(self.position, after)
                 await self._give_up_member(KeyValueError(text))
             case _:
                 await self._give_up_member(WireError(f"expected a push, found {value!r:.200}"))
@@ -261,17 +260,29 @@ class RemoteWatch(Watch):
             WireError: the replies have another form.
             KeyValueError: it refuses.
         """
+        await self._find_position(wire)
+        words: list[bytes | str] = ["QUORATE.WATCH", self.prefix]
+        if self.position >= 0:
+            words += "AFTER", str(self.position)
+        await wire.send(encode_command(words))
+        match await wire.receive(SILENCE_SECONDS):
+            case [int(), int(position)]:
+                if self.position < 0:
+                    self.position = position
+            case reply:
+                _refuse_untrusted(reply)
+
+    async def _find_position(self, wire: Wire) -> None:
+        """Find where we are, if it begins at the present."""
         if self.position < 0:
             # Asked of the leader, through any member: a watch sees every write that is acknowledged
             # after it has begun.
             await wire.send(_POSITION)
             self.position = _position_untrusted(await wire.receive(SILENCE_SECONDS))
-        await wire.send(encode_command(["QUORATE.WATCH", self.prefix, "AFTER", self.position]))
-        match await wire.receive(SILENCE_SECONDS):
-            case [int(), int()]:
-                pass
-            case reply:
-                _refuse_untrusted(reply)
+
+    async def _members_after(self, _error: Exception) -> Sequence[Address] | None:
+        """Return the members to try after an error; None for those that it has."""
+        return None
 
     async def _give_up_member(self, error: Exception) -> None:
         """Turn to the next member; wait a moment unless this is the first failure.
@@ -296,6 +307,10 @@ class RemoteWatch(Watch):
             if len(self._lost) >= self._count:
                 raise self._farthest_lost()
             return
+        members = await self._members_after(error)
+        if members is not None:
+            self._count, self._turns = len(members), Turns(members)
+            self._check_open()
         if self._retry is None:  # a member has died: the next one is likely to be well
             deadline = anyio.current_time() + self._patience_s
             self._retry = Retry(anyio.current_time, deadline)

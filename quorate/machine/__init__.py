@@ -7,6 +7,7 @@
 - :mod:`.maps`: where that is found without asking anybody
 - :mod:`.finding`: the newest map, from files or from any member
 - :mod:`.reach`: the groups of members, as the director and the supervisor talk to them
+- :mod:`.login`: as whom they do
 - :mod:`.direction`: the director, on the machine that leads the metadata group
 - :mod:`.supervisor`: all of this, until a signal
 - :mod:`.layout`: a whole cluster on this machine, for trials and for crash tests

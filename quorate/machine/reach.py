@@ -10,7 +10,6 @@ The user and the files of TLS are those of the command line: `QUORATE_USER`, `QU
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -22,15 +21,16 @@ import trio
 
 from ..client.dialling import Dialler
 from ..client.group import Group, StoreOptions
-from ..client.resp import PASSWORD_VARIABLE, USER_VARIABLE, RespError, open_resp
+from ..client.resp import RespError, open_resp
 from ..client.routing import ANSWER_SECONDS, Routes
-from ..client.secure import port_of, tls_of_environment
+from ..client.secure import port_of
 from ..errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from ..keyvalue.protocol.resp import encode_command
 from ..keyvalue.retry import Fate, fate_of_code
 from ..local.survey import ask, survey
 from ..node.requests.status import MemberAddress
 from ..transport import Address
+from .login import login_of_environment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -198,9 +198,7 @@ class RemoteGroup:
         *,
         task_status: trio.TaskStatus[tuple[KeyValue, anyio.CancelScope]],
     ) -> None:
-        password = os.environ.get(PASSWORD_VARIABLE)
-        user = os.environ.get(USER_VARIABLE) if password is not None else None
-        dialler = Dialler(tls=tls_of_environment(), user=user, password=password)
+        dialler = Dialler(**login_of_environment())
         options = StoreOptions(False, _SESSION_SECONDS, PATIENCE_SECONDS, SystemRandom())
         group = Group(_Routes(dialler, members), options)
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from ..client.secure import port_of
 from ..errors import QuorateError
 from ..keyvalue.slots.cluster_map import META, ClusterMap
 from ..local.child import ChildProcess
@@ -61,7 +62,7 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
         return known.newest or by_file
 
     def members() -> list[tuple[str, int]]:
-        return [(each.host, each.client_port) for each in addresses_of(newest(), META)]
+        return [(each.host, port_of(each)) for each in addresses_of(newest(), META)]
 
     async with trio.open_nursery() as nursery:
         children = Children(config, nursery, child)

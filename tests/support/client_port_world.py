@@ -326,7 +326,7 @@ class World:
                 access=access,
                 tls=PortTls(0, tls, "orders") if tls else None,
                 protected=protected,
-                watches=LocalWatches(service.changes),
+                watches=LocalWatches(service.changes, service=service),
                 signposts=signposts,
             )
             async with trio.open_nursery() as nursery:

@@ -61,6 +61,8 @@ class FakePartition(FakeCluster):
     def answer(self, stream: FakeStream, words: list[bytes]) -> bytes:
         if words == [b"QUORATE.MAP"]:
             return resp.bulk(self.world.map_of(stream.address.host, self.number))
+        if words[0] in {b"QUORATE.WATCH", b"QUORATE.POSITION"}:
+            return resp.error("NOPERM there are no watches here")
         stream.aware = True  # as all clients of a partition
         return super().answer(stream, words)
 

@@ -12,8 +12,10 @@ import trio
 from quorate.errors import KeyValueError
 from quorate.keyvalue.programs.watch import LocalWatch, LocalWatches
 from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.protocol.payload import PayloadParser
 from quorate.keyvalue.service import KeyValueService
 from quorate.keyvalue.slots.hashing import key_slot
+from quorate.keyvalue.slots.history import PartitionLog
 from quorate.keyvalue.state.changes import Change
 from quorate.keyvalue.state.ownership import Ownership
 from quorate.keyvalue.watches.replays import Replays
@@ -53,6 +55,16 @@ class Side:
     def forget(self) -> None:
         """Drop the changes in memory, as a restart of the member does."""
         self.kept.service.changes.restart(self.position)
+
+    def slots_log(self, partition: int) -> PartitionLog:
+        """Return what its log says of its slots."""
+        found, parse = PartitionLog(partition), PayloadParser().parse_untrusted
+        for batch in self.kept.log:
+            for command in batch.commands():
+                for words in parse(command.payload):
+                    at = command.position, command.index, command.timestamp_ms
+                    found.apply_untrusted(words, *at)
+        return found
 
     def replayed(self, directory: Path) -> list[Change]:
         """Return all changes of the log, by a service that applies it once more."""

@@ -306,6 +306,30 @@ async def test_a_transaction_is_valid_over_a_move(
         assert await kv.mget("{n}1", "{n}2") == [b"1", b"3"]
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_transaction_without_a_reply_is_done_once_though_its_slot_has_moved(
+    world: FakePartitions, connected: Connect, autojump_clock: MockClock, fault: Fault
+) -> None:
+    source = world.partitions[0]
+    lost = anyio.Event()
+
+    def judge(_address: Address, words: list[bytes]) -> Fault | None:
+        if lost.is_set() or words[3] != b"2":
+            return None
+        lost.set()
+        return fault
+
+    async with connected() as kv:
+        await kv.set("n", "1")
+        source.judge = judge
+        source.leader = source.addresses[1]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(kv.transact, add_one)
+            await lost.wait()
+            world.move(b"n")
+        assert await kv.get("n") == b"2"
+
+
 async def test_a_transaction_meets_its_conflict_after_a_move(
     world: FakePartitions, connected: Connect, autojump_clock: MockClock
 ) -> None:

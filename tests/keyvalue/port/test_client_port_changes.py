@@ -205,8 +205,8 @@ async def test_a_client_that_vanishes_takes_its_watches_with_it(
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("a AFTER", "syntax error, expected QUORATE.WATCH prefix [AFTER position]"),
-        ("a SINCE 5", "syntax error, expected QUORATE.WATCH prefix [AFTER position]"),
+        ("a AFTER", "syntax error, expected QUORATE.WATCH prefix [PARTITION] [AFTER position]"),
+        ("a SINCE 5", "syntax error, expected QUORATE.WATCH prefix [PARTITION] [AFTER position]"),
         ("a AFTER -5", "a log position is an integer, 0 or more"),
         ("a AFTER x", "a log position is an integer, 0 or more"),
     ],

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 from quorate.errors import KeyValueError, WatchLostError
 from quorate.keyvalue.programs.watch import LocalWatch
 from quorate.keyvalue.slots.hashing import key_slot
+from quorate.keyvalue.slots.history import wrong_moves
 from quorate.keyvalue.state.changes import Change, ChangeKind
 from tests.support.move_world import Follower, Moves, moving_world
 
@@ -76,6 +77,10 @@ async def test_a_watch_returns_each_change_once_over_several_moves(
         write(moves, rng)
         moves.sides[moves.owner_of(SLOT)].kept.batch(f"SET {KEYS[0]} last")
         expected = merged(moves, tmp_path)
+        logs = [side.slots_log(at) for at, side in enumerate(moves.sides)]
+        assert wrong_moves(logs) == []
+        owned = moves.sides[moves.owner_of(SLOT)].ownership
+        assert logs[moves.owner_of(SLOT)].served[0][:2] == (1 << SLOT, owned.epoch_of(SLOT))
         last = expected[-1].position
         await lazy.read_until(last)
         await trio.sleep(10)
