@@ -36,7 +36,7 @@ async def show_groups(place: Path, *, as_json: bool) -> int:
         ConfigurationError: there is no machine's file, or it has mistakes.
     """
     cluster_map = map_at(place)
-    seen = await survey_groups(cluster_map, count_keys=True)
+    seen = await survey_groups(cluster_map)
     verdict = verdict_of(seen)
     if as_json:
         print(_as_json(cluster_map, seen, verdict))

@@ -61,7 +61,7 @@ class GroupSeen:
         return seen.head - min((each.append_position for each in seen.said), default=seen.head)
 
 
-async def survey_groups(cluster_map: ClusterMap, *, count_keys: bool) -> list[GroupSeen]:
+async def survey_groups(cluster_map: ClusterMap, *, count_keys: bool = True) -> list[GroupSeen]:
     """Ask all members of all groups, at the same time.
 
     Args:
