@@ -91,8 +91,14 @@ _SMALL_BYTES: Final = 64 << 10
 """Of the last round before FREEZE. Smaller, and a busy partition never gets there. Larger, and the
 pause gets longer, since about as much is left for it."""
 
-_QUICK_S: Final = 0.25
-"""Seconds that the last round before FREEZE may take, since the pause takes about as long."""
+_QUICK_S: Final = 0.05
+"""Seconds that the last round before FREEZE may take, since the pause takes about twice as long."""
+
+_SLOWEST_S: Final = 0.4
+"""What is let pass in the end, when no round is quick: about half of `LONGEST_FREEZE_S`."""
+
+_ROUNDS_EACH: Final = 10
+"""Small rounds, none of which was quick, after which twice the time is let pass."""
 
 _PAGE_ROWS: Final = 2000
 """Keys that the source looks at for a page: a few milliseconds in which clients there wait."""
@@ -101,6 +107,7 @@ _ROW_WORDS: Final = 5
 _MOST_DIGITS: Final = 19
 _MOST_PAGES: Final = 10_000_000
 _MOST_ROUNDS: Final = 100_000
+_MOST_SLOW_ROUNDS: Final = 100
 _MOST_FROZEN_ROUNDS: Final = 1000
 _PURGE_KEYS: Final = 1000
 _MOST_PURGES: Final = 10_000_000
@@ -240,20 +247,27 @@ class _Copy:
         raise MoveError(f"more than {_MOST_PAGES} pages of rows")
 
     async def follow(self) -> None:
-        """Copy changes until few are left."""
+        """Copy changes until few are left, and both groups answer quickly."""
+        slow = 0
         for _ in range(_MOST_ROUNDS):
             began = trio.current_time()
             moved = await self._catch_up()
-            if moved <= _SMALL_BYTES and trio.current_time() - began <= _QUICK_S:
+            if moved > _SMALL_BYTES:
+                continue
+            quick = min(_QUICK_S * 2 ** (slow // _ROUNDS_EACH), _SLOWEST_S)
+            if trio.current_time() - began <= quick:
                 return
+            slow += 1
+            if slow == _MOST_SLOW_ROUNDS:
+                raise MoveError("the groups answer too slowly for a short pause")
         raise MoveError("the slots change faster than they are copied: try again with less load")
 
     async def transfer(self) -> int:
         """Freeze the slots at the source, copy what is left, and have the target own them."""
         began = trio.current_time()
         with trio.move_on_after(LONGEST_FREEZE_S):
-            words = ("FREEZE", self.move.move, self.move.slots)
-            frozen = await slots_command(self.source, *words)
+            number, slots = self.move.move, self.move.slots
+            frozen = await slots_command(self.source, "FREEZE", number, slots)
             final, now_ms, epoch = _integers_untrusted(frozen)
             for _ in range(_MOST_FROZEN_ROUNDS):
                 if self.position >= final:
@@ -261,8 +275,8 @@ class _Copy:
                 await self._catch_up()
             else:
                 raise MoveError(f"the changes up to {final} are not to be had")
-            words = ("OWN", self.move.move, final, now_ms, epoch)
-            keys = _integer_untrusted(await slots_command(self.target, *words))
+            owned = await slots_command(self.target, "OWN", number, final, now_ms, epoch)
+            keys = _integer_untrusted(owned)
             self.frozen_s = trio.current_time() - began
             return keys
         raise MoveError(f"the slots were frozen for {LONGEST_FREEZE_S:g} s")

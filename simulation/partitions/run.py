@@ -25,6 +25,7 @@ from ...keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted
 from ..invariants import ViolationError
 from ..workloads import Bank, Expiry, Strings
 from ..workloads.base import encode
+from ..workloads.expiry import KEYS as LEASES
 from .book import Book
 from .directors import Directors
 from .groups import open_cluster
@@ -148,7 +149,8 @@ class Run:
             (workload,) = door.rng.choices(workloads, (7 * history, 2, 1))
             await workload.act(door)
             keys = self.operators.keys
-            keys[:] = sorted({ACCOUNTS[0], *(each.key for each in self.strings.history[-50:])})
+            seen = [each.key for each in self.strings.history[-50:]]
+            keys[:] = sorted({ACCOUNTS[0], *LEASES, *seen})
             await trio.sleep(self.cluster.unit * think * door.rng.random())
 
     async def _flush(self, door: RoutingDoor) -> None:

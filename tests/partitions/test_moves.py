@@ -221,6 +221,20 @@ async def test_a_source_waits_for_the_decision_of_a_target_without_a_leader(
         assert world.owned(1) == ALL_SLOTS
 
 
+async def test_slots_move_between_groups_that_always_answer_slowly(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with loaded(tmp_path) as (world, counters):
+        world.latency_s = 0.08
+        world.nursery.start_soon(direct, world)
+        await moved(world, SLOTS, 1)
+        assert counters.longest_wait_s < 1
+        world.latency_s = 0.3
+        await request(world, SLOTS, 0)
+        await trio.sleep(60)
+        assert world.owned(1) == ALL_SLOTS
+
+
 async def test_a_claim_without_an_answer_is_none(tmp_path: Path, autojump_clock: object) -> None:
     """Two runs may have written the same bytes, and must not both copy under that number."""
     async with opened(tmp_path) as world:

@@ -82,6 +82,7 @@ class World:
     Attributes:
         fate: called with the number of each request and its words.
         calls: how many requests were sent, by all directors.
+        latency_s: of a request, and of a reply.
     """
 
     def __init__(self, groups: dict[int, PartitionGroup], nursery: trio.Nursery) -> None:
@@ -89,6 +90,7 @@ class World:
         self.nursery = nursery
         self.fate: Callable[[int, tuple[bytes, ...]], Fate] = lambda _number, _words: None
         self.calls = 0
+        self.latency_s = LATENCY_S
         self.words: list[tuple[int, tuple[bytes, ...]]] = []
 
     def apply(self, partition: int, words: tuple[bytes, ...]) -> bytes:
@@ -178,7 +180,7 @@ class LinkedGroup:
         return decoded(reply)
 
     async def _pass(self) -> None:
-        await trio.sleep(LATENCY_S)
+        await trio.sleep(self._link.world.latency_s)
         if self._link.dead:
             await trio.sleep_forever()
 
