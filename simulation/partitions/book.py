@@ -34,7 +34,7 @@ from ..invariants import ViolationError
 from .rows import differences, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ...node import Command
     from ..store import Store
@@ -164,14 +164,37 @@ class Book:
             reply = apply(command)
             if (point := (command.position, command.index)) > group.applied:
                 group.applied = point
-                try:
-                    self._note(group, store, command, reply)
-                except Exception as trouble:  # noqa: BLE001 - raised here, it would end the member
-                    self._trouble.append(trouble)
-                    self._found_trouble.set()
+                self._judge(lambda: self._note(group, store, command, reply))
+            return reply
+
+        query = store.query
+
+        def answered(payload: bytes, flags: int) -> bytes:
+            reply = query(payload, flags)
+            if partition != META and not reply.startswith((b"-", PART)):
+                self._judge(lambda: self._note_read(partition, store, payload))
             return reply
 
         setattr(store, "apply", applied)  # noqa: B010 - of this one store
+        setattr(store, "query", answered)  # noqa: B010
+
+    def _judge(self, look: Callable[[], None]) -> None:
+        """Look at something that a member does; what is wrong must not be raised to the member."""
+        try:
+            look()
+        except Exception as trouble:  # noqa: BLE001 - a defect of the book is found, too
+            self._trouble.append(trouble)
+            self._found_trouble.set()
+
+    def _note_read(self, partition: int, store: Store, payload: bytes) -> None:
+        states = store.slot_states()
+        wrong = [slot for slot in _each(self._slots_of(self._parse(payload))) if states[slot] != 1]
+        if wrong:
+            raise _violated(
+                "OwnSlotsOnly",
+                f"partition {partition} answered {payload[:60]!r} of slots {wrong}, whose state "
+                f"there is {states[wrong[0]]}",
+            )
 
     def _note(self, group: GroupBook, store: Store, command: Command, reply: bytes) -> None:
         commands = self._parse(command.payload)
