@@ -275,7 +275,7 @@ class Book:
         (value,) = resp.parse_replies_untrusted(reply) if reply else (None,)
         before = group.owned
         if verb == b"FOUND":
-            self._found(group, words, value)
+            self._found(group, store, words, value)
         elif verb == b"IMPORT":
             self._still(group, words[2], "IMPORT")
             group.founded = True  # a late FOUND has no effect
@@ -300,11 +300,11 @@ class Book:
                 "Proven", f"partition {group.partition}: {verb} of move {move!r}, which has ended"
             )
 
-    def _found(self, group: GroupBook, words: Words, value: resp.Reply) -> None:
+    def _found(self, group: GroupBook, store: Store, words: Words, value: resp.Reply) -> None:
         if not group.founded and value != b"FOUNDED":
             slots = parse_slots_untrusted(words[2].decode())
             group.founded = True
-            self._raise_epochs(group, slots, 1)
+            self._raise_epochs(group, store, slots)
             group.own(group.owned | slots)
 
     def _freeze(self, group: GroupBook, store: Store, words: Words, value: resp.Reply) -> None:
@@ -341,7 +341,7 @@ class Book:
                 f"{text_of(slots):.60} (frozen: {text_of(freeze.slots):.60}) {wrong[:3]}",
             )
         self.moved.add(move)
-        self._raise_epochs(group, slots, int(words[5]) + 1)
+        self._raise_epochs(group, store, slots)
         group.own(group.owned | slots)
 
     def _drop(self, group: GroupBook, move: bytes, value: resp.Reply) -> None:
@@ -369,9 +369,10 @@ class Book:
 
     # --- rules of slots
 
-    def _raise_epochs(self, group: GroupBook, slots: Slots, epoch: int) -> None:
-        """Note the owner epoch of slots that have a new owner; each owner's is at least this."""
+    def _raise_epochs(self, group: GroupBook, store: Store, slots: Slots) -> None:
+        """Note the owner epochs of slots that have a new owner."""
         for slot in _each(slots):
+            epoch = store.owner_epoch(slot)
             if epoch <= self._epochs[slot]:
                 raise _violated(
                     "Epochs",
