@@ -11,6 +11,8 @@ that it does may be repeated and may come late: a group's log decides what holds
 - `health.py`: unhealthy machines, and leaders that go away from them and come back
 - `replicas.py`: members of groups, as the map says
 - `balance.py`: plans, as pure functions of the map
+- `one_moment.py`: positions of all groups' logs that belong together
+- `progress.py`: moves as an operator sees them
 
 Read first: `move.py`, `director.py`.
 """

@@ -228,7 +228,7 @@ class _Course:
 
     def rest_s(self) -> float:
         """Return for how long it rests after its last fault."""
-        return WELL_S * 2 ** min(max(self.relapses, 0), MOST_DOUBLINGS)
+        return WELL_S * (1 << min(max(self.relapses, 0), MOST_DOUBLINGS))
 
 
 class Health:

@@ -266,8 +266,8 @@ class _Copy:
         """Freeze the slots at the source, copy what is left, and have the target own them."""
         began = trio.current_time()
         with trio.move_on_after(LONGEST_FREEZE_S):
-            words = ("FREEZE", self.move.move, self.move.slots)
-            frozen = await slots_command(self.source, *words)
+            number, slots = self.move.move, self.move.slots
+            frozen = await slots_command(self.source, "FREEZE", number, slots)
             final, now_ms, epoch = _integers_untrusted(frozen)
             for _ in range(_MOST_FROZEN_ROUNDS):
                 if self.position >= final:
@@ -275,8 +275,8 @@ class _Copy:
                 await self._catch_up()
             else:
                 raise MoveError(f"the changes up to {final} are not to be had")
-            words = ("OWN", self.move.move, final, now_ms, epoch)
-            keys = _integer_untrusted(await slots_command(self.target, *words))
+            owned = await slots_command(self.target, "OWN", number, final, now_ms, epoch)
+            keys = _integer_untrusted(owned)
             self.frozen_s = trio.current_time() - began
             return keys
         raise MoveError(f"the slots were frozen for {LONGEST_FREEZE_S:g} s")

@@ -82,7 +82,7 @@ def next_order(cluster_map: ClusterMap, partition: int, now: MemberList) -> str 
         # As many as are still to come may each take the place of one that goes.
         to_come = sum(seats[each].state == "joining" for each in wanted if each in seats)
         leaves = [each for each in surplus if seats[each].state == "voter"][to_come:]
-        return machine and _add(machine, partition, leaves[0] if leaves else None)
+        return _add(machine, partition, leaves[0] if leaves else None) if machine else None
     # One that was to join and is not wanted any more has done nothing yet.
     for each in surplus:
         if seats[each].state != "voter":
@@ -145,7 +145,7 @@ async def _step(groups: Groups, cluster_map: ClusterMap, partition: int) -> str 
             return f"{order}: {await group.control(order)}"
     except (RequestError, msgspec.MsgspecError, trio.TooSlowError) as error:
         # A group without a leader has nobody to ask.
-        return order and f"{order}: {error or 'no answer'}"
+        return order and f"{order}: {str(error) or 'no answer'}"
 
 
 def _decode_untrusted(answer: str) -> MemberList:

@@ -74,11 +74,7 @@ _LAST: Final = 65_535 - PORTS + 1
 _PORT: Final = between(
     1, _LAST, f"a port number, 1 to {_LAST}, since the machine has {PORTS} from there on"
 )
-_PORT_OR_NONE: Final = between(
-    0,
-    _LAST,
-    f"0 for none, or a port number up to {_LAST}, as the machine has {PORTS} from there on",
-)
+_PORT_OR_NONE: Final = between(0, _LAST, f"0 for none, or a port number up to {_LAST}")
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
 _RACK: Final = Expects(
     lambda value: isinstance(value, str) and value.isprintable() and len(value) <= 64,  # noqa: PLR2004

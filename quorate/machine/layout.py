@@ -48,6 +48,7 @@ def lay_out_machines(
     partitions: int,
     client_port: int,
     profile: Profile | None = None,
+    cluster: str = "local",
     security: Callable[[int], Security] | None = None,
 ) -> list[MachineConfig]:
     """Write ``machine-<i>/machine.toml`` for each machine that has none; return all of them.
@@ -58,6 +59,7 @@ def lay_out_machines(
         partitions: number of partitions.
         client_port: first port of machine 0; machine *i* has it + 100 *i*.
         profile: how patient the members are; if left out, what existing files say, or "lan".
+        cluster: name of a new cluster.
         security: returns the table [security] of a new machine. Its members listen for clients with
             TLS, too, on 3000 above the port of others.
 
@@ -86,7 +88,7 @@ def lay_out_machines(
     )
     usual = partial(
         MachineConfig,
-        "local",
+        cluster,
         machines=entries,
         partitions=partitions,
         profile=profile or "lan",

@@ -14,9 +14,7 @@ from quorate.machine.maps import map_of_file
 from quorate.node.config.config import Security, Timeouts, Web
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000, rack="ab"[n % 2]) for n in range(3))
-EXPECTED_PORT = (
-    "expected 0 for none, or a port number up to 65471, as the machine has 65 from there on"
-)
+EXPECTED_PORT = "expected 0 for none, or a port number up to 65471"
 GOOD = MachineConfig("orders", 1, MACHINES, 4)
 
 

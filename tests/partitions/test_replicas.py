@@ -1,5 +1,7 @@
 """The members of a group become those that the map says, one step after the other."""
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -19,24 +21,24 @@ def with_replicas(*replicas: int) -> ClusterMap:
     return msgspec.structs.replace(FIRST, partitions=(after, FIRST.partitions[1]))
 
 
-def members(leader: int = 0, *, joint: bool = False, **states: str) -> MemberList:
-    """Return a list of members; their states by ``m0`` and so on."""
+def members(
+    joining: Iterable[int] = (), voters: Iterable[int] = (0, 1, 2), *, joint: bool = False
+) -> MemberList:
+    """Return a list of members, of which the first voter leads."""
+    states = dict.fromkeys(joining, "joining") | dict.fromkeys(voters, "voter")
     listed = [
-        {"member_id": int(name[1:]), "role": "voter", "state": state, "live": True}
-        for name, state in states.items()
+        {"member_id": member, "role": "voter", "state": state, "live": True}
+        for member, state in sorted(states.items())
     ]
-    return msgspec.convert({"leader": leader, "joint": joint, "members": listed}, MemberList)
-
-
-THREE = {"m0": "voter", "m1": "voter", "m2": "voter"}
+    return msgspec.convert({"leader": min(voters), "joint": joint, "members": listed}, MemberList)
 
 
 def test_members_that_are_as_wanted_stay() -> None:
-    assert next_order(FIRST, 0, members(m0="voter", m1="voter", m2="voter")) is None
+    assert next_order(FIRST, 0, members()) is None
 
 
 def test_a_new_machine_takes_the_place_of_one_that_goes() -> None:
-    order = next_order(with_replicas(0, 1, 4), 0, members(**THREE))
+    order: str = next_order(with_replicas(0, 1, 4), 0, members()) or ""
     assert order == ("member add host=10.0.0.4 member_port=8001 client_port=7001 replaces=2 id=4")
     parsed = parse_member_order_untrusted(order.split()[1:])
     assert isinstance(parsed, Add)
@@ -44,41 +46,41 @@ def test_a_new_machine_takes_the_place_of_one_that_goes() -> None:
 
 
 def test_nothing_is_removed_while_a_member_joins() -> None:
-    assert next_order(with_replicas(0, 1, 4), 0, members(**THREE, m4="joining")) is None
+    assert next_order(with_replicas(0, 1, 4), 0, members([4])) is None
 
 
 def test_nothing_is_asked_for_while_the_voters_change() -> None:
-    assert next_order(with_replicas(0, 1, 4), 0, members(joint=True, **THREE)) is None
+    assert next_order(with_replicas(0, 1, 4), 0, members(joint=True)) is None
 
 
 def test_each_new_machine_takes_the_place_of_another_one() -> None:
     wanted = with_replicas(0, 4, 5)
-    assert (next_order(wanted, 0, members(**THREE)) or "").endswith("replaces=1 id=4")
-    one = members(**THREE, m4="joining")
+    assert (next_order(wanted, 0, members()) or "").endswith("replaces=1 id=4")
+    one = members([4])
     assert (next_order(wanted, 0, one) or "").endswith("replaces=2 id=5")
 
 
 def test_more_replicas_are_all_added_before_they_join() -> None:
     wanted = with_replicas(0, 1, 2, 4, 5)
-    assert (next_order(wanted, 0, members(**THREE)) or "").endswith("client_port=7001 id=4")
-    one = members(**THREE, m4="joining")
+    assert (next_order(wanted, 0, members()) or "").endswith("client_port=7001 id=4")
+    one = members([4])
     assert (next_order(wanted, 0, one) or "").endswith("client_port=7001 id=5")
 
 
 def test_fewer_replicas_go_one_by_one_and_the_leader_last() -> None:
-    five = members(0, **THREE, m4="voter", m5="voter")
+    five = members(voters=[0, 1, 2, 4, 5])
     assert next_order(with_replicas(1, 2, 4), 0, five) == "member remove 5"
-    four = members(0, **THREE, m4="voter")
+    four = members(voters=[0, 1, 2, 4])
     assert next_order(with_replicas(1, 2, 4), 0, four) == "member remove 0"
 
 
 def test_one_that_was_to_join_and_is_not_wanted_any_more_goes_first() -> None:
-    assert next_order(FIRST, 0, members(**THREE, m5="joining")) == "member remove 5"
+    assert next_order(FIRST, 0, members([5])) == "member remove 5"
 
 
 def test_the_metadata_group_has_members_like_any_other() -> None:
     wanted = msgspec.structs.replace(FIRST, metadata=(0, 1, 5))
-    order = next_order(wanted, META, members(**THREE)) or ""
+    order = next_order(wanted, META, members()) or ""
     assert order.startswith("member add host=10.0.0.5 member_port=8000 client_port=7000 ")
 
 
@@ -89,9 +91,7 @@ def test_any_members_become_any_others(before: set[int], wanted: set[int]) -> No
     voters, joining = set(before), dict[int, int | None]()
     fewest = min(len(before), len(wanted))
     for _ in range(40):
-        states = dict.fromkeys(map("m{}".format, sorted(voters)), "voter")
-        states |= dict.fromkeys(map("m{}".format, sorted(joining)), "joining")
-        order = next_order(cluster_map, 0, members(min(voters), **states))
+        order = next_order(cluster_map, 0, members(joining, voters))
         if order is None:
             if not joining:
                 break
@@ -113,6 +113,5 @@ def test_any_members_become_any_others(before: set[int], wanted: set[int]) -> No
 
 @pytest.mark.parametrize("partition", [META, 0, 1])
 def test_every_group_of_a_new_cluster_is_as_the_map_says(partition: int) -> None:
-    states = {f"m{each}": "voter" for each in FIRST.replicas_of(partition)}
-    leader = FIRST.replicas_of(partition)[0]
-    assert next_order(FIRST, partition, members(leader, **states)) is None
+    there = members(voters=FIRST.replicas_of(partition))
+    assert next_order(FIRST, partition, there) is None

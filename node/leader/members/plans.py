@@ -44,8 +44,8 @@ def plan(now: Membership, order: MemberOrder) -> Plan:
         wanted = f"not {order.if_version}"
         raise RefusedError(f"version: the configuration is version {now.version}, {wanted}")
     match order:
-        case Add(seat=seat, member_id=wanted):
-            return _add(now, seat, wanted)
+        case Add(seat=seat, member_id=named):
+            return _add(now, seat, named)
         case Move():
             return _move(now, order)
         case Promote():

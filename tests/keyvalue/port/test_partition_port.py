@@ -338,7 +338,9 @@ async def test_each_partition_is_a_shard(client: RawClient) -> None:
     own: list[resp.Reply] = [
         [b"10.0.0.%d" % (n + 1), 7000 + n, node_id("orders.p0", n).encode(), []] for n in range(3)
     ]
-    other: list[resp.Reply] = [[b"10.1.0.%d" % n, 7102, node_id("orders.p1", n).encode(), []] for n in (1, 2)]
+    other: list[resp.Reply] = [
+        [b"10.1.0.%d" % n, 7102, node_id("orders.p1", n).encode(), []] for n in (1, 2)
+    ]
     assert await ask(client, "CLUSTER", "SLOTS") == [
         [0, 8191, *own],
         [8192, 16000, *other],
