@@ -69,7 +69,7 @@ def test_slots_move_and_a_backup_becomes_another_cluster_with_the_same_owners(
         for partition, key in KEYS.items():
             becomes(other + 2, f"of {key}".encode(), "GET", key)
             assert answers(other + 2, "SET", key, str(partition)) is True
-        listed = quorate("partition", "list", "--json", "--connect", f"127.0.0.1:{other}")
+        listed = quorate("partition", "list", "--json", "--connect", str(there))
         found = json.loads(listed.stdout)
     assert found["cluster"] == "other"
     slots = [each.get("slots") for each in found["partitions"]]
