@@ -31,6 +31,7 @@ __all__ = [
     "decode_map_untrusted",
     "encode_map",
     "group_name",
+    "partition_in",
 ]
 
 META: Final = -1
@@ -169,6 +170,16 @@ class ClusterMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def group_name(cluster: str, partition: int) -> str:
     """Return the cluster name of the group of members of a partition, or of `META`."""
     return f"{cluster}.meta" if partition == META else f"{cluster}.p{partition}"
+
+
+def partition_in(group: str) -> int | None:
+    """Return the partition whose group has this name, or `META`; None if it is of no partition."""
+    _, dot, last = group.rpartition(".")
+    if dot and last == "meta":
+        return META
+    number = last.removeprefix("p")
+    is_one = bool(dot) and last != number and number.isascii() and number.isdigit()
+    return int(number) if is_one and int(number) < MOST_PARTITIONS else None
 
 
 def encode_map(cluster_map: ClusterMap) -> bytes:

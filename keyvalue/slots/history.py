@@ -303,9 +303,9 @@ def _two_owners(logs: Iterable[PartitionLog]) -> list[WrongMove]:
         return found
     serving = [(log, *each) for log in logs for each in log.served]
     for at, (log, slots, _, step) in enumerate(serving):
-        for other, others, _, _ in serving[:at]:
-            if other is not log and (both := slots & others):
-                words = f"{text_of(both)}: partitions {other.partition} and {log.partition} "
+        for rival, others, _, _ in serving[:at]:
+            if rival is not log and (both := slots & others):
+                words = f"{text_of(both)}: partitions {rival.partition} and {log.partition} "
                 found.append(WrongMove("two-owners", step, f"{words}both serve them in the end"))
     return found
 

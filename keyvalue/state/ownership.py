@@ -323,6 +323,11 @@ class Ownership:
         self._save()
         return len(rows)
 
+    def awaits(self, move: int, number: int) -> Slots:
+        """Return the slots of a move whose next chunk has this number; empty for any other."""
+        found = _of(self._note.importing, move)
+        return found.slots if found is not None and number == found.chunk + 1 else 0
+
     def own(self, move: int, since: int, epoch: int, position: int) -> int:
         """Take importing slots over; return how many keys came with them.
 

@@ -10,6 +10,8 @@ most commands touch a single key. So the log is split into pieces:
   transaction that watches. So is an entry so large that it may exceed the bound on the cost of one
   request. A coupled entry is applied whole. All keys of all coupled entries are kept in one shard.
 - ``FLUSHALL`` goes to every shard.
+- In the log of a partition, so do the steps of moves, since each command depends on who owns its
+  slot. The rows of a ``CHUNK`` go to the shards of their keys.
 - A command that only reads is left out, except in a coupled entry.
 
 The keys are spread over shards by hash. One task applies a shard and holds its keys in memory. If
@@ -25,10 +27,14 @@ import attrs
 
 from ...errors import WireError
 from ...keyvalue import limits
+from ...keyvalue.commands.slots import NAME as SLOTS
 from ...keyvalue.commands.table import Kind, keys_of, lookup
 from ...keyvalue.protocol.payload import IN_PARTS, TRANSACTION, PayloadParser
 from ...keyvalue.protocol.resp import encode_command
 from ...keyvalue.service import KeyValueService
+from ...keyvalue.slots.hashing import key_slot
+from ...keyvalue.slots.history import SLOTS_COMMAND
+from ...keyvalue.state.ownership_note import SLOTS_NOTE
 from ...node.state_machine.service import Command
 from ...storage.tables.notes import Notes
 
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ...keyvalue.commands.spec import CommandSpec
+    from ...keyvalue.state.ownership import Ownership
     from ...storage.tables.memtable import Record
     from ...storage.tables.tables import Tables
 
@@ -57,6 +64,9 @@ _LONGEST_NUMBER_BYTES: Final = 5120
 _PLAIN_SET: Final = 3
 """Number of words in ``SET key value``."""
 
+_ROW_WORDS: Final = 5
+"""Words of a row in QUORATE.SLOTS CHUNK."""
+
 _REPLY_BYTES: Final = 64
 """Upper bound of a reply that holds no value."""
 _RETURN_VALUES: Final = frozenset(
@@ -64,6 +74,7 @@ _RETURN_VALUES: Final = frozenset(
     | {"quorate.records"}
 )
 
+_HEAD_BYTES: Final = 64
 _PARSER: Final = PayloadParser()
 
 
@@ -146,6 +157,9 @@ def pieces(payload: bytes, flags: int, bound: int) -> list[Piece]:
     found: list[Piece] = []
     for arguments in commands:
         spec = _known(arguments)
+        if spec is not None and spec.name == SLOTS:
+            found += _steps(arguments, alone)
+            continue
         if spec is None or spec.kind is not Kind.WRITE or spec.name == "quorate.session":
             continue  # the driver handles sessions, see `once`
         keys = keys_of(spec, arguments)
@@ -162,6 +176,16 @@ def pieces(payload: bytes, flags: int, bound: int) -> list[Piece]:
                 for key, value in pairs
             ]
     return found
+
+
+def _steps(arguments: list[bytes], flags: int) -> list[Piece]:
+    """Split QUORATE.SLOTS: the rows of a chunk first, then the command without them."""
+    head, rows = arguments, list[bytes]()
+    if arguments[1].upper() == b"CHUNK" and not len(arguments[4:]) % _ROW_WORDS:
+        head, rows = arguments[:4], arguments[4:]
+    of_rows = (rows[at : at + _ROW_WORDS] for at in range(0, len(rows), _ROW_WORDS))
+    found = [Piece(row[0], False, encode_command([*head, *row]), flags) for row in of_rows]
+    return [*found, Piece(None, True, encode_command(head), flags)]
 
 
 def _coupled(commands: Sequence[list[bytes]], flags: int, bound: int) -> bool:
@@ -233,6 +257,13 @@ class _Open:
     timestamp_ms: int | None
 
 
+class _NoDeadlines:
+    """In place of deadlines: expired keys are found by their times at the end."""
+
+    def unpark(self) -> None:
+        """Let keys be due that were held back: there are none."""
+
+
 class _Keys:
     """The state machine's tables for one shard: its keys, in memory.
 
@@ -253,6 +284,7 @@ class _Keys:
         self.changes: dict[bytes, int] = {}
         self.notes = Notes({})
         self._open: dict[bytes, _Open] = {}
+        self.deadlines = _NoDeadlines()
 
     def get(self, key: bytes) -> Record | None:
         return self.records.get(key)
@@ -306,13 +338,36 @@ class _Keys:
 
 
 class Machine:
-    """Applies the pieces of one shard, in the order of the log."""
+    """Applies the pieces of one shard, in the order of the log.
 
-    def __init__(self) -> None:
+    Args:
+        note: of the log of a partition: what it knows of its slots where the pieces begin; empty
+            for nothing. None for any other log.
+    """
+
+    def __init__(self, note: bytes | None = None) -> None:
         self._keys = _Keys()
+        if note:
+            self._keys.notes.put(SLOTS_NOTE, note)
         self._entry = (-1, -1)
         # commands of the log use only this part of Tables
-        self._service = KeyValueService(cast("Tables", self._keys))
+        self._service = KeyValueService(cast("Tables", self._keys), partition=note is not None)
+
+    @property
+    def note(self) -> bytes:
+        """What a partition knows of its slots."""
+        return self._keys.notes.rows.get(SLOTS_NOTE, b"")
+
+    @property
+    def hides(self) -> bool:
+        """Whether there are rows of slots that a partition does not serve."""
+        return self._service.ownership is not None and self._service.ownership.hides
+
+    @property
+    def states(self) -> bytes:
+        """For each slot of a partition whether it is served: 0 if not."""
+        ownership = self._service.ownership
+        return b"" if ownership is None else bytes(ownership.states)
 
     def apply(
         self, payload: bytes, flags: int, *, term: int, position: int, index: int, timestamp_ms: int
@@ -323,11 +378,42 @@ class Machine:
             self._entry = position, index
             keys.changes.clear()
         keys.position, keys.timestamp_ms = position, timestamp_ms
-        self._service.apply(
-            Command(payload, flags, 0, 0, term, position, index, timestamp_ms, wants_reply=False)
+        command = Command(
+            payload, flags, 0, 0, term, position, index, timestamp_ms, wants_reply=False
         )
+        ownership = self._service.ownership
+        if ownership is not None and SLOTS_COMMAND in payload[:_HEAD_BYTES].upper():
+            self._take_step(ownership, command)
+        else:
+            self._service.apply(command)
         # Nobody watches here, and the service would keep each change until its batch is complete.
         self._service.changes.restart(position)
+
+    def _take_step(self, ownership: Ownership, command: Command) -> None:
+        """Apply QUORATE.SLOTS, as far as it concerns this shard."""
+        words = commands_of(command.payload)[0]
+        match words[1].upper():
+            case b"CHUNK" if len(words) == 4 + _ROW_WORDS:
+                self._copy(ownership, words)
+            case b"PURGE":
+                ownership.cleared()  # how far a member walks depends on keys of all shards
+            case _:
+                self._service.apply(command)
+                if ownership.stale:  # rows that have gone, and nobody sees until they are purged
+                    gone = (one for one in self._keys.records if not ownership.serves(one))
+                    for key in [one for one in gone if not ownership.holds(one)]:
+                        self._keys.delete(key)
+
+    def _copy(self, ownership: Ownership, words: list[bytes]) -> None:
+        """Put a row of a chunk, or delete it."""
+        move, number, key, value, *numbers, tag = words[2:]
+        if not ownership.awaits(int(move), int(number)) >> key_slot(key) & 1:
+            return
+        if tag == b"-":
+            self._keys.delete(key)
+        else:
+            expires_at_ms, revision = map(int, numbers)
+            self._keys.put(key, (value, expires_at_ms, revision, int(tag)))
 
     def load(
         self,
@@ -339,7 +425,9 @@ class Machine:
         timestamp_ms: int | None,
     ) -> None:
         """Add a version of a key that existed before the first piece."""
-        self._keys.load(key, record, _Open(change, position, timestamp_ms))
+        ownership = self._service.ownership
+        if ownership is None or ownership.serves(key) or ownership.holds(key):
+            self._keys.load(key, record, _Open(change, position, timestamp_ms))
 
     def take_ended(self) -> list[Version]:
         """Return the versions that have ended since the last call."""

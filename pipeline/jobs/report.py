@@ -23,6 +23,7 @@ import attrs
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
+from ..payloads.decoding import COPIED
 from ..source.logs import Facts, Origin, open_log
 from .versions import read_log
 
@@ -90,6 +91,7 @@ def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Repo
     # the source reads payloads from the disk, but does not send them to Spark
     asked = read_log(spark, origin, "commands", ("operation", "key", "value"))
     commands = asked.where("operation is not null")
+    own = commands.where(F.col("operation") != COPIED)  # the others were written elsewhere
     when = read_log(spark, origin, "commands", ("timestamp", "operation"))
     return Report(
         facts=facts,
@@ -98,8 +100,8 @@ def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Repo
         load=load(batches, bucket_s),
         written=written(when.where("operation is not null"), bucket_s),
         operations=operations(commands),
-        keys=hot_keys(commands.withColumn("name", F.col("key"))),
-        prefixes=hot_keys(commands.withColumn("name", _prefix(separator))),
+        keys=hot_keys(own.withColumn("name", F.col("key"))),
+        prefixes=hot_keys(own.withColumn("name", _prefix(separator))),
     )
 
 

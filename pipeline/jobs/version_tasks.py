@@ -168,27 +168,38 @@ def _array(column: Any, kind: pa.DataType) -> pa.Array:
     return column.cast(kind) if isinstance(column, pa.Array) else pa.array(column, kind)
 
 
-def apply_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Apply the pieces of some shards, which arrive shard by shard, in order: rows of `VERSION`."""
-    settle()
-    for found in gathered(_versions(batches), _version_bytes):
-        columns = zip(*found, strict=True)
-        made = [pa.array(one, kind) for one, kind in zip(columns, VERSION.values(), strict=True)]
-        yield pa.RecordBatch.from_arrays(made, names=list(VERSION))
+def apply_rows(note: bytes | None) -> _Task:
+    """Return a task that applies the pieces of some shards; its rows are `VERSION`.
+
+    Pieces arrive shard by shard, in order.
+
+    Args:
+        note: see `Machine`.
+    """
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        for found in gathered(_versions(batches, note), _version_bytes):
+            columns = zip(*found, strict=True)
+            pairs = zip(columns, VERSION.values(), strict=True)
+            made = [pa.array(each, kind) for each, kind in pairs]
+            yield pa.RecordBatch.from_arrays(made, names=list(VERSION))
+
+    return rows
 
 
 def _version_bytes(version: Version) -> int:
     return len(version[0]) + len(version[3])
 
 
-def _versions(batches: Iterable[pa.RecordBatch]) -> Iterator[Version]:
+def _versions(batches: Iterable[pa.RecordBatch], note: bytes | None) -> Iterator[Version]:
     """Yield versions as they end, and at the end of each shard those that have not ended."""
-    machine, shard = Machine(), -1
+    machine, shard = Machine(note), -1
     for batch in batches:
         for row in batch.to_pylist():
             if row["shard"] != shard:
                 yield from machine.still_open()
-                machine, shard = Machine(), row["shard"]
+                machine, shard = Machine(note), row["shard"]
             if row["position"] == BEFORE:
                 _load(machine, row)
                 continue

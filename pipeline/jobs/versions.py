@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ...errors import PrunedError
+from ...keyvalue.slots.hashing import key_slot
 from ..source.columns import ddl
 from ..source.logs import Connect, Moment, Origin, open_log
 from .once import unapplied
-from .replay import Sizes, shard_of
+from .replay import Machine, Sizes, shard_of
+from .slots_note import note_at
 from .version_tasks import (
     BEFORE,
     PIECE,
@@ -116,7 +118,13 @@ def present(spark: SparkSession, origin: Origin, at: Moment) -> DataFrame:
         row = log.facts.snapshot_at(at.position)
     begin = row.position if row else 0
     before = from_snapshot(spark, origin, begin) if row else None
-    return versions(spark, origin, end=at, begin=begin, before=before).where("valid_to is null")
+    found = versions(spark, origin, end=at, begin=begin, before=before).where("valid_to is null")
+    machine = Machine(note_at(origin, at.position))
+    if machine.hides:  # rows that are copied to a partition, which does not serve them yet
+        states = machine.states
+        served = F.udf(lambda key: bool(states[key_slot(bytes(key))]), "boolean")
+        found = found.where(served("key"))
+    return found
 
 
 def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFrame:
@@ -179,7 +187,7 @@ def versions(
                 "shard", F.expr("if(together, 0, shard)")
             )
         taken = taken.select(*PIECE).repartition("shard").sortWithinPartitions(*PLACE)
-        return _in_sql(taken.mapInArrow(apply_rows, ddl_of(VERSION)), end)
+        return _in_sql(taken.mapInArrow(apply_rows(note_at(origin, begin)), ddl_of(VERSION)), end)
     finally:
         coupled.unpersist()
 

@@ -17,16 +17,21 @@ import attrs
 
 from ...errors import ConfigurationError, WireError
 from ...keyvalue.commands.arguments import INT64_MAX, parse_integer
-from ...keyvalue.commands.table import keys_of, lookup
+from ...keyvalue.commands.slots import NAME as SLOTS
+from ...keyvalue.commands.table import keys_of, lookup, resolve
 from ...keyvalue.protocol.payload import PayloadParser
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Asked", "Decoder", "Pattern", "decode_commands", "find_decoder", "pattern_of"]
+__all__ = ["COPIED", "Asked", "Decoder", "Pattern", "decode_commands", "find_decoder", "pattern_of"]
 
 Asked: TypeAlias = tuple[int, str | None, bytes | None, bytes | None, int | None]
 """Number of the command, operation, key, value, and time of expiry (ms of log time)."""
+
+COPIED: Final = "QUORATE.SLOTS CHUNK"
+"""Operation of rows that a partition has got from another one. They were written there, so sums
+over several partitions leave these out."""
 
 NOTHING: Final[Asked] = (0, None, None, None, None)
 
@@ -57,6 +62,9 @@ _TIME_AT: Final = {
     "EXPIREAT": (2, 1000, False),
     "PEXPIREAT": (2, 1, False),
 }
+_STEPS: Final = frozenset({SLOTS.upper()})
+_ROW_WORDS: Final = 5
+"""Words of a row in QUORATE.SLOTS CHUNK."""
 _OPTIONS_FROM: Final = {"SET": 3, "GETEX": 2}
 _LONGEST_NAME: Final = 32
 """Patterns of longer names are not cached, so that invalid names cannot fill the memory."""
@@ -126,6 +134,8 @@ def _decode_whole(number: int, arguments: list[bytes], now: int) -> list[Asked]:
     operation = spec.name.upper()
     if not spec.takes(len(arguments)):
         return [(number, operation, None, None, None)]
+    if spec.name == SLOTS:
+        return _decode_slots(number, arguments)
     if operation in _PAIRS:
         pairs = zip(arguments[1::2], arguments[2::2], strict=False)
         return [(number, operation, key, value, None) for key, value in pairs] or [
@@ -140,6 +150,23 @@ def _decode_whole(number: int, arguments: list[bytes], now: int) -> list[Asked]:
     return [(number, operation, key, value, expires_at) for key in keys] or [
         (number, operation, None, value, expires_at)
     ]
+
+
+def _decode_slots(number: int, arguments: list[bytes]) -> list[Asked]:
+    """Decode QUORATE.SLOTS: a row for each key that was copied, else one that says which step."""
+    spec = resolve(arguments)
+    if spec is None:
+        return [(number, SLOTS.upper(), None, None, None)]
+    operation, rows = spec.name.upper().replace("|", " "), arguments[4:]
+    if operation != COPIED or not rows or len(rows) % _ROW_WORDS:
+        return [(number, operation, None, None, None)]
+    found: list[Asked] = []
+    for at in range(0, len(rows), _ROW_WORDS):
+        key, value, expires_at_ms, _, tag = rows[at : at + _ROW_WORDS]
+        gone = tag == b"-"
+        moment = None if gone else _moment(expires_at_ms, 1, 0)
+        found.append((number, operation, key, None if gone else value, moment or None))
+    return found
 
 
 @attrs.frozen
@@ -166,7 +193,11 @@ def pattern_of(name: bytes, count: int) -> Pattern | None:
     """
     spec = lookup(name)
     operation = "" if spec is None else spec.name.upper()
-    if operation in _TIME_AT or count > _OPTIONS_FROM.get(operation, count) + 1:
+    if (
+        operation in _STEPS
+        or operation in _TIME_AT
+        or count > _OPTIONS_FROM.get(operation, count) + 1
+    ):
         return None
     found = _decode_whole(0, [name, *(b"%d" % place for place in range(1, count))], 0)
     if len(found) != 1:

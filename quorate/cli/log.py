@@ -19,6 +19,7 @@ from ..keyvalue.access.principals import shown
 from ..local import configurations
 from ..local.principals import Principals
 from ..local.show import make_console, print_table
+from ..local.slots_words import slots_in_words_untrusted
 from ..local.stores import store_of, whose
 from ..local.words import counted, parse_position, size, utc
 from ..node.leader.term_event import TermEvent, decode_term_event_untrusted
@@ -296,7 +297,9 @@ def _by(entry: Entry, name: Callable[[Entry], str]) -> str:
 
 def _preview(entry: Entry) -> str:
     session = f"session {entry.session}#{entry.sequence} " if entry.session else ""
-    return session + preview(entry.payload)
+    is_command = entry.kind is EntryKind.COMMAND
+    words = slots_in_words_untrusted(entry.payload) if is_command else None
+    return session + (preview(entry.payload) if words is None else words)
 
 
 def preview(payload: bytes, begin: int = 0) -> str:

@@ -22,6 +22,7 @@ from .pipeline_show import (
     show_audit,
     show_export,
     show_frame,
+    show_groups,
     show_state,
     show_written,
 )
@@ -106,7 +107,8 @@ def export(
     A second call adds what was committed since. A call that was interrupted may be repeated.
 
     Args:
-        directory: Directory of a member, running or not, or a copy of one. Or give:
+        directory: Directory of a member, running or not, or a copy of one. With that of a machine,
+            each of its members' logs is written into a folder of its own. Or give:
         connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
             there is one.
         security: A file with a table [security], if members ask who we are: with a certificate for
@@ -121,10 +123,12 @@ def export(
     with _spark(master, conf) as spark:
         from ..pipeline.jobs import export as job  # noqa: PLC0415 - an extra
 
-        origin = _origin(directory, connect, security)
+        origins = _origins(directory, connect, security)
         if not follow:
-            show_export(job.export(spark, origin, to), to, as_json=as_json)
+            for name, origin in origins.items():
+                show_export(job.export(spark, origin, to / name), to / name, as_json=as_json)
             return 0
+        origin = _only(origins, "--follow")
         with suppress(KeyboardInterrupt):
             for done in job.follow(spark, origin, to):
                 show_export(done, to, as_json=as_json)
@@ -205,6 +209,34 @@ def _origin(directory: Path | None, connect: str | None, security: Path | None =
     return Connect(connect or "", security=str(security.absolute()) if security else "")
 
 
+def _origins(
+    directory: Path | None, connect: str | None, security: Path | None
+) -> "dict[str, Origin]":
+    """Return a log of each group that a directory has, by its cluster name; "" for the only one."""
+    if directory is not None:
+        from ..pipeline.source.groups import by_group  # noqa: PLC0415 - an extra
+
+        groups = by_group([directory])
+        if len(groups) > 1:
+            return {name: places[0] for name, places in groups.items()}
+        ((place, *_),) = groups.values()
+        return {"": place}
+    return {"": _origin(directory, connect, security)}
+
+
+def _only(origins: "dict[str, Origin]", what: str) -> "Origin":
+    """Return the only log.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if len(origins) > 1:
+        raise errors.UsageError(
+            f"{what} needs the directory of one member: found those of {', '.join(origins)}"
+        )
+    return next(iter(origins.values()))
+
+
 def _moment(origin: "Origin", at: str | None) -> "Moment":
     from ..pipeline.jobs.versions import moment_at  # noqa: PLC0415 - an extra
 
@@ -224,10 +256,14 @@ def audit(
 ) -> int:
     """Compare the logs of members, and check the rules of the protocol on them.
 
+    With directories of machines each group of members is checked, and whether the logs of the
+    partitions agree on who owned which slot.
+
     Exit status: 0 - no rule is broken; 1 - some rule is.
 
     Args:
-        directories: The members' directories, or copies of them; or else:
+        directories: The members' directories, those of machines, a folder with those, or copies
+            of them; or else:
         connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. All
             members that they name are compared.
         security: A file with a table [security], if members ask who we are: with a certificate for
@@ -240,9 +276,17 @@ def audit(
     with _spark(master, conf) as spark:
         from ..pipeline.jobs.audit import audit as run  # noqa: PLC0415 - an extra
         from ..pipeline.jobs.audit import each_member  # noqa: PLC0415 - an extra
+        from ..pipeline.jobs.partitions import audit_groups  # noqa: PLC0415 - an extra
+        from ..pipeline.source.groups import by_group  # noqa: PLC0415 - an extra
 
         file = str(security.absolute()) if security else ""
-        found = run(spark, directories if connect is None else each_member(connect, file))
+        groups = {} if connect is not None else by_group(directories)
+        if len(groups) > 1:
+            every = audit_groups(spark, groups)
+            show_groups(make_console(), every, as_json=as_json)
+            return 1 if every.findings else 0
+        ((_, places),) = groups.items() or [("", ())]
+        found = run(spark, each_member(connect, file) if connect is not None else places)
     if as_json:
         print(json.dumps(plain_audit(found), indent=2))
     else:

@@ -21,10 +21,19 @@ if TYPE_CHECKING:
 
     from ..pipeline.jobs.audit import Audit, Divergent
     from ..pipeline.jobs.export import Exported
+    from ..pipeline.jobs.partitions import GroupsAudit
     from ..pipeline.jobs.restorable import Written
     from ..pipeline.source.logs import Moment
 
-__all__ = ["plain_audit", "show_audit", "show_export", "show_frame", "show_state", "show_written"]
+__all__ = [
+    "plain_audit",
+    "show_audit",
+    "show_export",
+    "show_frame",
+    "show_groups",
+    "show_state",
+    "show_written",
+]
 
 _SHOWN_ENTRIES: Final = 3
 """Entries that are shown of each batch, from the first difference on."""
@@ -131,6 +140,28 @@ def show_audit(console: Console, found: "Audit") -> None:
         )
     else:
         console.print("The logs agree, as far as each is committed.", style="green")
+
+
+def show_groups(console: Console, found: "GroupsAudit", *, as_json: bool) -> None:
+    """Print the audit of all groups of a cluster with partitions."""
+    if as_json:
+        groups = {name: plain_audit(each) for name, each in found.groups.items()}
+        moves = [attrs.asdict(each) for each in found.moves]
+        plain = {"groups": groups, "moves": moves, "unchecked": found.unchecked}
+        print(json.dumps(plain, indent=2))
+        return
+    for name, each in found.groups.items():
+        console.print(f"\n{escape(name)}", style="bold")
+        show_audit(console, each)
+    console.print("\nSlots", style="bold")
+    for finding in found.moves:
+        place = f"partition {finding.member}, position {finding.position}"
+        text = f"{finding.kind.upper()}: {place}: {finding.text}"
+        console.print(text, style="red", markup=False, soft_wrap=True)
+    for words in found.unchecked:
+        console.print(f"NOT CHECKED: {words}", style="yellow", markup=False, soft_wrap=True)
+    if not found.moves:
+        console.print("Each slot had one owner at a time, by all logs.", style="green")
 
 
 def _alike(payloads: Sequence[bytes]) -> int:

@@ -109,7 +109,7 @@ class Operators:
         """Draw some slots: those of a few keys, and a range."""
         first = self._rng.randrange(SLOTS)
         slots = slots_of([(first, min(SLOTS - 1, first + self._rng.choice((0, 500, 8000))))])
-        for key in self._rng.sample(self.keys, len(self.keys) // 2):
+        for key in self._rng.sample(self.keys, (len(self.keys) + 1) // 2):
             slots |= 1 << key_slot(key)
         return slots
 

@@ -25,6 +25,7 @@ from ...keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted
 from ..invariants import ViolationError
 from ..workloads import Bank, Expiry, Strings
 from ..workloads.base import encode
+from ..workloads.expiry import KEYS as LEASES
 from .book import Book
 from .directors import Directors
 from .groups import open_cluster
@@ -46,7 +47,7 @@ CLIENTS: Final = 3
 LISTS: Final = 2
 FLUSHES: Final = 0.2
 """Part of the rounds in which all keys are deleted from time to time."""
-MANY: Final = tuple(word for n in range(1200) for word in (b"{bank}:%d" % n, b"%d" % n))
+MANY: Final = tuple(word for n in range(2200) for word in (b"{bank}:%d" % n, b"%d" % n))
 """Keys and values: more than a page of a move has, in the slot of the accounts."""
 ACCOUNTS: Final = tuple(b"{bank}-%d" % n for n in range(5))
 """In one slot, since a transfer is one transaction."""
@@ -148,7 +149,8 @@ class Run:
             (workload,) = door.rng.choices(workloads, (7 * history, 2, 1))
             await workload.act(door)
             keys = self.operators.keys
-            keys[:] = sorted({ACCOUNTS[0], *(each.key for each in self.strings.history[-50:])})
+            seen = [each.key for each in self.strings.history[-50:]]
+            keys[:] = sorted({ACCOUNTS[0], *LEASES, *seen})
             await trio.sleep(self.cluster.unit * think * door.rng.random())
 
     async def _flush(self, door: RoutingDoor) -> None:

@@ -127,13 +127,17 @@ def encoded(batches: Sequence[Batch]) -> list[bytes]:
     return found
 
 
-def write_log(directory: Path, batches: Sequence[Batch], *, member_id: int = 0) -> int:
+def write_log(
+    directory: Path, batches: Sequence[Batch], *, member_id: int = 0, cluster: str = "testing"
+) -> int:
     """Record batches in a member's directory, behind what is there; return where they end."""
-    return trio.run(_write, directory / "log", encoded(batches), member_id)
+    return trio.run(_write, directory / "log", encoded(batches), member_id, cluster)
 
 
-async def _write(directory: Path, batches: Sequence[bytes], member_id: int) -> int:
-    store = Store.open(directory, cluster="testing", member_id=member_id, rng=Random(member_id))
+async def _write(
+    directory: Path, batches: Sequence[bytes], member_id: int, cluster: str = "testing"
+) -> int:
+    store = Store.open(directory, cluster=cluster, member_id=member_id, rng=Random(member_id))
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from quorate.errors import StorageError
+from quorate.keyvalue.commands.table import lookup
 from quorate.keyvalue.state.ownership import FOREIGN, FROZEN_SLOT, KEPT_MOVES, OWNED, Ownership
 from quorate.keyvalue.state.ownership_note import SLOTS_NOTE
 from quorate.storage.tables.tables import Tables
@@ -31,12 +32,23 @@ def target(tmp_path: Path) -> Generator[PartitionFed]:
     fed.close()
 
 
+def note_of(fed: PartitionFed) -> bytes:
+    return fed.service._tables.notes.rows[SLOTS_NOTE]  # pyright: ignore[reportPrivateUsage]
+
+
 def test_without_partitions_the_commands_are_refused(tmp_path: Path) -> None:
     fed = Fed(open_service(tmp_path))
     assert fed.service.ownership is None
     for line in ("FOUND 0-1", "STATE", "PURGE 10"):
         assert fed.apply(f"QUORATE.SLOTS {line}").startswith(b"-ERR this cluster has no partitions")
     fed.service.close()
+
+
+def test_only_administrators_may_move_slots() -> None:
+    spec = lookup(b"quorate.slots")
+    assert spec is not None
+    for each in spec.subcommands.values():
+        assert each.categories == ("@admin", "@slow", "@dangerous"), each.name
 
 
 def test_first_slots_are_given_once(tmp_path: Path) -> None:
@@ -142,6 +154,30 @@ def test_a_purge_goes_on_where_it_was_also_after_a_restart(source: PartitionFed)
         assert source.query("DBSIZE") == b":20\r\n"
     assert purges == 5
     assert source.facts()["keys"] == 20
+
+
+def test_a_purge_goes_as_far_on_every_member(tmp_path: Path) -> None:
+    kept, flushed = PartitionFed(tmp_path / "kept"), PartitionFed(tmp_path / "flushed")
+    for at in range(4):
+        for fed in (kept, flushed):
+            fed.apply(
+                *(f"SET {tag}{number}{at} 1" for tag in ("{a}", "{b}") for number in range(6))
+            )
+            fed.apply(f"DEL {{a}}{at}{at}")
+        flushed.restart()
+        flushed.apply(f"SET {{a}}0{at} 2")
+        kept.apply(f"SET {{a}}0{at} 2")
+    for fed in (kept, flushed):
+        fed.slots("FREEZE", 3, A)
+        fed.slots("RELEASE", 3, 7, 20)
+    more = 1
+    while more:
+        more = kept.slots("PURGE", 5)
+        assert flushed.slots("PURGE", 5) == more
+        assert note_of(flushed) == note_of(kept)
+    assert flushed.query("DBSIZE") == kept.query("DBSIZE") == b":24\r\n"
+    kept.close()
+    flushed.close()
 
 
 def test_slots_that_become_stale_amid_a_purge_take_another_one(source: PartitionFed) -> None:

@@ -42,8 +42,9 @@ other_step = st.one_of(
     st.tuples(st.just("restart"), st.integers(0, 1)),
     st.tuples(st.just("flush"), st.none()),
 )
+count_step = st.tuples(st.just("count"), st.sampled_from(["heard", "heard", "lost", "unheard"]))
 move_step = st.tuples(st.just("move"), st.sampled_from([str(slot_of("a")), SOME, ALL]))
-kinds = [write_step] * 5 + [mover_step] * 10 + [move_step] * 2 + [other_step]
+kinds = [write_step] * 4 + [count_step] * 3 + [mover_step] * 10 + [move_step] * 2 + [other_step]
 step = st.sampled_from(kinds).flatmap(lambda kind: kind)
 
 
@@ -87,11 +88,51 @@ class Group(PartitionFed):
         return self.service._store.now  # pyright: ignore[reportPrivateUsage]
 
 
+class Counter:
+    """A client that counts in a session, repeats what it has not heard of, and follows its slot."""
+
+    KEY = "{a}count"
+
+    def __init__(self, groups: list[Group]) -> None:
+        self.groups, self.counted = groups, 0
+        self._sessions = [int(group.apply("QUORATE.SESSION OPEN")[1:]) for group in groups]
+        self._at, self._sequence = 0, 0
+        self.pending = False
+        self._sent: list[tuple[int, int]] = []
+
+    def count(self, fate: str) -> None:
+        """Send a command, or the last one again until its outcome is known."""
+        if not self.pending:
+            self._sequence += 1
+            self.pending = True
+        if fate == "lost":
+            return
+        self._sent.append((self._at, self._sequence))
+        reply = self._send(self._at, self._sequence)
+        if fate == "unheard" or reply == FROZEN:
+            return
+        self.pending = False
+        if reply.startswith(b"-NOTHERE"):
+            self._at = 1 - self._at
+        else:
+            self.counted += 1
+            assert reply == b":%d\r\n" % self.counted, "once, whatever was repeated"
+
+    def repeat(self, rng: random.Random) -> None:
+        """Send again what was sent at any time before."""
+        if self._sent:
+            self._send(*rng.choice(self._sent))
+
+    def _send(self, at: int, sequence: int) -> bytes:
+        return self.groups[at].once(self._sessions[at], sequence, f"INCR {self.KEY}")
+
+
 @attrs.define
 class World:
     """Two partitions, and what their clients know."""
 
     groups: list[Group]
+    counter: Counter
     values: dict[str, tuple[bytes, int]] = attrs.field(factory=dict[str, tuple[bytes, int]])
     revisions: dict[str, int] = attrs.field(factory=dict[str, int])
     movers: list[Mover] = attrs.field(factory=list[Mover])
@@ -103,24 +144,23 @@ class World:
         return owners[0] if owners else None
 
     def do(self, name: str, argument: Any) -> None:
+        begun = {"write": self.write, "count": self.counter.count, "move": self.begin}
         match name:
-            case "write":
-                self.write(argument)
-            case "move":
-                self.begin(argument)
+            case "write" | "count" | "move":
+                begun[name](argument)
             case "step" if self.mover is not None:
                 self.advance(self.mover.step, argument)
             case "end" if self.movers:
                 self.advance(self.movers[-1].drop, argument)
             case "late":
                 self.repeat(random.Random(argument))
-            case "flush":
+            case "flush" if not self.counter.pending:
                 self.flush()
             case "time":
                 number, milliseconds = argument
-                self.groups[number].pass_time(milliseconds)
+                self.groups[int(number)].pass_time(milliseconds)
             case "purge" | "restart":
-                group = self.groups[argument]
+                group = self.groups[int(argument)]
                 group.restart() if name == "restart" else group.slots("PURGE", 2)
             case _:
                 pass
@@ -173,7 +213,7 @@ class World:
             return
         facts = [group.facts() for group in self.groups]
         for each in [one for fact in facts for one in fact["frozen"] + fact["importing"]]:
-            self.movers[each["move"] - 1].drop()
+            self.movers[int(each["move"]) - 1].drop()
         owner = self.owner_of("a")
         if owner is None:
             return
@@ -198,6 +238,7 @@ class World:
     def repeat(self, rng: random.Random) -> None:
         """Apply a command that is late, or one that was applied before."""
         group = rng.choice(self.groups)
+        self.counter.repeat(rng)
         if group.late and rng.random() < 0.5:
             group.slots(*group.late.pop(rng.randrange(len(group.late))))
         elif group.sent:
@@ -210,6 +251,8 @@ class World:
         if group.apply("FLUSHALL") == b"+OK\r\n":
             for one in mine:
                 self.values.pop(one, None)
+            if self.owner_of(Counter.KEY) is group:
+                self.counter.counted = 0
 
     def finish(self) -> None:
         """End all moves; then everything has one owner, and is there."""
@@ -222,7 +265,10 @@ class World:
                 pass
             facts = group.facts()
             assert (facts["frozen"], facts["importing"], facts["stale"]) == ([], [], "")
+        for _ in range(3):  # to hear of the last one, to be sent on, and one more
+            self.counter.count("heard")
         there = {id(each): 0 for each in self.groups}
+        there[id(self.owner_of(Counter.KEY))] += 1
         for one in KEYS:
             owner = self.owner_of(one)
             assert owner is not None, f"{one} has no owner"
@@ -249,7 +295,7 @@ def check_replay(group: Group, directory: Path) -> None:
     with_log.close()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(step, min_size=80, max_size=160))
 def test_moves_lose_nothing_and_no_slot_has_two_owners(steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -257,7 +303,7 @@ def test_moves_lose_nothing_and_no_slot_has_two_owners(steps: list[tuple[str, An
         groups = [Group(home / "0", ALL), Group(home / "1", "")]
         groups[0].position += 1_000_000  # revisions would fall if the target did not raise them
         groups[1].now = START_MS + 700
-        world = World(groups)
+        world = World(groups, Counter(groups))
         for name, argument in steps:
             world.do(name, argument)
         world.finish()

@@ -78,7 +78,7 @@ def test_short_commands_that_make_long_values_leave_in_bounded_batches() -> None
     pieces = pa.RecordBatch.from_pylist(rows, schema=pa.schema(PIECE))
     found = 0
     with own_pool() as pool:
-        for batch in apply_rows([pieces]):
+        for batch in apply_rows(None)([pieces]):
             assert batch.nbytes < BATCH_BYTES + 2 * longest
             found += batch.num_rows
             del batch

@@ -1,0 +1,117 @@
+"""The log of a partition, applied in shards: which commands count depends on who owns a slot."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.keyvalue.service import KeyValueService
+from quorate.keyvalue.slots.hashing import key_slot
+from quorate.node.state_machine.service import Command
+from quorate.pipeline.jobs.replay import Machine, pieces, shard_of
+from quorate.pipeline.jobs.slots_note import note_at
+from quorate.storage.testing import InlineExecutor
+from tests.pipeline.pipeline_world import BEGAN_MS, Batch, pipeline, write_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from quorate.storage.tables.memtable import Record
+
+SHARDS = 3
+TAGS = {tag: key_slot(tag.encode()) for tag in "abc"}
+KEYS = [f"{{{tag}}}{at}" for tag in TAGS for at in range(3)]
+
+
+def lines(rng: random.Random) -> list[str]:
+    """Writes of a partition that founds the slot of "a", gets that of "b", and gives "a" away."""
+    a, b, _ = TAGS.values()
+    found = [f"QUORATE.SLOTS FOUND {a}"]
+
+    def write() -> None:
+        for _ in range(rng.randrange(6)):
+            key = rng.choice(KEYS)
+            line = rng.choice([f"SET {key} {rng.randrange(9)}", f"INCR {key}", f"DEL {key}"])
+            found.append(line)
+
+    def copy(move: int) -> None:
+        found.append(f"QUORATE.SLOTS IMPORT {move} {b}")
+        for number in (1, 2, 2, 4):
+            rows = [f"{{b}}{at} {number} 0 {rng.randrange(1 << 20)} 1" for at in range(2)]
+            rows.append("{b}2 x 0 5 -")
+            found.append(f"QUORATE.SLOTS CHUNK {move} {number} {' '.join(rows)}")
+            write()
+
+    write()
+    copy(1)
+    found.append("QUORATE.SLOTS DROP 1")
+    write()
+    found.append("QUORATE.SLOTS PURGE 10000")
+    copy(2)
+    found.append(f"QUORATE.SLOTS OWN 2 {rng.choice([10, 1 << 30])} {BEGAN_MS} 4")
+    write()
+    found.append(f"QUORATE.SLOTS FREEZE 3 {a}")
+    write()
+    found.append(rng.choice(["QUORATE.SLOTS THAW 3", "QUORATE.SLOTS RELEASE 3 1 3"]))
+    write()
+    return found
+
+
+def by_member(directory: Path, log: list[str]) -> dict[bytes, Record]:
+    """Apply a log as a member does; return the rows of slots that are served."""
+    service = KeyValueService.open(
+        directory, cluster="orders.p0", member_id=0, executor=InlineExecutor, partition=True
+    )
+    try:
+        for at, line in enumerate(log):
+            service.apply(Command(pipeline(line), 0, 0, 0, 1, 1000 * at, 0, BEGAN_MS + at))
+            service.advance(1000 * (at + 1), BEGAN_MS + at)
+        keys = [key.encode() for key in KEYS]
+        ownership, tables = service.ownership, service._tables  # pyright: ignore[reportPrivateUsage]
+        assert ownership is not None
+        rows = {key: tables.get(key) for key in keys if ownership.serves(key)}
+        return {key: row for key, row in rows.items() if row is not None}
+    finally:
+        service.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_shards_make_of_a_partition_s_log_what_its_members_do(seed: int, tmp_path: Path) -> None:
+    log = lines(random.Random(seed))
+    machines = [Machine(b"") for _ in range(SHARDS + 1)]
+    for at, line in enumerate(log):
+        for piece in pieces(pipeline(line), 0, 5000):
+            own = machines
+            if not piece.everywhere:
+                own = [machines[0 if piece.key is None else shard_of(piece.key, SHARDS)]]
+            for machine in own:
+                machine.apply(
+                    *(piece.payload, piece.flags),
+                    term=1,
+                    position=1000 * at,
+                    index=0,
+                    timestamp_ms=BEGAN_MS + at,
+                )
+    states = machines[0].states
+    found = {
+        version[0]: (version[3], version[5], version[1], version[4])
+        for machine in machines
+        for version in machine.still_open()
+        if states[key_slot(version[0])]
+    }
+    assert found == by_member(tmp_path, log)
+    assert len({machine.note for machine in machines}) == 1
+
+
+def test_what_a_partition_knows_of_its_slots_is_read_from_its_log(tmp_path: Path) -> None:
+    log = lines(random.Random(1))
+    batches = [Batch((pipeline(line),), BEGAN_MS + at) for at, line in enumerate([*log, "GET x"])]
+    end = write_log(tmp_path / "p", batches, cluster="orders.p0")
+    write_log(tmp_path / "other", batches, cluster="orders")
+    machine = Machine(note_at(tmp_path / "p", end))
+    assert machine.states[TAGS["b"]]
+    assert not machine.states[TAGS["c"]]
+    assert note_at(tmp_path / "p", 0) == b""
+    assert note_at(tmp_path / "other", end) is None
