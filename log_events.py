@@ -67,17 +67,18 @@ class _Lines(logging.Formatter):
 
     Args:
         member: the member of records that name none; None to add nothing.
+        partition: the partition of records that name none; None to add nothing.
     """
 
-    def __init__(self, member: int | None = None) -> None:
+    def __init__(self, member: int | None = None, partition: int | None = None) -> None:
         super().__init__()
-        self._member = member
+        first = {"member": member, "partition": partition}
+        self._first = {name: value for name, value in first.items() if value is not None}
 
     def _fields_of(self, record: logging.LogRecord) -> dict[str, Any]:
         """Return the fields of a record, its member first."""
         fields: Mapping[str, Any] = getattr(record, "fields", {})
-        first = {} if self._member is None else {"member": self._member}
-        return first | dict(fields)
+        return self._first | dict(fields)
 
     def _trace(self, record: logging.LogRecord) -> str:
         return self.formatException(record.exc_info) if record.exc_info else ""

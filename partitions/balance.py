@@ -131,7 +131,9 @@ def rebalanced(cluster_map: ClusterMap, well: Collection[int]) -> ClusterMap:
         best = min(fit, key=lambda one: (leads[one], one != each.preferred, one))
         leads[best] += 1
         after.append(_replace(each, replicas=tuple(sorted(held)), preferred=best))
-    return _replace(cluster_map, partitions=tuple(after))
+    metadata = {*cluster_map.metadata}
+    _leave(metadata, (), usable)
+    return _replace(cluster_map, partitions=tuple(after), metadata=tuple(sorted(metadata)))
 
 
 def _leave(held: set[int], replicas: Sequence[set[int]], usable: dict[int, str]) -> None:
@@ -258,6 +260,9 @@ def differences(before: ClusterMap, after: ClusterMap) -> list[str]:
             words.append(f"partition {number}: one more replica on {_listed(new)}")
         if was.preferred != each.preferred:
             words.append(f"partition {number}: leader {was.preferred} -> {each.preferred}")
+    if gone := {*before.metadata} - {*after.metadata}:
+        new = {*after.metadata} - {*before.metadata}
+        words.append(f"metadata: replicas {_listed(gone)} -> {_listed(new)}")
     known = {each.move for each in before.moves}
     words += [
         f"slots {each.slots}: partition {each.source} -> {each.target}"

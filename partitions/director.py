@@ -24,8 +24,10 @@ from ..errors import QuorateError, RequestError
 from ..keyvalue.slots.cluster_map import META
 from ..log_events import log_event
 from .groups import slots_command
+from .health import watch_health
 from .metadata import load
-from .move import MoveError, copy_slots, fields_of, finish, purge, settle
+from .move import MoveError, copy_slots, finish, purge, settle
+from .replicas import keep_replicas
 from .slots_state import state_of
 from .wishes import claim, remove
 
@@ -92,6 +94,7 @@ class Director:
         self._rng = rng
         self._drives: list[_Drive] = []
         self._purging: set[int] = set()
+        self._founded: set[int] = set()
         self._not_before: dict[tuple[str, int, int], float] = {}
         self._wake = trio.Event()
         self._said = ""
@@ -100,6 +103,8 @@ class Director:
         """Direct until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._reconcile_for_ever, nursery)
+            nursery.start_soon(watch_health, self._groups)
+            nursery.start_soon(keep_replicas, self._groups)
             while True:
                 await self._look(nursery)
                 with trio.move_on_after(PERIOD_S):
@@ -116,7 +121,9 @@ class Director:
         except QuorateError as error:
             self._say(error)
             return
-        for move in cluster_map.moves if cluster_map is not None else ():
+        if cluster_map is None:
+            return
+        for move in cluster_map.moves:
             running = [each for each in self._drives if move.move in each.numbers]
             if running:
                 if move.step == "aborting" and running[0].move.step == "copying":
@@ -124,7 +131,7 @@ class Director:
             elif move.step != "copying" or self._may_copy(move):
                 drive = _Drive(move)
                 self._drives.append(drive)
-                nursery.start_soon(self._run, drive)
+                nursery.start_soon(self._run, drive, cluster_map)
 
     def _may_copy(self, move: Move) -> bool:
         """Whether no other move is under way at its partitions, and its pause is over."""
@@ -133,10 +140,10 @@ class Director:
         due_at = self._not_before.get(_wish(move), 0.0)
         return not busy & {move.source, move.target} and trio.current_time() >= due_at
 
-    async def _run(self, drive: _Drive) -> None:
+    async def _run(self, drive: _Drive, cluster_map: ClusterMap) -> None:
         with drive.scope:
             try:
-                await self._attempt(drive)
+                await self._attempt(drive, cluster_map)
             except MoveError as error:
                 self._fails(drive, error)
             except QuorateError as error:
@@ -145,7 +152,7 @@ class Director:
         self._drives.remove(drive)
         self._wake.set()
 
-    async def _attempt(self, drive: _Drive) -> None:
+    async def _attempt(self, drive: _Drive, cluster_map: ClusterMap) -> None:
         move = drive.move
         # A move that nobody has claimed has no trace in any log.
         if move.step == "ending" or (move.attempts and await settle(self._groups, move)):
@@ -153,11 +160,21 @@ class Director:
         elif move.step == "aborting" or move.attempts >= MOST_ATTEMPTS:
             await self._give_up(move)
         else:
+            # One that imports before it has its first slots never gets them.
+            await self._found(cluster_map, move.source, move.target)
             drive.claimed = await claim(self._meta, move)
             if drive.claimed is None:
                 return
             await self._copy(drive.claimed)
         self._not_before.pop(_wish(move), None)
+
+    async def _found(self, cluster_map: ClusterMap, *numbers: int) -> None:
+        """Give partitions their first slots, unless they have had them."""
+        for number in numbers:
+            if number not in self._founded:
+                words = ("FOUND", cluster_map.partitions[number].founded)
+                await slots_command(self._groups.group(number), *words)
+                self._founded.add(number)
 
     async def _copy(self, move: Move) -> None:
         """Do a move under a number that we have claimed."""
@@ -166,7 +183,10 @@ class Director:
             logging.INFO,
             "move_begins",
             "move %(move)d begins: slots %(slots)s from partition %(source)d to %(target)d",
-            **fields_of(move),
+            move=move.move,
+            slots=move.slots,
+            source=move.source,
+            target=move.target,
         )
         keys: int | None = None
         try:
@@ -189,7 +209,10 @@ class Director:
             logging.INFO if aborted else logging.WARNING,
             "move_given_up",
             "move %(move)d of slots %(slots)s ends undone: %(why)s",
-            **fields_of(move),
+            move=move.move,
+            slots=move.slots,
+            source=move.source,
+            target=move.target,
             why="an operator has aborted it" if aborted else f"{move.attempts} attempts failed",
         )
 
@@ -204,7 +227,10 @@ class Director:
             "move_fails",
             "an attempt to move slots %(slots)s to partition %(target)d has failed: %(why)s; the "
             "next one begins in %(seconds).1f s",
-            **fields_of(move),
+            move=move.move,
+            slots=move.slots,
+            source=move.source,
+            target=move.target,
             why=str(error),
             seconds=pause,
         )

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import statistics
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, cast
 
 import attrs
 import trio
@@ -76,6 +76,8 @@ _SLOW_S: Final = 0.05
 Statuses: TypeAlias = "Mapping[int, Mapping[str, Any]]"
 """By partition, `META` among them: the leader's answer to QUORATE.STATUS. Those are left out that
 do not answer."""
+
+_Recent: TypeAlias = "Mapping[str, Mapping[str, Mapping[str, float] | None]]"
 
 
 @attrs.frozen
@@ -134,11 +136,12 @@ def _slow_disks(statuses: Statuses) -> dict[int, float]:
     """Return how long syncs of the slow machines take, as far as their leaders say it."""
     syncs: dict[int, float] = {}
     for status in statuses.values():
-        recent: Mapping[str, Any] = status.get("recent") or {}
-        quantiles = (recent.get("quantiles") or {}).get("sync")
-        if quantiles is not None:
+        # It is there if it was asked for, and something was written.
+        recent = cast("_Recent", status.get("recent") or {})
+        sync = recent.get("quantiles", {}).get("sync")
+        if sync is not None:
             machine = status["member_id"]
-            syncs[machine] = max(syncs.get(machine, 0.0), quantiles["p99"])
+            syncs[machine] = max(syncs.get(machine, 0.0), sync["p99"])
     slow: dict[int, float] = {}
     for machine, seconds in syncs.items():
         others = [each for one, each in syncs.items() if one != machine]
@@ -225,7 +228,7 @@ class _Course:
 
     def rest_s(self) -> float:
         """Return for how long it rests after its last fault."""
-        return WELL_S * 2 ** min(max(self.relapses, 0), MOST_DOUBLINGS)
+        return WELL_S * (1 << min(max(self.relapses, 0), MOST_DOUBLINGS))
 
 
 class Health:

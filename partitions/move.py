@@ -59,7 +59,7 @@ When something fails
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import Move
     from .groups import Group, Groups
 
-__all__ = ["LONGEST_FREEZE_S", "MoveError", "copy_slots", "fields_of", "finish", "purge", "settle"]
+__all__ = ["LONGEST_FREEZE_S", "MoveError", "copy_slots", "finish", "purge", "settle"]
 
 _log = logging.getLogger("quorate.partitions")
 
@@ -91,16 +91,23 @@ _SMALL_BYTES: Final = 64 << 10
 """Of the last round before FREEZE. Smaller, and a busy partition never gets there. Larger, and the
 pause gets longer, since about as much is left for it."""
 
-_QUICK_S: Final = 0.25
-"""Seconds that the last round before FREEZE may take, since the pause takes about as long."""
+_QUICK_S: Final = 0.05
+"""Seconds that the last round before FREEZE may take, since the pause takes about twice as long."""
 
-_PAGE_ROWS: Final = 1000
-"""Rows of a page, and of a chunk, at most: a few milliseconds of work in both logs."""
+_SLOWEST_S: Final = 0.4
+"""What is let pass in the end, when no round is quick: about half of `LONGEST_FREEZE_S`."""
+
+_ROUNDS_EACH: Final = 10
+"""Small rounds, none of which was quick, after which twice the time is let pass."""
+
+_PAGE_ROWS: Final = 2000
+"""Keys that the source looks at for a page: a few milliseconds in which clients there wait."""
 
 _ROW_WORDS: Final = 5
 _MOST_DIGITS: Final = 19
 _MOST_PAGES: Final = 10_000_000
 _MOST_ROUNDS: Final = 100_000
+_MOST_SLOW_ROUNDS: Final = 100
 _MOST_FROZEN_ROUNDS: Final = 1000
 _PURGE_KEYS: Final = 1000
 _MOST_PURGES: Final = 10_000_000
@@ -204,7 +211,10 @@ async def copy_slots(groups: Groups, move: Move) -> int:
         "slots_moved",
         "partition %(target)d owns slots %(slots)s of partition %(source)d: %(keys)d keys, after "
         "%(frozen)f s without answers",
-        **fields_of(move),
+        move=move.move,
+        slots=move.slots,
+        source=move.source,
+        target=move.target,
         keys=keys,
         frozen=round(copy.frozen_s, 3),
     )
@@ -237,20 +247,27 @@ class _Copy:
         raise MoveError(f"more than {_MOST_PAGES} pages of rows")
 
     async def follow(self) -> None:
-        """Copy changes until few are left."""
+        """Copy changes until few are left, and both groups answer quickly."""
+        slow = 0
         for _ in range(_MOST_ROUNDS):
             began = trio.current_time()
             moved = await self._catch_up()
-            if moved <= _SMALL_BYTES and trio.current_time() - began <= _QUICK_S:
+            if moved > _SMALL_BYTES:
+                continue
+            quick = min(_QUICK_S * 2 ** (slow // _ROUNDS_EACH), _SLOWEST_S)
+            if trio.current_time() - began <= quick:
                 return
+            slow += 1
+            if slow == _MOST_SLOW_ROUNDS:
+                raise MoveError("the groups answer too slowly for a short pause")
         raise MoveError("the slots change faster than they are copied: try again with less load")
 
     async def transfer(self) -> int:
         """Freeze the slots at the source, copy what is left, and have the target own them."""
         began = trio.current_time()
         with trio.move_on_after(LONGEST_FREEZE_S):
-            words = ("FREEZE", self.move.move, self.move.slots)
-            frozen = await slots_command(self.source, *words)
+            number, slots = self.move.move, self.move.slots
+            frozen = await slots_command(self.source, "FREEZE", number, slots)
             final, now_ms, epoch = _integers_untrusted(frozen)
             for _ in range(_MOST_FROZEN_ROUNDS):
                 if self.position >= final:
@@ -258,8 +275,8 @@ class _Copy:
                 await self._catch_up()
             else:
                 raise MoveError(f"the changes up to {final} are not to be had")
-            words = ("OWN", self.move.move, final, now_ms, epoch)
-            keys = _integer_untrusted(await slots_command(self.target, *words))
+            owned = await slots_command(self.target, "OWN", number, final, now_ms, epoch)
+            keys = _integer_untrusted(owned)
             self.frozen_s = trio.current_time() - began
             return keys
         raise MoveError(f"the slots were frozen for {LONGEST_FREEZE_S:g} s")
@@ -286,16 +303,6 @@ class _Copy:
         self.chunks += 1
         await slots_command(self.target, "CHUNK", self.move.move, self.chunks, *words)
         return sum(len(word) for word in words if isinstance(word, bytes))
-
-
-def fields_of(move: Move) -> dict[str, Any]:
-    """Return what log lines say of a move."""
-    return {
-        "move": move.move,
-        "slots": move.slots,
-        "source": move.source,
-        "target": move.target,
-    }
 
 
 # --- replies

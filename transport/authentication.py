@@ -202,7 +202,7 @@ class Certificates:
             if self.accept_plain:
                 return Accept(_claimed(hello))
             return Reject("no certificate: expected TLS")
-        if not identity.cluster == hello.cluster == self.cluster:
+        if hello.cluster != self.cluster or not identity.is_of(self.cluster):
             return Reject(f"the certificate is for {identity}, expected cluster {self.cluster!r}")
         # Also a member's certificate speaks for its own id only. A tool on the machine of a member
         # may use it and say no id.
@@ -230,7 +230,7 @@ class Certificates:
         else:
             expected = f"a member of cluster {self.cluster!r}"
         if (
-            identity.cluster != self.cluster
+            not identity.is_of(self.cluster)
             or identity.purpose is not Purpose.MEMBER
             or called not in {NULL_VALUE, identity.member_id}
         ):

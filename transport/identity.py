@@ -33,6 +33,9 @@ _FORM: Final = re.compile(f"{SCHEME}({_NAME})/(member|reader|backup|client)/({_N
 _MEMBER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _HIGHEST_MEMBER_ID: Final = 2**31 - 1
 
+_GROUP: Final = re.compile(r"(.+)\.(?:meta|p[0-9]{1,2})")
+"""The name of a group of members in a cluster with partitions; the first part is the cluster's."""
+
 
 class Purpose(Enum):
     """What the owner of a certificate is."""
@@ -84,6 +87,14 @@ class Identity:
     def member_id(self) -> int | None:
         """The id of a member; None for another purpose."""
         return int(self.name) if self.purpose is Purpose.MEMBER else None
+
+    def is_of(self, cluster: str) -> bool:
+        """Whether this names a cluster, or the cluster with partitions that it is a group of.
+
+        A machine has a member of many groups, and a client talks to many. Each has one certificate.
+        """
+        group = _GROUP.fullmatch(cluster)
+        return self.cluster == cluster or (group is not None and self.cluster == group[1])
 
     def may_open(self, purpose: StreamPurpose) -> bool:
         """Whether the owner may open connections of this purpose to a member port."""

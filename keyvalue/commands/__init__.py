@@ -2,6 +2,8 @@
 
 - `rows.py`, `spec.py`, `table.py`: the table; names, arity, keys, flags, as COMMAND shows them
 - `strings.py`, `numbers.py`, `keys.py`, `expiry.py`, `walk.py`, `sessions.py`: the handlers
+- `slots.py`, `slot_rows.py`: the commands that move slots between partitions
+- `slot_checks.py`: what a partition may execute, by the slots of the keys
 - `arguments.py`: parsing of arguments, and Redis's errors
 - `glob.py`, `random_key.py`, `introspection.py`: parts of single commands
 

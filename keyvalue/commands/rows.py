@@ -131,7 +131,7 @@ quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that e
 quorate.once ; -4 ; C noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; Execute a command of a session (session sequence command ...) exactly once
 quorate.request ; 5 ; C noscript nokeyspace connection ; 0 0 0 ; 1.0.0 ; Execute the commands of a payload as one request (session sequence flags payload), exactly once within a session
 quorate.users ; -1 ; R admin noscript loading stale unmarked ; 0 0 0 ; 1.0.0 ; Return the version of the users; and all users with their rules, unless that is the version given
-quorate.map ; 1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the map of the partitions, who leads them, and the number of this one, as JSON; null without partitions
+quorate.map ; 1 ; C loading stale fast connection ; 0 0 0 ; 1.0.0 ; Return the map of the partitions, who leads them, and the number of this one, as JSON; null without partitions
 quorate.control ; -2 ; C admin noscript stale cluster-admin ; 0 0 0 ; 1.0.0 ; Send an operator request to the leader (SNAPSHOT, TRANSFER member)
 acl ; -2 ; C container ; 0 0 0 ; 6.0.0 ; Manage users and their rules
 acl|cat ; -2 ; C noscript loading stale ; 0 0 0 ; 6.0.0 ; Return the categories, or the commands of one

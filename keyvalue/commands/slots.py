@@ -89,14 +89,16 @@ def _found(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
     return resp.OK if ownership.found(_slots_untrusted(words[0])) else _FOUNDED
 
 
-def _state(ownership: Ownership, store: KeyStore, _words: list[bytes]) -> bytes:
-    return resp.bulk(msgspec.json.encode(ownership.facts() | {"keys": len(store)}))
+def _state(ownership: Ownership, _store: KeyStore, _words: list[bytes]) -> bytes:
+    # Without the number of keys: directors ask again and again, and tables that are asked for it
+    # count at each write from then on. DBSIZE has it.
+    return resp.bulk(msgspec.json.encode(ownership.facts()))
 
 
 def _purge(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+    count = min(max(_number(words[0]), 1), MOST_PURGED)
     if ownership.stale:
-        walked = ownership.purge(min(max(integer(words[0]), 1), MOST_PURGED))
-        store.left -= LOOKUP_WORK * walked
+        store.left -= LOOKUP_WORK * ownership.purge(count)
     return resp.ONE if ownership.stale else resp.ZERO
 
 

@@ -1,8 +1,13 @@
 """The figures of a client port, as Prometheus reads them."""
 
+from typing import cast
+
 from ...metrics import Family
 from ...metrics.family import counter, gauge, histogram, labelled
 from ..clients.port_state import PortState
+from ..slots.ranges import Slots, count_of, parse_slots_untrusted
+from ..slots.signposts import Signposts
+from ..state.ownership import OWNED
 
 __all__ = ["port_families"]
 
@@ -37,7 +42,49 @@ def port_families(port: PortState) -> list[Family]:
             counters.redirections,
         ),
         *_clients(port),
+        *(_slots(port.signposts) if port.signposts is not None else ()),
     ]
+
+
+def _slots(signposts: Signposts) -> list[Family]:
+    """Return the figures of a member of a partition."""
+    facts = signposts.ownership.facts()
+    frozen, importing = _spans(facts, "frozen"), _spans(facts, "importing")
+    stale = parse_slots_untrusted(str(facts.get("stale", "")))
+    states = {
+        "owned": signposts.ownership.states.count(OWNED),
+        "frozen": sum(map(count_of, frozen)),
+        "importing": sum(map(count_of, importing)),
+    }
+    found = signposts.map
+    return [
+        gauge(
+            "quorate_slots",
+            "Slots of this partition: owned, owned and frozen for a move, or being imported.",
+            labelled("state", states),
+        ),
+        gauge(
+            "quorate_slot_moves",
+            "Moves of slots under way: out of this partition, once it is frozen, and into it.",
+            labelled("direction", {"out": len(frozen), "in": len(importing)}),
+        ),
+        gauge(
+            "quorate_slots_stale",
+            "Slots whose rows are still to be deleted here, after a move.",
+            count_of(stale),
+        ),
+        gauge(
+            "quorate_map_epoch",
+            "Epoch of the newest map that this member has seen; 0 before the first.",
+            found.epoch if found is not None else 0,
+        ),
+    ]
+
+
+def _spans(facts: dict[str, object], name: str) -> list[Slots]:
+    """Return the slots of each move of a kind."""
+    found = cast("list[dict[str, str]]", facts.get(name, []))
+    return [parse_slots_untrusted(each["slots"]) for each in found]
 
 
 def _clients(port: PortState) -> list[Family]:

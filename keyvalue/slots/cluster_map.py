@@ -55,7 +55,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         machine_id: its number; the member id of all its members.
         host: where clients and members reach it.
-        port: first of its ports for clients.
+        port: first of its ports for clients; 0 for none, if there is a `tls_port`.
         member_port: first of its ports for members.
         tls_port: first of its ports for clients with TLS; 0 for none.
         rack: replicas of one partition are spread over racks.
@@ -71,8 +71,8 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draining: bool = False
 
     def client_port(self, partition: int) -> int:
-        """Return the port for clients of its member of a partition, or of `META`."""
-        return self.port + 1 + partition
+        """Return the port for clients of its member of a partition, or of `META`; 0 for none."""
+        return self.port and self.port + 1 + partition
 
     def port_of_member(self, partition: int) -> int:
         """Return the port for members of its member of a partition, or of `META`."""

@@ -55,7 +55,10 @@ class Notices:
             except OSError as error:
                 words = "the notice %(file)s can't be written: %(why)s"
                 log_event(
-                    *(_log, logging.WARNING, "notice_failed", words),
+                    _log,
+                    logging.WARNING,
+                    "notice_failed",
+                    "the notice %(file)s can't be written: %(why)s",
                     file=str(self._file),
                     why=error.strerror,
                 )

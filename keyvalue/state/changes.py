@@ -383,7 +383,7 @@ class RecentChanges:
                 upto = record[2]
             if record[3] == FLUSHED:
                 return None
-            if wants(key):
+            if record[3] != MOVED and wants(key):
                 found[key] = record
                 size += len(key) + len(record[0])
         else:

@@ -4,6 +4,7 @@ The note is a part of the replicated state: it is durable with the keys, a snaps
 same log gives the same bytes on every member. Sets of slots are texts such as ``0-4095,5000``.
 """
 
+from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -144,6 +145,9 @@ class OwnershipNote(msgspec.Struct):
     shift: int = 0
 
 
+_text_of: Final = lru_cache(maxsize=256)(text_of)
+"""Each chunk writes the note again, and the sets in it are the same."""
+
 _SETS: Final = frozenset(("slots", "stale", "purging"))
 
 
@@ -158,7 +162,7 @@ def as_facts(note: msgspec.Struct) -> dict[str, object]:
     for name in note.__struct_fields__:
         value = getattr(note, name)
         if name in _SETS:
-            value = text_of(value)
+            value = _text_of(value)
         elif isinstance(value, list):
             value = [as_facts(each) for each in cast("list[msgspec.Struct]", value)]
         found[name] = value

@@ -22,6 +22,6 @@ def certified_user(uris: Sequence[str], cluster: str) -> bytes:
         identity = identity_untrusted(uris)
     except WireError:
         return b"it has no name"
-    if identity.cluster != cluster or identity.purpose is not Purpose.CLIENT:
+    if not identity.is_of(cluster) or identity.purpose is not Purpose.CLIENT:
         return f"it is for {identity}".encode()
     return identity.name.encode()

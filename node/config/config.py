@@ -89,6 +89,7 @@ __all__ = [
     "SnapshotPolicy",
     "Timeouts",
     "Web",
+    "changes",
     "load_config",
     "with_profile",
 ]
@@ -489,13 +490,13 @@ class NodeConfig:
                 if not table[name]:
                     del table[name]
             lines += ["", "[[members]]", *_lines(table)]
-        lines += _changes("timeouts", self.timeouts, Timeouts.of(self.profile))
-        lines += _changes("limits", self.limits, Limits())
-        lines += _changes("snapshot", self.snapshot, SnapshotPolicy())
-        lines += _changes("security", self.security, Security())
-        lines += _changes("log", self.log, LogLines())
-        lines += _changes("web", self.web, Web())
-        lines += _changes("partition", self.partition, PartitionSettings())
+        lines += changes("timeouts", self.timeouts, Timeouts.of(self.profile))
+        lines += changes("limits", self.limits, Limits())
+        lines += changes("snapshot", self.snapshot, SnapshotPolicy())
+        lines += changes("security", self.security, Security())
+        lines += changes("log", self.log, LogLines())
+        lines += changes("web", self.web, Web())
+        lines += changes("partition", self.partition, PartitionSettings())
         return "\n".join(lines) + "\n"
 
 
@@ -503,7 +504,8 @@ def _lines(table: dict[str, object] | dict[str, str | int]) -> list[str]:
     return [f"{key} = {render(value)}" for key, value in table.items()]
 
 
-def _changes(name: str, data: attrs.AttrsInstance, default: attrs.AttrsInstance) -> list[str]:
+def changes(name: str, data: attrs.AttrsInstance, default: attrs.AttrsInstance) -> list[str]:
+    """Return the lines of a table with the values that are no defaults; none if all are."""
     usual = dict(items(default))
     changed = {key: value for key, value in items(data) if value != usual[key]}
     return ["", f"[{name}]", *_lines(changed)] if changed else []

@@ -37,6 +37,7 @@ def member_families(member: Parts) -> list[Family]:
     status = member.status()
     return [
         *_identity(member, status),
+        *_partition(member),
         *_standing(member, status),
         *_elections(member),
         *_positions(member, status),
@@ -64,6 +65,19 @@ def _identity(member: Parts, status: NodeStatus) -> list[Family]:
         ),
         gauge("quorate_voters", "Voters, by that configuration.", len(status.voters)),
         gauge("quorate_quorum", "Voters that a decision needs.", member.state.quorums.smallest),
+    ]
+
+
+def _partition(member: Parts) -> list[Family]:
+    """Return which partition this is, as a figure to join the others with; none without one."""
+    config = member.state.config
+    if config.partition.folder is None:
+        return []
+    number = str(config.partition.number) if config.partition.is_one else "meta"
+    group = config.cluster.rpartition(".")[0]
+    about = (("cluster", group), ("partition", number), ("machine", str(config.member_id)))
+    return [
+        gauge("quorate_partition_info", "Which partition of which cluster.", (Sample(1, about),))
     ]
 
 

@@ -14,7 +14,7 @@ import attrs
 import trio
 from cyclopts import Parameter
 
-from ..errors import HandshakeError, PrunedError, TransportError, leaves
+from ..errors import HandshakeError, PrunedError, TransportError, UsageError, leaves
 from ..local.log_lines import print_bounded, unblocked
 from ..local.survey import Answer, ask, at
 from ..local.words import size, utc
@@ -33,6 +33,7 @@ REFUSED: Final = 1
 UNREACHABLE: Final = 2
 
 To = Annotated[Path, Parameter(show_default=False)]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Follow = Annotated[bool, Parameter(negative="")]
 SecurityFile = Annotated[Path | None, Parameter(show_default=False)]
 
@@ -42,6 +43,8 @@ async def backup(
     to: To,
     connect: Addresses = ("127.0.0.1:7000",),
     follow: Follow = False,
+    all_partitions: Flag = False,
+    consistent: Flag = False,
     security: SecurityFile = None,
     as_json: AsJson = False,
 ) -> int:
@@ -51,6 +54,9 @@ async def backup(
     member. Nothing is ever removed. `quorate log` looks into a backup, and `quorate restore` makes
     members of it.
 
+    With --all-partitions: all partitions of a cluster at the same time, each into a folder of its
+    own, with a manifest that says up to where each counts.
+
     Exit status: 0 - it holds everything committed at the time of the call, or it has followed until
     SIGTERM or Ctrl-C. 1 - refused: the cluster no longer has the log behind the end of the backup.
     2 - no member can be reached, or could be when it was stopped. 78 - the directory is not a
@@ -59,12 +65,29 @@ async def backup(
     Args:
         to: Directory of the backup; created if it is missing.
         connect: Client port of a member, HOST:PORT; it names the others, and their member ports.
-            May be given several times. 127.0.0.1:7000 if left out.
+            May be given several times. 127.0.0.1:7000 if left out. With --all-partitions also a
+            path; see quorate partition list.
         follow: Stay, and keep the backup current, through any change of members.
+        all_partitions: Of a cluster with partitions: all of them.
+        consistent: With --all-partitions: all of them as of one moment. For some hundredths of a
+            second all writes are refused, with an error that says so.
         security: A file with a table [security], if members ask who we are: with our certificate,
             for quorate://CLUSTER/backup/NAME, or with the cluster key. A member's file will do.
         as_json: Print what the backup holds, for programs; progress goes to standard error.
     """
+    if all_partitions:
+        from .backup_partitions import back_up_partitions  # noqa: PLC0415 - it imports much
+
+        if follow:
+            raise UsageError(
+                "--follow --all-partitions: give one of them; each partition can be "
+                "followed alone, with --connect to one of its members"
+            )
+        return await back_up_partitions(
+            to, connect, consistent=consistent, security=security, as_json=as_json
+        )
+    if consistent:
+        raise UsageError("--consistent: expected --all-partitions, too: one log is always so")
     first = await _first_answer([part for text in connect for part in text.split(",")])
     if first is None or first.status is None:
         return UNREACHABLE

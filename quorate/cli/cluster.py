@@ -113,8 +113,6 @@ async def _with_partitions(
     Raises:
         UsageError: it cannot have what was asked for.
     """
-    if tls:
-        raise UsageError("--tls --partitions: machines with certificates are not supported yet")
     if (directory / "member-0").exists():
         raise UsageError(
             f"--dir {directory} --partitions {partitions}: a cluster without partitions lies "
@@ -128,6 +126,7 @@ async def _with_partitions(
         partitions=partitions,
         client_port=client_port,
         profile=profile,
+        tls=tls,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -18,6 +19,7 @@ from ..local.show import print_table
 from ..machine.layout import lay_out_machines, supervisor_of
 from ..machine.maps import newest_map
 from ..machine.partition_survey import GroupSeen, survey_groups
+from .params import needing_certs
 from .partition_status import slots_in_words
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ async def run_machines(
     partitions: int,
     client_port: int,
     profile: Profile | None,
+    tls: bool,
 ) -> int:
     """Run the supervisors of all machines until a signal; return the exit status.
 
@@ -55,13 +58,14 @@ async def run_machines(
         UsageError: a number is out of range.
         ConfigurationError: an existing file disagrees.
     """
-    configs = lay_out_machines(
-        directory,
-        machines=machines,
-        partitions=partitions,
-        client_port=client_port,
-        profile=profile,
-    )
+    lay_out = partial(lay_out_machines, directory, machines=machines, partitions=partitions)
+    if tls:
+        with needing_certs():
+            from ..local.secured import certify, security_of  # noqa: PLC0415 - an extra
+        configs = lay_out(client_port=client_port, profile=profile, security=security_of)
+        certify(directory, configs[0].cluster, [config.machine_id for config in configs])
+    else:
+        configs = lay_out(client_port=client_port, profile=profile)
     console = Console(highlight=False, soft_wrap=True)
     supervisors = [(config, supervisor_of(config)) for config in configs]
     with (

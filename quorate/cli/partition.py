@@ -4,45 +4,37 @@ A change is a new map in the metadata group; the director brings the cluster the
 makes a plan, which is a map, shows how it differs from the newest one, and stores it if it is to.
 """
 
-from __future__ import annotations
-
 import json
 import sys
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any
 
-import attrs
 import trio
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from ..errors import ConfigurationError, ConflictError, KeyValueError, RequestError, UsageError
+from ..errors import (
+    ConfigurationError,
+    RequestError,
+    UsageError,
+)
 from ..keyvalue.slots.cluster_map import META, ClusterMap, Move
 from ..keyvalue.slots.ranges import parse_slots_untrusted
 from ..local.show import make_console, print_table
 from ..local.words import counted, size
-from ..machine.finding import find_map
 from ..machine.partition_survey import GroupSeen, survey_groups
-from ..machine.reach import RemoteGroups, open_groups
 from ..partitions import wishes
 from ..partitions.balance import differences, rebalanced, with_replicas
 from ..partitions.balance import split as split_map
 from ..partitions.health import faults
-from ..partitions.metadata import change, load
+from ..partitions.metadata import change
 from ..partitions.progress import follow_moves, in_words
-from .params import Addresses, AsJson, parse_address
+from .params import Addresses, AsJson
 from .partition_status import slots_in_words
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+from .whole_cluster import DONE, HERE, REFUSED, Cluster, EndedError, open_cluster
 
 __all__ = ["abort", "list_partitions", "move", "partition", "rebalance", "replicas", "split"]
-
-DONE: Final = 0
-REFUSED: Final = 1
-UNREACHABLE: Final = 2
-
-_HERE: Final = ("127.0.0.1:7000",)
 
 _Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 _To = Annotated[int, Parameter(show_default=False)]
@@ -58,7 +50,7 @@ partition = App(
 
 
 @partition.command(name="list", help_epilogue="")
-async def list_partitions(*, connect: Addresses = _HERE, as_json: AsJson = False) -> int:
+async def list_partitions(*, connect: Addresses = HERE, as_json: AsJson = False) -> int:
     """Show each partition: who leads it, its replicas, its slots and keys; and what moves.
 
     Args:
@@ -68,9 +60,9 @@ async def list_partitions(*, connect: Addresses = _HERE, as_json: AsJson = False
         as_json: For programs.
     """
     try:
-        async with _opened(connect) as cluster:
+        async with open_cluster(connect) as cluster:
             seen = await survey_groups(cluster.map)
-    except _EndedError as end:
+    except EndedError as end:
         return end.status
     if as_json:
         print(json.dumps(_plain(cluster.map, seen), indent=2))
@@ -80,7 +72,7 @@ async def list_partitions(*, connect: Addresses = _HERE, as_json: AsJson = False
 
 
 @partition.command(help_epilogue="")
-async def move(slots: str, /, *, to: _To, connect: Addresses = _HERE) -> int:
+async def move(slots: str, /, *, to: _To, connect: Addresses = HERE) -> int:
     """Move slots to a partition while clients use them, and wait until that is done.
 
     Clients of these slots wait for some hundredths of a second. Ctrl-C ends only the waiting: the
@@ -93,21 +85,21 @@ async def move(slots: str, /, *, to: _To, connect: Addresses = _HERE) -> int:
     """
     wanted = _slots(slots)
     try:
-        async with _opened(connect) as cluster:
+        async with open_cluster(connect) as cluster:
             moves = wishes.plan_move(cluster.map, wanted, to)
             if not moves:
                 print(f"partition {to} has these slots already")
                 return DONE
             for each in moves:
                 print(in_words(each))
-            await wishes.request_moves(cluster.groups.group(META), moves)
+            await wishes.request_moves(cluster.metadata, moves)
             return await _follow(cluster, moves)
-    except _EndedError as end:
+    except EndedError as end:
         return end.status
 
 
 @partition.command(help_epilogue="")
-async def abort(number: int, /, *, connect: Addresses = _HERE) -> int:
+async def abort(number: int, /, *, connect: Addresses = HERE) -> int:
     """End a move undone, unless its target owns the slots already.
 
     Args:
@@ -116,18 +108,18 @@ async def abort(number: int, /, *, connect: Addresses = _HERE) -> int:
         connect: Client port of any member, HOST:PORT, or a path; see quorate partition list.
     """
     try:
-        async with _opened(connect) as cluster:
+        async with open_cluster(connect) as cluster:
             known = [each for each in cluster.map.moves if each.move == number]
-            await wishes.abort_move(cluster.groups.group(META), number)
+            await wishes.abort_move(cluster.metadata, number)
             outcomes = await follow_moves(cluster.groups, known, print)
             # Undone is what was asked for.
             return REFUSED if any(each.done for each in outcomes) else DONE
-    except _EndedError as end:
+    except EndedError as end:
         return end.status
 
 
 @partition.command(help_epilogue="")
-async def rebalance(*, apply: _Flag = False, connect: Addresses = _HERE) -> int:
+async def rebalance(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
     """Spread replicas and leaders evenly over the machines that are well.
 
     Args:
@@ -136,15 +128,15 @@ async def rebalance(*, apply: _Flag = False, connect: Addresses = _HERE) -> int:
         connect: Client port of any member, HOST:PORT, or a path; see quorate partition list.
     """
     try:
-        async with _opened(connect) as cluster:
+        async with open_cluster(connect) as cluster:
             well = await _well(cluster)
             return await _change(cluster, rebalanced(cluster.map, well), apply=apply)
-    except _EndedError as end:
+    except EndedError as end:
         return end.status
 
 
 @partition.command(help_epilogue="")
-async def split(*, apply: _Flag = False, connect: Addresses = _HERE) -> int:
+async def split(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
     """Double the number of partitions: each new one gets half of the slots of an old one.
 
     Args:
@@ -152,20 +144,19 @@ async def split(*, apply: _Flag = False, connect: Addresses = _HERE) -> int:
         connect: Client port of any member, HOST:PORT, or a path; see quorate partition list.
     """
     try:
-        async with _opened(connect) as cluster:
-            after = split_map(cluster.map)
-            status = await _change(cluster, after, apply=apply)
-            if status != DONE or not apply:
-                return status
-            known = {each.move for each in cluster.map.moves}
-            return await _follow(cluster, [each for each in after.moves if each.move not in known])
-    except _EndedError as end:
+        async with open_cluster(connect) as cluster:
+            before, after = cluster.map, split_map(cluster.map)
+            await _change(cluster, after, apply=apply)
+            known = {each.move for each in before.moves}
+            moves = [each for each in after.moves if each.move not in known]
+            return await _follow(cluster, moves) if apply and moves else DONE
+    except EndedError as end:
         return end.status
 
 
 @partition.command(help_epilogue="")
 async def replicas(
-    number: int, /, *, to: _Machines, apply: _Flag = False, connect: Addresses = _HERE
+    number: int, /, *, to: _Machines, apply: _Flag = False, connect: Addresses = HERE
 ) -> int:
     """Put the replicas of a partition on other machines, one after the other.
 
@@ -179,61 +170,11 @@ async def replicas(
     if not all(each.isascii() and each.isdigit() for each in ids):
         raise UsageError(f'--to "{to}": expected ids of machines, such as 0,1,3')
     try:
-        async with _opened(connect) as cluster:
+        async with open_cluster(connect) as cluster:
             after = with_replicas(cluster.map, number, [int(each) for each in ids])
             return await _change(cluster, after, apply=apply)
-    except _EndedError as end:
+    except EndedError as end:
         return end.status
-
-
-# --- the cluster
-
-
-@attrs.frozen
-class _Cluster:
-    """A cluster that answers: its newest map, and its groups."""
-
-    map: ClusterMap
-    groups: RemoteGroups
-
-
-class _EndedError(Exception):
-    """What was asked for has failed, and was printed."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__()
-        self.status = status
-
-
-@asynccontextmanager
-async def _opened(connect: Sequence[str]) -> AsyncGenerator[_Cluster]:
-    """Open the groups of a cluster, with the newest map of its metadata group.
-
-    Raises:
-        _EndedError: it does not answer, or refuses what is done with it; that was printed.
-    """
-    status = REFUSED
-    trouble: BaseExceptionGroup | None = None
-    try:
-        newest = await find_map(connect, parse_address)
-        async with open_groups(lambda: newest) as groups:
-            stored = await load(groups.group(META))
-            newest = stored or newest
-            yield _Cluster(newest, groups)
-    except* (ConfigurationError, KeyValueError, ConflictError) as group:
-        trouble = group
-    except* RequestError as group:
-        status, trouble = UNREACHABLE, group
-    if trouble is not None:
-        print(_first(trouble), file=sys.stderr)
-        raise _EndedError(status)
-
-
-def _first(group: BaseExceptionGroup) -> BaseException:
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
 
 
 def _slots(text: str) -> int:
@@ -246,30 +187,34 @@ def _slots(text: str) -> int:
     return wanted
 
 
-async def _well(cluster: _Cluster) -> set[int]:
+async def _well(cluster: Cluster) -> set[int]:
     """Return the machines that are well, by what the leaders say.
 
     Raises:
         ConfigurationError: too few groups answer.
     """
-    seen = await survey_groups(cluster.map)
-    statuses = {
-        each.partition: attrs.asdict(leader)
-        for each in seen
-        if (leader := each.survey.leader) is not None
-    }
+    statuses: dict[int, Mapping[str, Any]] = {}
+
+    async def look(number: int) -> None:
+        with suppress(RequestError):
+            statuses[number] = await cluster.groups.group(number).status()
+
+    numbers = (META, *range(len(cluster.map.partitions)))
+    async with trio.open_nursery() as nursery:
+        for number in numbers:
+            nursery.start_soon(look, number)
     found = faults(cluster.map, statuses)
     if found is None:
         raise ConfigurationError(
             f"only {counted(len(statuses), 'group has', 'groups have')} a leader that answers, of "
-            f"{len(seen)}: no plan is made of that: see quorate partition list"
+            f"{len(numbers)}: no plan is made of that: see quorate partition list"
         )
     for machine, why in sorted(found.items()):
         print(f"machine {machine} gets nothing: {why}")
     return {each.machine_id for each in cluster.map.machines} - found.keys()
 
 
-async def _change(cluster: _Cluster, after: ClusterMap, *, apply: bool) -> int:
+async def _change(cluster: Cluster, after: ClusterMap, *, apply: bool) -> int:
     """Show how a map differs from the newest one, and store it if it is to be."""
     plan = differences(cluster.map, after)
     if not plan:
@@ -279,20 +224,21 @@ async def _change(cluster: _Cluster, after: ClusterMap, *, apply: bool) -> int:
     if not apply:
         print("This is a plan: --apply does it.")
         return DONE
+    before = cluster.map
 
     def edit(now: ClusterMap) -> ClusterMap | None:
         if (now.partitions, now.moves) == (after.partitions, after.moves):
             return None  # it is stored, although the answer was lost
-        if now.epoch != cluster.map.epoch:
+        if now.epoch != before.epoch:
             raise ConfigurationError("the map has changed since this plan was made: make a new one")
         return after
 
-    stored = await change(cluster.groups.group(META), edit)
-    print(f"map {stored.epoch} says so now, and the cluster follows: quorate partition list")
+    cluster.map = await change(cluster.metadata, edit)
+    print(f"map {cluster.map.epoch} says so now, and the cluster follows: quorate partition list")
     return DONE
 
 
-async def _follow(cluster: _Cluster, moves: Sequence[Move]) -> int:
+async def _follow(cluster: Cluster, moves: Sequence[Move]) -> int:
     """Report moves until they have ended; return the exit status."""
     began = trio.current_time()
     outcomes = await follow_moves(cluster.groups, moves, _said)

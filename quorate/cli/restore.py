@@ -1,7 +1,6 @@
 """`quorate restore`: make members from a backup, with the state of any point of its log."""
 
 import json
-import random
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -13,14 +12,13 @@ from cyclopts import Parameter
 
 from ..errors import ConfigurationError, PrunedError, UsageError
 from ..local.cluster import check_no_store, lay_out
-from ..local.restored import start_once
+from ..local.restoring import restore_all
 from ..local.stores import store_of, whose
-from ..local.words import counted
+from ..machine.manifest import MANIFEST
 from ..node.config.config import NodeConfig, load_config
 from ..node.store_opening import why_no_founder
 from ..node.upkeep.access import read_secret
 from ..storage.tools.restore import RestorePlan, moment, plan_restore
-from ..storage.tools.restore import restore as restore_store
 from .params import AsJson, needing_certs, parse_point
 
 __all__ = ["restore"]
@@ -57,18 +55,37 @@ async def restore(
     64 - an argument is wrong; 74 - the archive or the backup is damaged; 78 - a file is wrong.
 
     Args:
-        source: Directory of the backup, or of a member; or a file of quorate archive.
+        source: Directory of the backup, or of a member; or a file of quorate archive. One of
+            quorate backup --all-partitions makes the machines of a new cluster.
         to: Directory of the member, with its node.toml. With --new-cluster: directory of all new
             members.
         at: Log position, or time such as 2026-11-21T12:00:00Z: everything up to there, and nothing
             else. A point inside a batch stands for the end of the batch before. If left out:
             everything.
         new_cluster: Name of a new cluster with that state.
-        members: Number of its members; edit their node.toml to run them on several machines.
+        members: Number of its members, or of its machines with partitions; edit their node.toml to
+            run them on several machines.
         client_port: Client port of its member 0; the other members take the ports behind it.
+            Machines are 100 apart.
         key_file: The key with which the archive was made.
         as_json: For programs.
     """
+    if (source / MANIFEST).is_file():
+        from .restore_partitions import restore_partitions  # noqa: PLC0415 - it imports much
+
+        if at is not None or key_file is not None:
+            raise UsageError(
+                f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
+                "up to where each is restored: leave them out"
+            )
+        return await restore_partitions(
+            source,
+            to,
+            cluster=new_cluster,
+            machines=members,
+            client_port=client_port,
+            as_json=as_json,
+        )
     point = parse_point(at)
     with _opened(source, key_file, to) as place:
         options = _Options(to, new_cluster, members, client_port, as_json, key_file and source)
@@ -116,7 +133,7 @@ async def _restore(place: Path, point: tuple[int | None, int | None], options: _
         raise ConfigurationError(why_not)
     tell: Callable[[str], None] = (lambda _words: None) if options.as_json else print
     _tell(plan, position, tell)
-    await _restore_all(plan, configs, tell, recovering=recovering)
+    await restore_all(plan, configs, tell, recovering=recovering)
     if new_cluster is not None and not any(_is_secured(config) for config in configs):
         tell(
             "Its members ask nobody who they are: before others reach their ports, write a table "
@@ -130,35 +147,6 @@ async def _restore(place: Path, point: tuple[int | None, int | None], options: _
 
 def _is_secured(config: NodeConfig) -> bool:
     return config.security.tls is not None or bool(config.security.cluster_key_file)
-
-
-async def _restore_all(
-    plan: RestorePlan,
-    configs: Sequence[NodeConfig],
-    tell: Callable[[str], None],
-    *,
-    recovering: bool,
-) -> None:
-    rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-    made: list[int] = []
-    for config in configs:
-        batches = await restore_store(
-            plan,
-            config.directory,
-            cluster=config.cluster,
-            member_id=config.member_id,
-            rng=rng,
-            recovering=recovering,
-        )
-        made.append(batches)
-    complete = {config.member_id for config in configs} >= {*configs[0].voters}
-    elect = complete and not recovering
-    await start_once(configs, plan.point.position, rng, elect=elect)
-    for config, batches in zip(configs, made, strict=True):
-        tell(
-            f'{config.directory}: member {config.member_id} of cluster "{config.cluster}", '
-            f"{counted(batches, 'batch', 'batches')} of log, verified and started once"
-        )
 
 
 def _configs(

@@ -63,12 +63,13 @@ async def run(
     """
     if is_machine_file(file):
         machine = load_machine(file)
-        handler = _log_to_stderr(machine.machine_id, machine.log, log_level, log_format)
+        handler = _log_to_stderr((machine.machine_id, None), machine.log, log_level, log_format)
         _log_machine(machine)
         serve = partial(_supervise_until, machine, own_logs=own_logs)
         return await _run_until_stopped(serve, handler, stop_at_eof=stop_at_eof)
     config = load_config(file)
-    handler = _log_to_stderr(config.member_id, config.log, log_level, log_format)
+    place = config.member_id, config.partition.number if config.partition.folder else None
+    handler = _log_to_stderr(place, config.log, log_level, log_format)
     _log_start(config)
     _raise_descriptor_limit(config.limits.max_clients + 2 * RESERVED_DESCRIPTORS)
     if config.security.tls is not None:
@@ -245,12 +246,22 @@ def _collect_seldom() -> None:
 
 
 def _log_to_stderr(
-    member: int, lines: LogLines, level: LogLevel | None, form: LogFormat | None
+    place: tuple[int, int | None],
+    lines: LogLines,
+    level: LogLevel | None,
+    form: LogFormat | None,
 ) -> logging.Handler:
-    """Log to standard error, as the file says or the command line."""
+    """Log to standard error, as the file says or the command line.
+
+    Args:
+        place: the member, and its partition if it belongs to one.
+        lines: what the file says.
+        level: what the command line says; None for nothing.
+        form: likewise.
+    """
     handler = line_handler(sys.stderr)
     kind = JsonLines if (form or lines.format) == "json" else HumanLines
-    handler.setFormatter(kind(member))
+    handler.setFormatter(kind(*place))
     logging.basicConfig(level=level or lines.level, handlers=[handler])
     return handler
 

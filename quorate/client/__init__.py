@@ -15,6 +15,7 @@ The parts of `connect`, from the socket upwards:
 - `endpoint.py`: requests, and what became of them
 - `batches.py`: joins the commands of many tasks into one request
 - `joined.py`: the store whose commands travel so; `watch.py`: its watches
+- `group.py`: all of that for one group of members; `partitioned/`: a store over several groups
 
 None holds the policy of repeats: that is :mod:`quorate.keyvalue.retry`, which the store's own
 sessions use, too. A program that runs a member needs no client: see :mod:`quorate.embed`.

@@ -75,6 +75,9 @@ _ANSWERS: Final = frozenset({"NOSESSION", "FORGOTTEN", "NOTHERE"})
 """Codes of errors that the store gives to a whole request; see `keyvalue/programs/session.py`, and
 `partitioned/store.py` for NOTHERE."""
 
+_SLOT_ERRORS: Final = ("CLUSTERDOWN Hash slot ", "TRYAGAIN slot ")
+"""How errors begin that concern a slot, and not the members: the map may know more than they."""
+
 _ASK_MAP: Final = resp.encode_command(["QUORATE.MAP"])
 
 
@@ -289,6 +292,8 @@ def _answer(error: KeyValueError) -> bytes:
     if text.startswith(_OVERSIZED):
         raise OversizedRequestError(f"larger than the members accept ({text}); nothing was done")
     fate = fate_of_code(error.code)
+    if text.startswith(_SLOT_ERRORS):
+        raise error
     if fate is Fate.ANSWERED:
         if error.code in _ANSWERS:
             return resp.error(text)

@@ -97,7 +97,12 @@ def check(
 
 def _check_settings(path: Path, days: int) -> Found:
     """Check what a table [security] names."""
-    if "member_id" in read_tables(path):
+    tables = read_tables(path)
+    if "machines" in tables:
+        security = load_security(path)
+        name, own = str(tables.get("cluster")), str(tables.get("machine_id"))
+        expected = Expected(name, (Purpose.MEMBER,), own)
+    elif "member_id" in tables:
         config = load_config(path)
         security, own = config.security, str(config.member_id)
         expected = Expected(config.cluster, (Purpose.MEMBER,), own)
@@ -161,7 +166,7 @@ def _key_problems(files: TlsFiles, own: Certified) -> Iterator[str]:
 
 
 def _identity_problems(identity: Identity, expected: Expected) -> Iterator[str]:
-    if expected.cluster not in {None, identity.cluster}:
+    if expected.cluster is not None and not identity.is_of(expected.cluster):
         yield f"it is for cluster {identity.cluster!r}: expected {expected.cluster!r}"
     if identity.purpose not in expected.purposes:
         kinds = " or ".join(each.value for each in expected.purposes)

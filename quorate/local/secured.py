@@ -4,6 +4,7 @@ All of it is in the folder ``certs`` of the cluster, where `quorate certs` finds
 be tried out there while the members run, since they read their files in it.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal
@@ -15,7 +16,7 @@ from .certificates import CA_FILE, Authority, file_name, found_authority, identi
 from .cluster import HOST, lay_out
 from .pem import read_certificates
 
-__all__ = ["CERTIFICATES", "CLIENT", "lay_out_secured"]
+__all__ = ["CERTIFICATES", "CLIENT", "certify", "lay_out_secured", "security_of"]
 
 CERTIFICATES: Final = "certs"
 """The folder of the CA in that of the cluster."""
@@ -52,7 +53,7 @@ def lay_out_secured(
         client_port=client_port,
         cluster=cluster,
         profile=profile,
-        security=_security,
+        security=security_of,
         tls=True,
         web_port=web_port,
     )
@@ -62,18 +63,30 @@ def lay_out_secured(
                 f"{config.directory / 'node.toml'}: it has no certificate: expected a cluster that "
                 "was made with --tls; leave it out, or use another directory"
             )
+    certify(directory, configs[0].cluster, [config.member_id for config in configs])
+    return configs
+
+
+def certify(directory: Path, cluster: str, members: Sequence[int]) -> None:
+    """Make the CA of a local cluster, and the certificates that are missing.
+
+    Args:
+        directory: of the cluster.
+        cluster: its name.
+        members: ids of its members, or of its machines.
+    """
     folder = directory / CERTIFICATES
     if (folder / CA_FILE).exists():
         authority = Authority.load(folder)
     else:
-        authority = found_authority(folder, configs[0].cluster)
-    for config in configs:
-        _certify(authority, Purpose.MEMBER, str(config.member_id))
+        authority = found_authority(folder, cluster)
+    for member_id in members:
+        _certify(authority, Purpose.MEMBER, str(member_id))
     _certify(authority, Purpose.CLIENT, CLIENT)
-    return configs
 
 
-def _security(member_id: int) -> Security:
+def security_of(member_id: int) -> Security:
+    """Return the table [security] of a member, or of a machine, in a folder of the cluster."""
     certificate = f"../{CERTIFICATES}/{file_name(Purpose.MEMBER, str(member_id))}"
     return Security(
         f"{certificate}.crt",

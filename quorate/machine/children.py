@@ -15,7 +15,7 @@ from ..keyvalue.slots.cluster_map import META
 from ..keyvalue.slots.folder import folder_of
 from ..local.stores import has_store, was_removed
 from ..log_events import log_event
-from .files import write_member
+from .files import SET_ASIDE, write_member
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,4 +155,4 @@ def _set_aside(folder: Path, epoch: int) -> None:
     Raises:
         OSError: it cannot be moved.
     """
-    folder.rename(folder.with_name(f"{folder.name}.removed-{epoch}"))
+    folder.rename(folder.with_name(f"{folder.name}{SET_ASIDE}{epoch}"))

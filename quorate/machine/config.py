@@ -51,6 +51,7 @@ from ..node.config.config import (
     SnapshotPolicy,
     Timeouts,
     Web,
+    changes,
     with_profile,
 )
 from ..node.config.settings import (
@@ -82,10 +83,6 @@ _RACK: Final = Expects(
 _NAME: Final = matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,58}", "a name of 1 to 59 letters, digits, '.', '_' or '-'"
 )
-_TLS: Final = (
-    "none, since machines with certificates are not supported yet: use cluster_key_file, "
-    "or a network that only the members reach, with insecure_network = true"
-)
 
 
 @attrs.frozen
@@ -95,7 +92,7 @@ class MachineEntry:
     Args:
         machine_id: its number; the member id of all its members.
         host: name or IP address under which members and clients reach it.
-        port: first of its ports for clients.
+        port: first of its ports for clients; 0 for none, if there is a `tls_port`.
         member_port: first of its ports for members.
         tls_port: first of its ports for clients with TLS; 0 (the default) for none.
         rack: what it shares with other machines, so that they may fail together; empty (the
@@ -107,10 +104,15 @@ class MachineEntry:
 
     machine_id: int = attrs.field(validator=MEMBER_ID)
     host: str = attrs.field(validator=HOST)
-    port: int = attrs.field(validator=_PORT)
+    port: int = attrs.field(validator=_PORT_OR_NONE)
     member_port: int = attrs.field(validator=_PORT)
     tls_port: int = attrs.field(default=0, validator=_PORT_OR_NONE)
     rack: str = attrs.field(default="", validator=_RACK)
+
+    def __attrs_post_init__(self) -> None:
+        if not (self.port or self.tls_port):
+            what = "a port number, since there is no tls_port"
+            raise ConfigurationError(unexpected("port", self.port, what))
 
     def as_machine(self) -> Machine:
         """Return it as the map has it."""
@@ -143,7 +145,9 @@ class MachineConfig:
         timeouts: of each member, as the tables that follow.
         limits: bounds on memory, disk and rates of each member.
         snapshot: when snapshots are taken.
-        security: how members prove who they are.
+        security: how members prove who they are. The machine has one certificate, whose URI is
+            ``quorate://CLUSTER/member/MACHINE``; it is that of all its members. The supervisor is a
+            client, and logs in as the command line does: see docs/security.md.
         log: what is logged, and how.
         web: where members show themselves; its port is that of the metadata group's member.
 
@@ -197,10 +201,9 @@ class MachineConfig:
         if not self.join and self.replicas > len(ids):
             what = f"{len(ids)} at most, the number of machines"
             raise ConfigurationError(unexpected("replicas", self.replicas, what))
-        if self.security.certificate:
-            raise ConfigurationError(
-                unexpected("security.certificate", self.security.certificate, _TLS)
-            )
+        if self.own.tls_port and not self.security.certificate:
+            what = "0, or certificate, key and ca in the table [security]"
+            raise ConfigurationError(unexpected("tls_port", self.own.tls_port, what))
         self._check_ports()
 
     def _check_ports(self) -> None:
@@ -232,7 +235,7 @@ class MachineConfig:
     def to_toml(self) -> str:
         """Return the text of a file that :func:`load_machine` reads as this configuration.
 
-        The tables of the members are left out: the file is for clusters that are tried out.
+        Most tables of the members are left out: the file is for clusters that are tried out.
         """
         head = {
             "cluster": self.cluster,
@@ -252,6 +255,7 @@ class MachineConfig:
             ]
         if self.web.port:
             lines += ["", "[web]", f"port = {self.web.port}"]
+        lines += changes("security", self.security, Security())
         return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,6 @@ from ..keyvalue.slots.cluster_map import META
 from ..keyvalue.slots.folder import board_file, decode_notice_untrusted
 from ..log_events import log_event
 from ..partitions.director import Director
-from ..partitions.health import watch_health
 from ..partitions.metadata import found
 
 if TYPE_CHECKING:
@@ -93,6 +92,4 @@ async def _found_and_direct(groups: RemoteGroups, first: ClusterMap) -> None:
         QuorateError: the metadata group does not answer.
     """
     await found(groups.group(META), first)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Director(groups, SystemRandom()).run)
-        nursery.start_soon(watch_health, groups)
+    await Director(groups, SystemRandom()).run()

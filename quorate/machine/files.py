@@ -2,28 +2,32 @@
 
 A member whose machine is among the founders of its group founds it, together with theirs. Founders
 never change, so a machine that lost its disk writes the same file again, and its member finds out
-from the others what to do. All other members join.
+from the others what to do. All other members join. The founders of the metadata group are those of
+the first map, which is made of the machine's file. A member that has begun stays what it was.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from ..errors import ConfigurationError
 from ..keyvalue.slots.cluster_map import META, group_name
-from ..keyvalue.slots.folder import folder_of, replace_file
-from ..node.config.config import MemberConfig, NodeConfig, PartitionSettings
+from ..keyvalue.slots.folder import MAP_FILE, folder_of, replace_file
+from ..local.stores import has_store
+from ..node.config.config import MemberConfig, NodeConfig, PartitionSettings, load_config
 
 if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import ClusterMap, Machine
     from .config import MachineConfig
 
-__all__ = ["NODE_FILE", "member_config", "write_member"]
+__all__ = ["NODE_FILE", "SET_ASIDE", "member_config", "write_member"]
 
-NODE_FILE = "node.toml"
+NODE_FILE: Final = "node.toml"
+SET_ASIDE: Final = ".removed-"
+"""What is added to the name of a folder whose member was removed from its group."""
 
 
 def member_config(config: MachineConfig, cluster_map: ClusterMap, partition: int) -> NodeConfig:
@@ -67,9 +71,17 @@ def write_member(config: MachineConfig, cluster_map: ClusterMap, partition: int)
 
 def _founders(config: MachineConfig, cluster_map: ClusterMap, partition: int) -> tuple[int, ...]:
     """Return the machines whose members found a group."""
+    folder = folder_of(config.directory, partition)
+    if has_store(folder) and (folder / NODE_FILE).exists():
+        before = load_config(folder / NODE_FILE)
+        return () if before.join else tuple(each.member_id for each in before.members)
+    if any(folder.parent.glob(f"{folder.name}{SET_ASIDE}*")):
+        return ()  # it was removed, and comes back with an empty store
     if partition != META:
         return cluster_map.partitions[partition].founders
-    return () if config.join else cluster_map.metadata
+    # The map is in the metadata group, so once there is one, that group is founded.
+    is_founded = config.join or (config.directory / MAP_FILE).exists()
+    return () if is_founded else cluster_map.metadata
 
 
 def _machine(config: MachineConfig, cluster_map: ClusterMap, machine_id: int) -> Machine:

@@ -22,7 +22,7 @@ from .maps import map_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..client.resp import Reply
+    from ..client.resp import Reply, RespClient
     from ..node.requests.status import MemberAddress
 
 __all__ = ["ask_for_map", "find_map"]
@@ -87,7 +87,7 @@ async def ask_for_map(address: MemberAddress) -> ClusterMap:
                 said = await client.call("QUORATE.MAP")
                 if said is not None:
                     return _map_in_answer_untrusted(said)
-                said = await client.call("GET", MAP_KEY)  # of the metadata group
+                said = await _key_of_metadata(client)
         except RespError as refusal:
             raise ConfigurationError(f"{at(address)}: {refusal}") from None
         if not isinstance(said, bytes):
@@ -97,6 +97,17 @@ async def ask_for_map(address: MemberAddress) -> ClusterMap:
             )
         return decode_map_untrusted(said, what=f"the map of {at(address)}")
     raise TimeoutError(f"no answer within {ANSWER_SECONDS:g} s")
+
+
+async def _key_of_metadata(client: RespClient) -> Reply:
+    """Read the map's key, in case the member is one of the metadata group."""
+    try:
+        return await client.call("GET", MAP_KEY)
+    except RespError as refusal:
+        # A partition's member that has no map yet knows no owner of the key's slot either.
+        if refusal.code in {"CLUSTERDOWN", "MOVED"}:
+            return None
+        raise
 
 
 class _Answer(msgspec.Struct):

@@ -11,15 +11,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from ..errors import ConfigurationError, UsageError
 from ..keyvalue.slots.cluster_map import MOST_PARTITIONS
 from ..keyvalue.slots.folder import replace_file
 from ..local.child import ChildProcess
 from ..local.cluster import HOST
+from ..node.config.config import Security
 from .config import MachineConfig, MachineEntry, load_machine
 from .maps import MACHINE_FILE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ..node.config.config import Profile
@@ -33,6 +37,7 @@ MOST_LOCAL: Final = 9
 
 _APART: Final = 100
 _MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
+_TLS_PORT_OFFSET: Final = 3000
 _FIRST_OUTGOING_PORT: Final = 32_768
 
 
@@ -43,6 +48,8 @@ def lay_out_machines(
     partitions: int,
     client_port: int,
     profile: Profile | None = None,
+    cluster: str = "local",
+    security: Callable[[int], Security] | None = None,
 ) -> list[MachineConfig]:
     """Write ``machine-<i>/machine.toml`` for each machine that has none; return all of them.
 
@@ -52,6 +59,9 @@ def lay_out_machines(
         partitions: number of partitions.
         client_port: first port of machine 0; machine *i* has it + 100 *i*.
         profile: how patient the members are; if left out, what existing files say, or "lan".
+        cluster: name of a new cluster.
+        security: returns the table [security] of a new machine. Its members listen for clients with
+            TLS, too, on 3000 above the port of others.
 
     Raises:
         UsageError: a number is out of range.
@@ -66,18 +76,31 @@ def lay_out_machines(
     if not 1 <= client_port <= last:
         raise UsageError(f"--client-port {client_port}: expected 1 to {last}")
     entries = tuple(
-        MachineEntry(i, HOST, port, port + _MEMBER_PORT_OFFSET)
+        MachineEntry(
+            i,
+            HOST,
+            port,
+            port + _MEMBER_PORT_OFFSET,
+            tls_port=0 if security is None else port + _TLS_PORT_OFFSET,
+        )
         for i in range(machines)
         for port in (client_port + i * _APART,)
     )
     usual = partial(
         MachineConfig,
-        "local",
+        cluster,
         machines=entries,
         partitions=partitions,
         profile=profile or "lan",
     )
-    made = [usual(machine_id=i, directory=directory / f"machine-{i}") for i in range(machines)]
+    made = [
+        usual(
+            machine_id=i,
+            directory=directory / f"machine-{i}",
+            security=Security() if security is None else security(i),
+        )
+        for i in range(machines)
+    ]
     return [_one(config, profile) for config in made]
 
 
@@ -100,13 +123,25 @@ def _one(config: MachineConfig, profile: Profile | None) -> MachineConfig:
     if not file.exists():
         replace_file(file, config.to_toml().encode())
     found = load_machine(file)
-    wanted: dict[str, object] = {"machines": config.machines, "partitions": config.partitions}
-    if profile is not None:
-        wanted["profile"] = profile
-    for name, value in wanted.items():
-        if getattr(found, name) != value:
+    if config.own.tls_port and not found.own.tls_port:
+        raise ConfigurationError(
+            f"{file}: it has no certificate: expected a cluster that was made with --tls; leave it "
+            "out, or use another directory"
+        )
+    asked = {
+        "machines": (_plain(config.machines), _plain(found.machines)),
+        "partitions": (config.partitions, found.partitions),
+        "profile": (profile or found.profile, found.profile),
+    }
+    for name, (wanted, there) in asked.items():
+        if wanted != there:
             raise ConfigurationError(
                 f"{file}: {name}: this cluster was made with other ones: ask for the same as "
                 "before, or use another directory"
             )
     return found
+
+
+def _plain(machines: Sequence[MachineEntry]) -> list[MachineEntry]:
+    """Return machines without their ports for TLS, which a later call need not name."""
+    return [attrs.evolve(each, tls_port=0) for each in machines]

@@ -17,6 +17,7 @@ from ..errors import ConfigurationError, QuorateError
 from ..keyvalue.slots.cluster_map import MAP_KEY, decode_map_untrusted, encode_map
 from ..keyvalue.slots.folder import MAP_FILE, replace_file
 from ..log_events import log_event
+from .login import login_of_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,7 +128,8 @@ async def _watch_once(
     Raises:
         QuorateError: no member of the group answers.
     """
-    opening = connect(members, exactly_once=False, patience_s=PATIENCE_SECONDS)
+    login = login_of_environment()
+    opening = connect(members, **login, exactly_once=False, patience_s=PATIENCE_SECONDS)
     async with opening as kv, kv.watch(MAP_KEY) as changes:
         take(await kv.get(MAP_KEY))  # the watch has begun, so no change is missed in between
         async for change in changes:

@@ -10,30 +10,36 @@ The user and the files of TLS are those of the command line: `QUORATE_USER`, `QU
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import anyio
 import attrs
+import msgspec
 import trio
 
-from ..client.connect import open_through
 from ..client.dialling import Dialler
-from ..client.resp import PASSWORD_VARIABLE, USER_VARIABLE, RespError, open_resp
-from ..client.secure import port_of, tls_of_environment
+from ..client.group import Group, StoreOptions
+from ..client.resp import RespError, open_resp
+from ..client.routing import ANSWER_SECONDS, Routes
+from ..client.secure import port_of
 from ..errors import NoLeaderError, RefusedError, UnknownOutcomeError
+from ..keyvalue.protocol.resp import encode_command
 from ..keyvalue.retry import Fate, fate_of_code
 from ..local.survey import ask, survey
 from ..node.requests.status import MemberAddress
 from ..transport import Address
+from .login import login_of_environment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from ..client.dialling import Value, Wire
     from ..keyvalue.programs.client import Argument, KeyValue
     from ..keyvalue.protocol.resp import Reply
     from ..keyvalue.slots.cluster_map import ClusterMap
-    from ..partitions.groups import Group
+    from ..partitions import groups
 
 __all__ = ["RemoteGroup", "RemoteGroups", "addresses_of", "open_groups"]
 
@@ -49,6 +55,7 @@ NO_STEPS: Final = 2**53
 """Steps of elections after so many: none."""
 
 _DIAL_SECONDS: Final = 2.0
+_STATUS: Final = encode_command(["QUORATE.STATUS"])
 _SESSION_SECONDS: Final = 300.0  # no session is opened
 
 
@@ -71,6 +78,48 @@ def addresses_of(cluster_map: ClusterMap, partition: int) -> list[MemberAddress]
     ]
 
 
+class _Routes(Routes):
+    """Finds the leader of one group by the status of its members.
+
+    The map and CLUSTER SLOTS, by which clients find leaders, are about all groups, and are not
+    there before the cluster is founded.
+
+    Args:
+        dialler: opens connections.
+        members: client ports of the members, by id.
+    """
+
+    def __init__(self, dialler: Dialler, members: Mapping[int, Address]) -> None:
+        super().__init__(dialler, [*members.values()])
+        self._members = members
+
+    def serves(self, address: Address) -> bool:
+        """Whether this may be a member of the group."""
+        return address in self._members.values()
+
+    async def _ask_leader(self, wire: Wire) -> Address | None:
+        await wire.send(_STATUS)
+        leader = _leader_untrusted(await wire.receive(ANSWER_SECONDS))
+        return None if leader is None else self._members.get(leader)
+
+
+class _Status(msgspec.Struct):
+    """What is read of the reply to QUORATE.STATUS."""
+
+    leader_id: int | None
+
+
+def _leader_untrusted(reply: Value) -> int | None:
+    """Return who leads, by the reply to QUORATE.STATUS; None if that does not say it."""
+    # A user without the right to ask gets an error: then members pass its requests on.
+    try:
+        return msgspec.json.decode(
+            reply if isinstance(reply, bytes) else b"", type=_Status
+        ).leader_id
+    except msgspec.MsgspecError:
+        return None
+
+
 class RemoteGroup:
     """A group of members; see `partitions.groups.Group`.
 
@@ -85,7 +134,7 @@ class RemoteGroup:
         self._nursery, self._members = nursery, members
         self._leader: MemberAddress | None = None
         self._opening = trio.Lock()
-        self._opened: tuple[tuple[Address, ...], KeyValue, trio.CancelScope] | None = None
+        self._opened: tuple[dict[int, Address], KeyValue, anyio.CancelScope] | None = None
 
     async def execute(self, *words: Argument) -> Reply:
         """Run a command of the state machine at the leader.
@@ -128,13 +177,9 @@ class RemoteGroup:
         return said
 
     async def _connected(self) -> KeyValue:
-        """Return a connection to the present members.
-
-        Raises:
-            NoLeaderError: none answers.
-        """
+        """Return a store whose requests go to the present members."""
         async with self._opening:
-            wanted = tuple(Address(each.host, port_of(each)) for each in self._members())
+            wanted = {each.member_id: Address(each.host, port_of(each)) for each in self._members()}
             if self._opened is not None:
                 members, kv, scope = self._opened
                 if members == wanted:
@@ -142,30 +187,28 @@ class RemoteGroup:
                 scope.cancel()
             self._opened = None
             kv, scope = cast(
-                "tuple[KeyValue, trio.CancelScope]", await self._nursery.start(self._hold, wanted)
+                "tuple[KeyValue, anyio.CancelScope]", await self._nursery.start(self._hold, wanted)
             )
             self._opened = wanted, kv, scope
             return kv
 
     async def _hold(
         self,
-        members: tuple[Address, ...],
+        members: dict[int, Address],
         *,
-        task_status: trio.TaskStatus[tuple[KeyValue, trio.CancelScope]],
+        task_status: trio.TaskStatus[tuple[KeyValue, anyio.CancelScope]],
     ) -> None:
-        password = os.environ.get(PASSWORD_VARIABLE)
-        user = os.environ.get(USER_VARIABLE) if password is not None else None
-        dialler = Dialler(tls=tls_of_environment(), user=user, password=password)
-        with trio.CancelScope() as scope:
-            async with open_through(
-                dialler,
-                members,
-                exactly_once=False,
-                session_timeout_s=_SESSION_SECONDS,
-                patience_s=PATIENCE_SECONDS,
-            ) as kv:
-                task_status.started((kv, scope))
+        dialler = Dialler(**login_of_environment())
+        options = StoreOptions(False, _SESSION_SECONDS, PATIENCE_SECONDS, SystemRandom())
+        group = Group(_Routes(dialler, members), options)
+        try:
+            async with anyio.create_task_group() as tasks:
+                group.start(tasks)
+                task_status.started((group.kv, tasks.cancel_scope))
                 await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):  # it waits for no member
+                await group.aclose()
 
 
 async def _leader_says(address: MemberAddress) -> Mapping[str, Any] | None:
@@ -217,13 +260,24 @@ class RemoteGroups:
         self._nursery, self._newest = nursery, newest
         self._groups: dict[int, RemoteGroup] = {}
 
-    def group(self, partition: int) -> Group:
+    def group(self, partition: int) -> groups.Group:
         """Return the group of a partition, or of `META`. It need not answer."""
         found = self._groups.get(partition)
         if found is None:
-            found = RemoteGroup(self._nursery, lambda: addresses_of(self._newest(), partition))
+            found = RemoteGroup(self._nursery, lambda: self._members_of(partition))
             self._groups[partition] = found
         return found
+
+    def _members_of(self, partition: int) -> list[MemberAddress]:
+        """Return where the members of a group are.
+
+        Raises:
+            NoLeaderError: the newest map that is known here does not have the partition yet.
+        """
+        newest = self._newest()
+        if partition >= len(newest.partitions):
+            raise NoLeaderError(f"map {newest.epoch} has no partition {partition} yet")
+        return addresses_of(newest, partition)
 
 
 @asynccontextmanager

@@ -7,12 +7,14 @@ left without one that starts it again.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 
+from ..client.secure import port_of
 from ..errors import QuorateError
 from ..keyvalue.slots.cluster_map import META, ClusterMap
 from ..local.child import ChildProcess
@@ -25,6 +27,7 @@ from .maps import map_of_file
 from .reach import RemoteGroups, addresses_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from .config import MachineConfig
@@ -60,18 +63,37 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
     def newest() -> ClusterMap:
         return known.newest or by_file
 
-    def members() -> list[tuple[str, int]]:
-        return [(each.host, each.client_port) for each in addresses_of(newest(), META)]
+    places = _meta_places(newest)
 
     async with trio.open_nursery() as nursery:
         children = Children(config, nursery, child)
         if known.newest is not None or not config.join:
             children.adopt(newest())
         groups = RemoteGroups(nursery, newest)
-        nursery.start_soon(watch_map, known, members, children.adopt)
+        nursery.start_soon(watch_map, known, places, children.adopt)
         nursery.start_soon(_keep_entry, config, known, groups)
         if not config.join:
-            nursery.start_soon(direct_while_leading, config, groups, by_file)
+            # With a new metadata group the map that was known last is better than the file's: slots
+            # may have moved since. So is that of a backup that was restored.
+            nursery.start_soon(direct_while_leading, config, groups, newest())
+
+
+def _meta_places(newest: Callable[[], ClusterMap]) -> Callable[[], list[tuple[str, int]]]:
+    """Return what names the client ports of the metadata group.
+
+    Every second time it names those that all machines would have: the group may have left all of
+    its machines while this one was down.
+    """
+    turns = itertools.cycle((False, True))
+
+    def members() -> list[tuple[str, int]]:
+        now = newest()
+        if next(turns):
+            everywhere = tuple(each.machine_id for each in now.machines)
+            now = msgspec.structs.replace(now, metadata=everywhere)
+        return [(each.host, port_of(each)) for each in addresses_of(now, META)]
+
+    return members
 
 
 async def _keep_entry(config: MachineConfig, known: KnownMap, groups: RemoteGroups) -> None:

@@ -373,7 +373,7 @@ class Book:
             for slot in _each(slots):
                 states[slot] = 2
         found = store.slot_states()
-        if found != states:
+        if found != bytes(states):
             wrong = [slot for slot in range(SLOTS) if found[slot] != states[slot]]
             raise _violated(
                 "Shadow",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import trio
 
-from ...errors import NoLeaderError, UnknownOutcomeError, UnsupportedError
+from ...errors import NoLeaderError, RequestError, UnknownOutcomeError, UnsupportedError
 from ...keyvalue.programs.client import KeyValue
 from ...keyvalue.slots.cluster_map import META
 from ..door import PATIENCE, Door
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from .book import Book
 
 T = TypeVar("T")
+
+TWICE: Final = 0.2
+"""Part of the commands about slots that a network delivers twice."""
+TWICE_TIMEOUTS: Final = 0.6
+"""Longest time between the two, in heartbeat timeouts: about that of a move."""
 
 FIRST: Final = 0
 """The partition whose events a recording has."""
@@ -199,7 +204,15 @@ class DirectorsGroup:
         """See `Group`."""
         if words[0] == "QUORATE.SLOTS":
             self._sent.append((self._group.partition, words))
+            if self._program.rng.random() < TWICE:
+                self._program.network.start_soon(self._arrive_again, words)
         return await self._store.execute(*words)
+
+    async def _arrive_again(self, words: tuple[Argument, ...]) -> None:
+        """Deliver a command a second time, a little later."""
+        await trio.sleep(self._program.unit * TWICE_TIMEOUTS * self._program.rng.random())
+        with suppress(RequestError):
+            await self._store.execute(*words)
 
     async def control(self, words: str) -> str:
         """See `Group`."""

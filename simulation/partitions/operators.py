@@ -38,6 +38,10 @@ ABORTS: Final = 0.3
 """Part of the orders that end a move."""
 PATIENCE_TIMEOUTS: Final = 20.0
 """How long an operator waits for the metadata group, in heartbeat timeouts."""
+LATE_TIMEOUTS: Final = 0.4
+"""Longest time between two commands that come again, in heartbeat timeouts."""
+RECENT: Final = 4
+"""Half of them are of the last few: those of a move that is under way."""
 REPEATED: Final = 200
 """Of so many commands that were sent last, any may come again."""
 
@@ -105,19 +109,20 @@ class Operators:
         """Draw some slots: those of a few keys, and a range."""
         first = self._rng.randrange(SLOTS)
         slots = slots_of([(first, min(SLOTS - 1, first + self._rng.choice((0, 500, 8000))))])
-        for key in self._rng.sample(self.keys, len(self.keys) // 2):
+        for key in self._rng.sample(self.keys, (len(self.keys) + 1) // 2):
             slots |= 1 << key_slot(key)
         return slots
 
     async def _repeat(self) -> None:
         """Let a command arrive once more."""
         while True:
-            await trio.sleep(self._cluster.unit * self._rng.random())
+            await trio.sleep(self._cluster.unit * LATE_TIMEOUTS * self._rng.random())
             # Shorter lists than this are of the run's beginning.
             del self._cluster.sent[:-REPEATED], self._stamped[:-REPEATED]
             with contextlib.suppress(RequestError):
-                if self._rng.random() < 0.5:
-                    await self._repeat_step(self._cluster.sent)
+                if self._rng.random() < 0.7:
+                    recent = self._rng.choice((RECENT, REPEATED))
+                    await self._repeat_step(self._cluster.sent[-recent:])
                 else:
                     await self._repeat_command(self._stamped)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,8 +23,9 @@ from ...keyvalue.slots.cluster_map import META, decode_map_untrusted
 from ...keyvalue.slots.hashing import key_slot
 from ...keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted
 from ..invariants import ViolationError
-from ..workloads import Expiry, Strings
+from ..workloads import Bank, Expiry, Strings
 from ..workloads.base import encode
+from ..workloads.expiry import KEYS as LEASES
 from .book import Book
 from .directors import Directors
 from .groups import open_cluster
@@ -43,6 +45,12 @@ if TYPE_CHECKING:
 PARTITIONS: Final = 2
 CLIENTS: Final = 3
 LISTS: Final = 2
+FLUSHES: Final = 0.2
+"""Part of the rounds in which all keys are deleted from time to time."""
+MANY: Final = tuple(word for n in range(1200) for word in (b"{bank}:%d" % n, b"%d" % n))
+"""Keys and values: more than a page of a move has, in the slot of the accounts."""
+ACCOUNTS: Final = tuple(b"{bank}-%d" % n for n in range(5))
+"""In one slot, since a transfer is one transaction."""
 STORM_TIMEOUTS: Final = 30.0
 """Duration of a storm, in heartbeat timeouts."""
 CALM_TIMEOUTS: Final = 120.0
@@ -58,6 +66,9 @@ RAGES: Final = 0.6
 class Run:
     """One run.
 
+    In some rounds clients delete all keys of a group, again and again. No history explains that, so
+    there are none then.
+
     Args:
         cluster: the groups.
         seed: of the run.
@@ -72,6 +83,7 @@ class Run:
     rounds: int = 0
     strings: Strings = attrs.field(factory=Strings)
     expiry: Expiry = attrs.field(factory=Expiry)
+    bank: Bank = attrs.field(factory=lambda: Bank(ACCOUNTS))
     stamped: list[Stamped] = attrs.field(factory=list["Stamped"])
     rng: random.Random = attrs.field(init=False)
     doors: list[RoutingDoor] = attrs.field(init=False)
@@ -104,18 +116,22 @@ class Run:
             await group.storm.begin()
         while trio.current_time() < end:
             self.strings.round = self.rounds
-            await self._storm(min(STORM_TIMEOUTS * self.cluster.unit, end - trio.current_time()))
+            flushing = self.rng.random() < FLUSHES
+            seconds = min(STORM_TIMEOUTS * self.cluster.unit, end - trio.current_time())
+            await self._storm(seconds, flushing=flushing)
             await self._heal()
             await self._serves_without_metadata()
             await self._settles()
             await self._judge()
             self.rounds += 1
 
-    async def _storm(self, seconds: float) -> None:
+    async def _storm(self, seconds: float, *, flushing: bool) -> None:
         async with trio.open_nursery() as nursery:
             for door in self.doors[:CLIENTS]:
-                nursery.start_soon(self._client, door)
-            for each in self.lists:
+                nursery.start_soon(self._client, door, not flushing)
+            if flushing:
+                nursery.start_soon(self._flush, self.doors[0])
+            for each in self.lists if not flushing else ():
                 nursery.start_soon(self._list_client, each)
             nursery.start_soon(lambda: self.directors.run(troubled=self.rng.random() < 0.8))
             nursery.start_soon(self.operators.run)
@@ -126,14 +142,29 @@ class Run:
                 await trio.sleep(seconds)
             nursery.cancel_scope.cancel()
 
-    async def _client(self, door: RoutingDoor) -> None:
+    async def _client(self, door: RoutingDoor, history: bool) -> None:  # noqa: FBT001 - of a task
         think = door.rng.choice(THINKING)
         while True:
-            workload = self.strings if door.rng.random() < 0.8 else self.expiry
+            workloads = (self.strings, self.bank, self.expiry)
+            (workload,) = door.rng.choices(workloads, (7 * history, 2, 1))
             await workload.act(door)
             keys = self.operators.keys
-            keys[:] = sorted({each.key for each in self.strings.history[-50:]})
+            seen = [each.key for each in self.strings.history[-50:]]
+            keys[:] = sorted({ACCOUNTS[0], *LEASES, *seen})
             await trio.sleep(self.cluster.unit * think * door.rng.random())
+
+    async def _flush(self, door: RoutingDoor) -> None:
+        """Delete all keys of a group, one after the other, and write many that move together."""
+        for each in self.lists:
+            each.leave()
+        while True:
+            await trio.sleep(self.cluster.unit * 2 * self.rng.random())
+            with suppress(RequestError):
+                if self.rng.random() < 0.5:
+                    await door.command(encode(b"MSET", *MANY))
+                else:
+                    at = self.rng.choice(self.cluster.partitions)
+                    await door.doors[at].command(encode(b"FLUSHALL"))
 
     async def _list_client(self, each: MovingLists) -> None:
         while True:
@@ -210,6 +241,7 @@ class Run:
     async def _judge(self) -> None:
         self.operators.keys.clear()
         await self.strings.finish(self.doors[0])
+        await self.bank.finish(self.doors[0])
         for each in self.lists:
             with trio.move_on_after(CALM_TIMEOUTS * self.cluster.unit) as scope:
                 await each.finish()

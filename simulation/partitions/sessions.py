@@ -113,10 +113,20 @@ class MovingLists:
                 f"MovingLists: {self._lists[key]} of {key!r} at partition {at}, {stamp}: {reply!r}"
             )
 
+    def leave(self) -> None:
+        """Leave all lists: they will be deleted."""
+        self._open = None
+        for key in list(self._lists):
+            self._leave(key)
+
     def _begin_anew(self, key: bytes, partition: int) -> None:
         """Leave a list: a session has timed out, so nobody knows of its last command."""
-        del self._sessions[partition], self._lists[key]
+        del self._sessions[partition]
         self._open = None
+        self._leave(key)
+
+    def _leave(self, key: bytes) -> None:
+        del self._lists[key]
         self._count += 1
         self._lists[self._name(self._count)] = 0
 

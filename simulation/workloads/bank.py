@@ -15,6 +15,8 @@ from ..invariants import ViolationError
 from .base import Workload, decode, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..door import Door
 
 ACCOUNTS: Final = tuple(b"account-%d" % i for i in range(5))
@@ -22,14 +24,22 @@ LARGEST: Final = 100
 
 
 class Bank(Workload):
-    """Clients transfer money between accounts that begin empty and may be overdrawn."""
+    """Clients transfer money between accounts that begin empty and may be overdrawn.
+
+    Args:
+        accounts: their keys.
+    """
+
+    def __init__(self, accounts: Sequence[bytes] = ACCOUNTS) -> None:
+        super().__init__()
+        self._accounts = accounts
 
     async def act(self, door: Door) -> None:
         """Transfer some money, or check all accounts."""
         if door.rng.random() < 0.3:
             await self._look(door)
             return
-        one, other = door.rng.sample(ACCOUNTS, 2)
+        one, other = door.rng.sample(self._accounts, 2)
         amount = door.rng.randint(1, LARGEST)
         body = encode(b"DECRBY", one, amount) + encode(b"INCRBY", other, amount)
         with contextlib.suppress(RequestError):
@@ -37,7 +47,7 @@ class Bank(Workload):
 
     async def _look(self, door: Door) -> None:
         try:
-            (values,) = decode(await door.query(encode(b"MGET", *ACCOUNTS)))
+            (values,) = decode(await door.query(encode(b"MGET", *self._accounts)))
         except RequestError:
             return
         assert isinstance(values, list)

@@ -12,6 +12,7 @@ from quorate.machine import children
 from quorate.machine.children import Children
 from quorate.machine.config import MachineConfig, MachineEntry
 from quorate.machine.maps import map_of_file
+from quorate.node.config.config import load_config
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(4))
 
@@ -141,4 +142,5 @@ async def test_a_member_that_was_removed_starts_again_with_an_empty_store_only(
         await trio.sleep(1)
         assert machine.made["partition-0"] is not old
         assert (tmp_path / "partition-0.removed-3").is_dir()
+        assert load_config(tmp_path / "partition-0" / "node.toml").join
         nursery.cancel_scope.cancel()

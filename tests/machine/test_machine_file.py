@@ -1,18 +1,20 @@
 """The file of a machine: what it says, and how its mistakes are reported."""
 
+from functools import partial
 from pathlib import Path
 
 import attrs
 import pytest
 
 from quorate.errors import ConfigurationError, UsageError
+from quorate.local.secured import security_of
 from quorate.machine.config import MachineConfig, MachineEntry, is_machine_file, load_machine
 from quorate.machine.layout import lay_out_machines
 from quorate.machine.maps import map_of_file
 from quorate.node.config.config import Security, Timeouts, Web
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000, rack="ab"[n % 2]) for n in range(3))
-EXPECTED_PORT = "expected a port number, 1 to 65471, since the machine has 65 from there on"
+EXPECTED_PORT = "expected 0 for none, or a port number up to 65471"
 GOOD = MachineConfig("orders", 1, MACHINES, 4)
 
 
@@ -70,8 +72,8 @@ def test_the_values_fit_together() -> None:
         ({"replicas": 4}, "replicas = 4: expected 3 at most, the number of machines"),
         ({"machines": MACHINES[1:2], "join": True}, "join = true: machines: no other one"),
         (
-            {"security": Security("a.crt", "a.key", "ca.crt")},
-            'security.certificate = "a.crt": expected none, since machines with certificates are',
+            {"machines": [attrs.evolve(each, tls_port=9000) for each in MACHINES]},
+            "tls_port = 9000: expected 0, or certificate, key and ca in the table",
         ),
     ):
         with pytest.raises(ConfigurationError, match=words):
@@ -89,6 +91,18 @@ def test_ranges_of_ports_do_not_meet() -> None:
         attrs.evolve(GOOD, machines=near)
     with pytest.raises(ConfigurationError, match=r"web.port = 7010: expected 65 ports of"):
         attrs.evolve(GOOD, machines=apart, web=Web(7010))
+
+
+def test_a_local_cluster_with_certificates_stays_one(tmp_path: Path) -> None:
+    lay_out = partial(lay_out_machines, machines=3, partitions=2, client_port=7000)
+    made = lay_out(tmp_path / "secured", security=security_of)
+    assert [each.own.tls_port for each in made] == [10000, 10100, 10200]
+    certs = tmp_path / "secured" / "certs"
+    assert Path(made[1].security.certificate).resolve() == certs.resolve() / "member-1.crt"
+    assert lay_out(tmp_path / "secured") == made
+    lay_out(tmp_path / "plain")
+    with pytest.raises(ConfigurationError, match="it has no certificate: expected a cluster that"):
+        lay_out(tmp_path / "plain", security=security_of)
 
 
 def test_a_machine_that_joins_asks_the_others_for_the_map() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from quorate.errors import ConfigurationError
 from quorate.keyvalue.slots.cluster_map import META, ClusterMap
+from quorate.keyvalue.slots.folder import MAP_FILE
 from quorate.machine.config import MachineConfig, MachineEntry
 from quorate.machine.files import member_config, write_member
 from quorate.machine.maps import map_of_file
@@ -71,6 +72,26 @@ def test_a_machine_that_did_not_found_a_partition_joins_it(tmp_path: Path) -> No
 def test_a_machine_that_joins_the_cluster_founds_nothing(tmp_path: Path) -> None:
     config = machine(3, tmp_path, join=True)
     assert member_config(config, map_of_file(machine(0, tmp_path)), META).join
+
+
+def test_a_member_of_the_metadata_group_stays_a_founder_or_a_joiner(tmp_path: Path) -> None:
+    founder, other = machine(0, tmp_path / "0"), machine(3, tmp_path / "3")
+    first = map_of_file(founder)
+    now = msgspec.structs.replace(first, epoch=2, metadata=(1, 2, 3))
+    for each in (founder, other):
+        write_member(each, first, META)
+        for name in ("meta/log/data.mdb", MAP_FILE):
+            (each.directory / name).parent.mkdir(exist_ok=True)
+            (each.directory / name).touch()
+    kept = member_config(founder, now, META)
+    assert not kept.join
+    assert [each.member_id for each in kept.members] == [0, 1, 2]
+    # Of a group that is founded, all that come later are joiners, whatever their file says.
+    (other.directory / "meta/log/data.mdb").unlink()
+    assert member_config(other, now, META).join
+    write_member(other, now, META)
+    (other.directory / "meta/log/data.mdb").touch()
+    assert member_config(other, now, META).join
 
 
 def test_a_member_listens_where_the_file_of_its_machine_says(tmp_path: Path) -> None:

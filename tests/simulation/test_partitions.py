@@ -20,6 +20,11 @@ from quorate.simulation.scenarios import SCENARIOS
 from quorate.simulation.watching.trace import Trace
 from quorate.simulation.watching.watched import unseal
 from quorate.simulation.workloads.base import encode
+from tests.simulation.mutants.partitions import (
+    PARTITION_MUTANTS,
+    PartitionMutant,
+    hunt_partition,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +33,8 @@ if TYPE_CHECKING:
     from quorate.node import Service
     from quorate.simulation import World
 
-SECONDS = 10.0
+CHEAP = ("thaw_before_the_drop", "read_what_is_frozen")
+SECONDS = 8.0
 LEASED = attrs.evolve(TIMEOUTS, leader_lease=0.4)
 KEY = b"key"
 
@@ -45,6 +51,15 @@ def test_slots_move_in_storms() -> None:
 def test_slots_move_in_more_storms(seed: int) -> None:
     outcome = simulate(Plan(seed, 3, 4 * SECONDS / 3600, "partitions"))
     assert outcome.violation is None, outcome.story
+
+
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(each, id=each.name) for each in PARTITION_MUTANTS if each.name in CHEAP]
+)
+def test_a_move_with_one_rule_removed_is_found(mutant: PartitionMutant) -> None:
+    found = hunt_partition(mutant)
+    assert found is not None
+    assert found.violation.startswith(tuple(f"ViolationError: {rule}: " for rule in mutant.by))
 
 
 def test_an_old_leader_with_a_lease_does_not_answer_for_slots_that_have_moved(

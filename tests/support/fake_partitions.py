@@ -17,6 +17,7 @@ from quorate.errors import UnknownOutcomeError
 from quorate.keyvalue.commands.table import keys_of, resolve
 from quorate.keyvalue.conversation.parking import TRY_AGAIN, rest_of
 from quorate.keyvalue.conversation.request_command import parse_request_untrusted
+from quorate.keyvalue.programs.encoding import list_of
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.payload import PART, RESP3
 from quorate.keyvalue.protocol.resp import CommandError
@@ -60,6 +61,8 @@ class FakePartition(FakeCluster):
     def answer(self, stream: FakeStream, words: list[bytes]) -> bytes:
         if words == [b"QUORATE.MAP"]:
             return resp.bulk(self.world.map_of(stream.address.host, self.number))
+        if words[0] in {b"QUORATE.WATCH", b"QUORATE.POSITION"}:
+            return resp.error("NOPERM there are no watches here")
         stream.aware = True  # as all clients of a partition
         return super().answer(stream, words)
 
@@ -172,6 +175,7 @@ class FakeMove:
         self.world, self.number, self.slots = world, str(number), slots
         self.source, self.target = world.partitions[source], world.partitions[1 - source]
         self._facts: list[str] = []
+        self._keys: resp.Reply = 0
 
     def freeze(self) -> None:
         text = text_of(self.slots)
@@ -179,14 +183,16 @@ class FakeMove:
         self._expect(self.target, "IMPORT", self.number, text)
         self._facts = list(map(str, self._expect(self.source, "FREEZE", self.number, text)))
         _, *rows = self._expect(self.source, "ROWS", text, "", "1000")
-        words = [word if isinstance(word, bytes) else str(word) for row in rows for word in row]
+        words = [
+            word if isinstance(word, bytes) else str(word) for row in rows for word in list_of(row)
+        ]
         self._expect(self.target, "CHUNK", self.number, "1", *words)
 
     def own(self) -> None:
-        self._expect(self.target, "OWN", self.number, *self._facts)
+        (self._keys,) = self._expect(self.target, "OWN", self.number, *self._facts)
 
     def release(self) -> None:
-        self._expect(self.source, "RELEASE", self.number, str(self.target.number), "0")
+        self._expect(self.source, "RELEASE", self.number, str(self.target.number), str(self._keys))
 
     def thaw(self) -> None:
         self._expect(self.target, "DROP", self.number)
@@ -207,8 +213,10 @@ class FakeMove:
         slots = parse_slots_untrusted(partition.slots) & ~self.slots
         return text_of(slots | self.slots if partition.partition == self.target.number else slots)
 
-    def _expect(self, partition: FakePartition, *words: str | bytes) -> list[object]:
-        (reply,) = resp.parse_replies_untrusted(partition.fed.apply(["QUORATE.SLOTS", *words]))
+    def _expect(self, partition: FakePartition, *words: str | bytes) -> list[resp.Reply]:
+        fed = partition.fed
+        run = fed.query if words[0] == "ROWS" else fed.apply
+        (reply,) = resp.parse_replies_untrusted(run(["QUORATE.SLOTS", *words]))
         assert not isinstance(reply, Exception), reply
         return reply if isinstance(reply, list) else [reply]
 

@@ -4,6 +4,7 @@ A `PartitionGroup` applies a command at once, to one service. What may happen to
 way is drawn by the world's `fate`; see `FATES`.
 """
 
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.resp import Reply
 from quorate.keyvalue.service import KeyValueService
 from quorate.keyvalue.slots.cluster_map import META, ClusterMap, Machine, decode_map_untrusted
-from quorate.keyvalue.slots.ranges import Slots, parse_slots_untrusted
+from quorate.keyvalue.slots.ranges import Slots, parse_slots_untrusted, slots_of
 from quorate.keyvalue.state.ownership import FROZEN_SLOT, OWNED
 from quorate.node.state_machine.service import Command
 from quorate.partitions.balance import first_map
@@ -32,9 +33,10 @@ LATENCY_S: Final = 0.002
 LATE_S: Final = 0.7
 
 FATES: Final = ("refused", "lost", "unheard", "late", "twice", "elects", "dies", "dies unheard")
-"""``refused``: not done, and the sender knows. ``lost``: not done, ``unheard``: done, ``late``: done
-0.7 s later; the sender knows nothing of it. ``twice``: done twice. ``elects``: another member leads
-from then on. ``dies``: the sender dies before, ``dies unheard``: after it is done."""
+"""``refused``: not done, and the sender knows. ``lost``: not done, ``unheard``: done; the
+sender hears nothing. ``late``: it hears nothing, and it is done later. ``twice``: done twice.
+``elects``: another member leads from then on. ``dies``: the sender dies before, ``dies unheard``:
+after it is done."""
 
 Fate = str | None
 
@@ -65,15 +67,13 @@ class PartitionGroup:
 
     def elect(self) -> None:
         """Have another member lead, which has kept no changes."""
-        self.service.changes.restart(self.position)
+        self.service.changes.restart(self.service.changes.position)
 
     def slots_in(self, *states: int) -> Slots:
         """Return the slots that are in one of some states."""
         assert self.service.ownership is not None
-        found = 0
-        for slot, state in enumerate(self.service.ownership.states):
-            found |= (state in states) << slot
-        return found
+        there = re.finditer(b"[%b]+" % bytes(states), self.service.ownership.states)
+        return slots_of((each.start(), each.end() - 1) for each in there)
 
 
 class World:
@@ -82,6 +82,7 @@ class World:
     Attributes:
         fate: called with the number of each request and its words.
         calls: how many requests were sent, by all directors.
+        latency_s: of a request, and of a reply.
     """
 
     def __init__(self, groups: dict[int, PartitionGroup], nursery: trio.Nursery) -> None:
@@ -89,6 +90,7 @@ class World:
         self.nursery = nursery
         self.fate: Callable[[int, tuple[bytes, ...]], Fate] = lambda _number, _words: None
         self.calls = 0
+        self.latency_s = LATENCY_S
         self.words: list[tuple[int, tuple[bytes, ...]]] = []
 
     def apply(self, partition: int, words: tuple[bytes, ...]) -> bytes:
@@ -178,7 +180,7 @@ class LinkedGroup:
         return decoded(reply)
 
     async def _pass(self) -> None:
-        await trio.sleep(LATENCY_S)
+        await trio.sleep(self._link.world.latency_s)
         if self._link.dead:
             await trio.sleep_forever()
 

@@ -23,8 +23,10 @@ def encode(*lines: Line) -> bytes:
     return b"".join(map(resp.encode_command, split))
 
 
-def open_service(directory: Path) -> KeyValueService:
-    return KeyValueService.open(directory, cluster="test", member_id=1, executor=InlineExecutor)
+def open_service(directory: Path, *, partition: bool = False) -> KeyValueService:
+    return KeyValueService.open(
+        directory, cluster="test", member_id=1, executor=InlineExecutor, partition=partition
+    )
 
 
 class Fed:

@@ -5,6 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quorate.errors import WireError
+from quorate.keyvalue.slots.cluster_map import META, group_name
 from quorate.transport import StreamPurpose
 from quorate.transport.identity import (
     Identity,
@@ -63,3 +64,20 @@ def test_what_each_purpose_may_open() -> None:
             StreamPurpose.BACKUP,
         }
     assert not opens(Purpose.CLIENT)
+
+
+def test_a_certificate_of_a_cluster_is_one_of_each_of_its_groups() -> None:
+    own = Identity.member("orders", 1)
+    assert own.is_of("orders")
+    for partition in (META, 0, 63):
+        assert own.is_of(group_name("orders", partition))
+        assert not own.is_of(group_name("order", partition))
+    for other in ("orders.p", "orders.p100", "orders.meta.p1", "orders.px", "ordersXmeta", ""):
+        assert not own.is_of(other)
+    # One of a group is none of the others, nor of the cluster.
+    group = Identity.member("orders.p1", 1)
+    assert [group.is_of(name) for name in ("orders.p1", "orders.p2", "orders")] == [
+        True,
+        False,
+        False,
+    ]

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from quorate import open_node
 from quorate.local.cluster import free_client_port
 from quorate.node import MemberConfig, NodeConfig
+from quorate.node.config.partition import PartitionSettings
 from quorate.node.config.web import Web
 from tests.documents.test_monitoring import PROMTOOL, families
 from tests.support.web_world import parsed
@@ -44,10 +45,12 @@ async def scrape(port: int) -> str:
 async def test_all_figures_are_shown(tmp_path: Path) -> None:
     first = free_client_port(3)
     seats = (MemberConfig(0, "127.0.0.1", first, first + 1),)
-    config = NodeConfig("c", 0, tmp_path / "m", seats, web=Web(first + 2))
+    partition = PartitionSettings(0, str(tmp_path))
+    config = NodeConfig("c.p0", 0, tmp_path / "m", seats, web=Web(first + 2), partition=partition)
     async with open_node(config) as node:
         with trio.fail_after(20):
             await node.wait_for_leader()
+            await node.kv.execute("QUORATE.SLOTS", "FOUND", "0-16383")
             await node.kv.set("key", "value")
             shown = await scrape(config.web.port)
     kinds = {
@@ -58,6 +61,9 @@ async def test_all_figures_are_shown(tmp_path: Path) -> None:
         name: kind for name, kind in kinds.items() if name not in SOMETIMES
     }
     assert "\nquorate_is_leader 1\n" in shown
+    about = 'cluster="c",partition="0",machine="0"'
+    assert f"\nquorate_partition_info{{{about}}} 1\n" in shown
+    assert '\nquorate_slots{state="owned"} 16384\n' in shown
     if PROMTOOL is not None:
         check = [PROMTOOL, "check", "metrics"]
         done = await trio.run_process(

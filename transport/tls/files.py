@@ -132,7 +132,7 @@ def load_material(
     certificate = _shake_hands(server, client, files)
     identity = _identity_of(certificate, files)
     fits = identity.purpose in purposes and name in {None, identity.name}
-    if identity.cluster != cluster or not fits:
+    if not identity.is_of(cluster) or not fits:
         wanted = " or ".join(str(Identity(cluster, each, name or "NAME")) for each in purposes)
         what = f"it is for {identity}: expected one for {wanted}"
         raise _wrong("certificate", files.certificate, what)

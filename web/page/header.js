@@ -16,6 +16,12 @@ function reportedBy(picture, members) {
   return `reported by ${named}, ${ago(picture, Math.min(...members.map((each) => each.seen)))}`;
 }
 
+/** A group of a cluster with partitions has a name that says which: "orders.p3", "orders.meta".
+ * @param {string} name */
+function inWords(name) {
+  return name.replace(/\.p(\d{1,2})$/, " · partition $1").replace(/\.meta$/, " · metadata");
+}
+
 export class Header {
   constructor() {
     const id = (/** @type {string} */ name) => /** @type {HTMLElement} */ (document.getElementById(name));
@@ -30,7 +36,8 @@ export class Header {
 
   /** @param {import("./model.js").Model} model @param {any} picture @param {string} source */
   update(model, picture, source) {
-    put(this.cluster, model.head.cluster || "quorate");
+    const name = inWords(model.head.cluster || "quorate");
+    put(this.cluster, name);
     put(this.source, source);
     const { text, by, title, kind } = leading(picture);
     put(this.leader, text, title);
@@ -39,7 +46,7 @@ export class Header {
     const margin = marginOf(picture);
     put(this.margin, margin.text, margin.title);
     this.margin.dataset.kind = margin.kind;
-    document.title = `${margin.kind === "good" ? "" : "⚠ "}${text} · ${model.head.cluster || "quorate"}`;
+    document.title = `${margin.kind === "good" ? "" : "⚠ "}${text} · ${name}`;
     for (const fact of facts(model, picture)) this.#fact(fact);
   }
 

@@ -5,6 +5,7 @@
     member list
     member add host=H member_port=N client_port=N [redirect_port=N] [tls_port=N] [priority=N]
                [role=voter|standby|witness|spare] [replaces=ID] [even] [if_version=N]
+               [id=ID]
     member promote ID [even] [if_version=N]
     member demote ID [if_version=N]
     member remove ID [if_version=N]
@@ -37,7 +38,7 @@ ROLES: Final = (MemberRole.VOTER, MemberRole.STANDBY, MemberRole.WITNESS, Member
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 _PORTS: Final = ("member_port", "client_port", "redirect_port", "tls_port")
 _ADDRESS: Final[tuple[str, ...]] = ("host", *_PORTS)
-_ADD: Final = {*_ADDRESS, "priority", "role", "replaces", "even", "if_version"}
+_ADD: Final = {*_ADDRESS, "priority", "role", "replaces", "even", "if_version", "id"}
 
 
 @attrs.frozen
@@ -47,10 +48,11 @@ class ListMembers:
 
 @attrs.frozen
 class Add:
-    """Give a member a seat; its id is the next one."""
+    """Give a member a seat; its id is the next one, unless the order names one."""
 
     seat: Seat
     if_version: int | None = None
+    member_id: int | None = None
 
 
 @attrs.frozen
@@ -149,7 +151,8 @@ def _add(options: dict[str, str]) -> Add:
         even="even" in options,
         tls_port=_number(options.get("tls_port", "0")),
     )
-    return Add(checked(seat), _if_version(options))
+    member = _number(options["id"]) if "id" in options else None
+    return Add(checked(seat), _if_version(options), member)
 
 
 def checked(seat: Seat) -> Seat:

@@ -44,8 +44,8 @@ def plan(now: Membership, order: MemberOrder) -> Plan:
         wanted = f"not {order.if_version}"
         raise RefusedError(f"version: the configuration is version {now.version}, {wanted}")
     match order:
-        case Add(seat=seat):
-            return _add(now, seat)
+        case Add(seat=seat, member_id=named):
+            return _add(now, seat, named)
         case Move():
             return _move(now, order)
         case Promote():
@@ -66,13 +66,17 @@ def _seat(now: Membership, member: int) -> Seat:
     return seat
 
 
-def _add(now: Membership, wanted: Seat) -> Plan:
+def _add(now: Membership, wanted: Seat, named: int | None) -> Plan:
     # Among all seats before anything is refused: a repeated order must find its own seat.
     for seat in now.seats:
         if (seat.host, seat.ports, seat.role) == (wanted.host, wanted.ports, wanted.role):
             return _add_again(now, seat, wanted)
     _check_replaced(now, wanted)
-    member = now.next_id
+    # An id that is named may be one that was used: where ids are those of machines, a machine may
+    # come back. Votes count by the store's instance, so its former store is not taken for the new.
+    member = now.next_id if named is None else named
+    if now.seat(member) is not None:
+        raise RefusedError(f"id: member {member} has a seat at another address")
     after = with_seat(now, attrs.evolve(wanted, member_id=member))
     return Plan(after, member, f"member {member} has a seat, and joins when it is started")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import anyio
+
 from ...errors import NoLeaderError, WireError
 from ..routing import Routes
 from .placement import ask_map
@@ -47,7 +49,8 @@ class PartitionRoutes(Routes):
         try:
             return await super().open(deadline)
         except NoLeaderError:
-            await self._placement.refresh()  # its members may be on other machines by now
+            with anyio.CancelScope(deadline=deadline):
+                await self._placement.refresh()  # its members may be on other machines by now
             raise
 
     async def _ask_leader(self, wire: Wire) -> Address | None:

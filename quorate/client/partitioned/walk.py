@@ -4,7 +4,8 @@ SCAN has no key, so a partition that has lost slots does not refuse it, and leav
 
 One slot
     Each request reads the record of a key of the slot, too, at the same point of the log. So a
-    partition that does not own the slot refuses it, and the walk begins again at the new owner.
+    partition that does not own the slot refuses it. A cursor stands for a key, and means the same
+    at the new owner; one that it does not know begins the walk again.
 
 All slots
     The partitions are walked through one after the other. A slot may move meanwhile, from one that
@@ -127,12 +128,9 @@ class _Page:
         self._encode = encode
         self._proof = b"" if proof is None else resp.encode_command(["QUORATE.RECORDS", proof])
         self._cursor = b"0"
-        self._asked: JoinedKeyValue | None = None
 
     async def ask(self, kv: JoinedKeyValue) -> bytes:
-        """Ask a partition for the next page; of another partition than the last time, the first."""
-        if kv is not self._asked:  # cursors are those of one partition
-            self._asked, self._cursor = kv, b"0"
+        """Ask a partition for the next page."""
         assert _SCAN is not None, "it is in the table"
         return await kv.send_alone(_SCAN, self._proof + self._encode(self._cursor))
 

@@ -24,6 +24,7 @@ SEAT = Seat(0, "h", 7000, 6000)
 ORDERS = {
     "list": ListMembers(),
     f"add {PLACE}": Add(SEAT),
+    f"add {PLACE} id=7": Add(SEAT, member_id=7),
     f"add {PLACE} redirect_port=6001 priority=3 role=voter replaces=2 even if_version=4": Add(
         Seat(0, "h", 7000, 6000, 6001, 3, replaces=2, even=True), 4
     ),

@@ -51,6 +51,24 @@ def outcome(now: Membership, order: MemberOrder) -> str:
         return str(error).partition(":")[0]
 
 
+# --- a new seat ---
+
+
+def test_an_order_may_name_the_id_of_a_new_member() -> None:
+    planned = plan(cluster(), attrs.evolve(adding(7), member_id=7))
+    assert planned.member == 7
+    assert planned.after is not None
+    assert planned.after.next_id == 8
+    back = plan(planned.after, attrs.evolve(adding(5), member_id=5))
+    assert back.member == 5
+    assert back.after is not None
+    assert back.after.next_id == 8
+
+
+def test_a_named_id_that_has_a_seat_is_refused() -> None:
+    assert outcome(cluster(), attrs.evolve(adding(7), member_id=2)) == "id"
+
+
 # --- an order for a seat that is there ------------------------------------------------------------
 
 

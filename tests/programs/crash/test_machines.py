@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
+from redis.exceptions import RedisClusterException
 
 from quorate.local.cluster import HOST, free_client_port
 from tests.support.real import PATIENCE_SECONDS, QUORATE
 
 MACHINES = 3
 WRITERS = 4
+FAILURES = (redis.RedisError, RedisClusterException, OSError)
 
 
 class Machines:
@@ -97,7 +99,7 @@ class Writers:
             at += 1
             try:
                 client.set(f"{number}:{at}", at)
-            except (redis.RedisError, OSError):
+            except FAILURES:
                 time.sleep(0.05)
             else:
                 self.acknowledged[number].add(at)
@@ -115,7 +117,7 @@ def serves(machines: Machines) -> bool:
     try:
         with machines.client() as client:
             return bool(client.set("a", 1) and client.set("b", 1))
-    except (redis.RedisError, OSError):
+    except FAILURES:
         return False
 
 

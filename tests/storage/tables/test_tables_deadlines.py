@@ -127,3 +127,21 @@ def test_the_memory_of_deadlines_is_freed_step_by_step() -> None:
         assert left - now <= 512
         left = now
     assert left == 0
+
+
+def test_keys_that_are_held_back_are_due_later_and_do_not_count() -> None:
+    deadlines = Deadlines({b"%d" % i: 10 + i for i in range(10)})
+    held = {b"0", b"2", b"4"}
+    assert deadlines.due(30, 3, held.__contains__) == [b"1", b"3", b"5"]
+    assert deadlines.count_due(30) == 10
+    assert deadlines.due(30, 9, held.__contains__) == [b"6", b"7", b"8", b"9"]
+    assert deadlines.first() is None
+    assert deadlines.due(30, 9, held.__contains__) == []
+    assert deadlines.count_due(30) == 10, "nobody has deleted them"
+    deadlines.set(b"2", 0)
+    deadlines.set(b"4", 40)
+    deadlines.unpark()
+    assert deadlines.first() == 10
+    assert deadlines.due(30, 9) == [b"0"]
+    assert deadlines.due(50, 9) == [b"4"]
+    assert deadlines.due(50, 9) == []

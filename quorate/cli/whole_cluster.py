@@ -1,0 +1,78 @@
+"""A cluster with partitions, for verbs that act on all of it: its newest map, and its groups."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from ..errors import ConfigurationError, ConflictError, KeyValueError, RequestError, leaves
+from ..keyvalue.slots.cluster_map import META
+from ..machine.finding import find_map
+from ..machine.reach import open_groups
+from ..partitions.metadata import load
+from .params import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from ..keyvalue.slots.cluster_map import ClusterMap
+    from ..machine.reach import RemoteGroups
+    from ..partitions.groups import Group
+
+__all__ = ["DONE", "HERE", "REFUSED", "UNREACHABLE", "Cluster", "EndedError", "open_cluster"]
+
+DONE: Final = 0
+REFUSED: Final = 1
+UNREACHABLE: Final = 2
+
+HERE: Final = ("127.0.0.1:7000",)
+
+
+@attrs.define
+class Cluster:
+    """A cluster that answers: its newest map, and its groups."""
+
+    map: ClusterMap
+    groups: RemoteGroups = attrs.field(init=False)
+
+    @property
+    def metadata(self) -> Group:
+        """The metadata group."""
+        return self.groups.group(META)
+
+
+class EndedError(Exception):
+    """What was asked for has failed, and was printed; `status` is the exit status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status = status
+
+
+@asynccontextmanager
+async def open_cluster(connect: Sequence[str]) -> AsyncGenerator[Cluster]:
+    """Open the groups of a cluster, with the newest map of its metadata group.
+
+    Args:
+        connect: see `find_map`.
+
+    Raises:
+        EndedError: it does not answer, or refuses what is done with it; that was printed.
+    """
+    status = REFUSED
+    trouble: BaseExceptionGroup | None = None
+    try:
+        cluster = Cluster(await find_map(connect, parse_address))
+        async with open_groups(lambda: cluster.map) as cluster.groups:
+            cluster.map = await load(cluster.metadata) or cluster.map
+            yield cluster
+    except* (ConfigurationError, KeyValueError, ConflictError) as group:
+        trouble = group
+    except* RequestError as group:
+        status, trouble = UNREACHABLE, group
+    if trouble is not None:
+        print(next(leaves(trouble)), file=sys.stderr)
+        raise EndedError(status)
