@@ -13,9 +13,9 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from .. import errors
+from ..keyvalue.slots.cluster_map import partition_in
 from ..local.show import make_console
 from ..local.words import counted
-from ..keyvalue.slots.cluster_map import partition_in
 from ..storage.tools.restore import check_empty
 from .params import AsJson, parse_point
 from .pipeline_show import (
