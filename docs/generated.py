@@ -19,6 +19,7 @@ import quorate
 from quorate import errors, objects, recipes
 from quorate.cli import app as command_line
 from quorate.keyvalue.commands.table import all_commands
+from quorate.machine.config import MachineConfig, MachineEntry
 from quorate.node.config.config import PROFILES
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ def _fields(kind: type[attrs.AttrsInstance], *, but: Sequence[str] = ()) -> str:
 
 
 def settings() -> str:
-    """Every key of a member's file, with its default."""
-    tables = ("members", "timeouts", "limits", "snapshot", "security", "log", "web")
+    """Every key of a member's file, and of a machine's, with its default."""
+    tables = ("members", "timeouts", "limits", "snapshot", "security", "log", "web", "partition")
+    of_machine = ("machines", *tables)
     means = meanings(quorate.Timeouts)
     timeouts = table(
         ("key", *(f"`{profile}`" for profile in PROFILES), "meaning"),
@@ -114,6 +116,8 @@ def settings() -> str:
         "`[security]`": _fields(quorate.Security),
         "`[log]`": _fields(quorate.LogLines),
         "`[web]`": _fields(quorate.Web),
+        "`machine.toml`, in front of the tables": _fields(MachineConfig, but=of_machine),
+        "`machine.toml`, `[[machines]]`": _fields(MachineEntry),
     }
     return "\n\n".join(f"## {title}\n\n{text}" for title, text in parts.items())
 

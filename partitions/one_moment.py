@@ -41,8 +41,8 @@ SUSPEND_S: Final = 5.0
 """Seconds for all groups to be suspended, all writes refused meanwhile; then it is given up."""
 
 LATE_S: Final = 3.0
-"""So much later a request to suspend may be done whose answer was lost; then it is resumed. Shorter,
-and a group stays suspended. Longer, and a failed backup ends later."""
+"""A request to suspend may be done so much later although its answer was lost; it is undone then.
+Shorter, and a group stays suspended. Longer, and a failed backup ends later."""
 
 _PAUSE_S: Final = 0.1
 _POSITION: Final = re.compile(r"resumed at (\d{1,19})")

@@ -479,16 +479,25 @@ def _client_port(
         tls=_tls_of(member, config),
         protected=protected,
         watches=watches,
-        signposts=_signposts(config, store),
+        signposts=_signposts(member, config, store),
     )
 
 
-def _signposts(config: NodeConfig, store: KeyValueService | WitnessService) -> Signposts | None:
+def _signposts(
+    member: Member, config: NodeConfig, store: KeyValueService | WitnessService
+) -> Signposts | None:
     """Make what sends clients to other partitions; None for a cluster without partitions."""
     machine = config.partition.folder
     if machine is None or isinstance(store, WitnessService) or store.ownership is None:
         return None
+
+    def reaches(machine_id: int) -> bool:
+        # Members have the ids of their machines. Of a machine without a member nothing is known.
+        peers = member.status().peers
+        return all(peer.connected for peer in peers if peer.member_id == machine_id)
+
     signposts = Signposts(machine, config.partition.number, store.ownership)
+    signposts.reaches = reaches
     # The state machine does not know which port a client came through.
     store.moved = partial(signposts.moved, tls=not config.own.client_port)
     return signposts

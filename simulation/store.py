@@ -51,6 +51,11 @@ class Store(KeyValueService):
         assert self.ownership is not None
         return bytes(self.ownership.states)
 
+    def owner_epoch(self, slot: int) -> int:
+        """Return the owner epoch of a slot, as this partition knows it."""
+        assert self.ownership is not None
+        return self.ownership.epoch_of(slot)
+
     def state(self) -> bytes:
         """Return a summary of all notes and keys, with revisions and types.
 

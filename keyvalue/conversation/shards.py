@@ -84,12 +84,14 @@ def shards_of(port: PortState, status: NodeStatus, *, tls: bool) -> list[Shard]:
     if signposts is None or (found := signposts.map) is None:
         return [Shard([(0, SLOTS - 1)], own, topology.term)]
     ranges = signposts.ranges()
-    return [
+    shards = [
         Shard(ranges[each.partition], own, topology.term)
         if each.partition == signposts.partition
         else Shard(ranges[each.partition], _members(signposts, each.partition, linked, tls=tls))
         for each in found.partitions
     ]
+    # Without a port for clients of this kind there is nobody to show.
+    return [shard for shard in shards if shard.members]
 
 
 def _own_members(

@@ -53,7 +53,6 @@ class Notices:
                 replace_file(self._file, msgspec.json.encode(notice))
                 written = notice
             except OSError as error:
-                words = "the notice %(file)s can't be written: %(why)s"
                 log_event(
                     _log,
                     logging.WARNING,

@@ -64,6 +64,9 @@ class Signposts:
         partition: number of the member's partition.
         ownership: what it owns.
         clock: returns the time in seconds.
+
+    Attributes:
+        reaches: returns whether a machine can be reached, as far as is known here.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Signposts:
     ) -> None:
         self.partition = partition
         self.ownership = ownership
+        self.reaches: Callable[[int], bool] = _any
         self._machine, self._clock = machine, clock
         self._map: ClusterMap | None = None
         self._map_file = _File(machine / MAP_FILE)
@@ -112,14 +116,18 @@ class Signposts:
     def leader(self, partition: int) -> Machine | None:
         """Return the machine that leads a partition, as far as is known here.
 
-        That is what the notice of this machine's member says; else where its leader is meant to be.
+        That is what the notice of this machine's member says. Without one it is where the leader is
+        meant to be, or a replica that sends the client on.
         """
         found = self.map
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         leader = self.noticed(partition)
-        machine = None if leader is None else found.machine(leader)
-        return machine or found.machine(found.partitions[partition].preferred)
+        if leader is not None and (machine := found.machine(leader)) is not None:
+            return machine
+        wanted = found.partitions[partition]
+        some = (wanted.preferred, *wanted.replicas)
+        return found.machine(next(filter(self.reaches, some), wanted.preferred))
 
     def noticed(self, partition: int) -> int | None:
         """Return the leader that this machine's member of a partition has noted; None for none."""
@@ -179,6 +187,10 @@ class Signposts:
                     ranges.setdefault(last, []).append((first, slot - 1))
                 last, first = owner, slot
         return ranges
+
+
+def _any(_machine: int) -> bool:
+    return True
 
 
 @attrs.define

@@ -138,7 +138,7 @@ async def _print_groups(console: Console, configs: Sequence[MachineConfig]) -> N
     pause, shown = LOOK_SECONDS, False
     while True:
         cluster_map = newest_map(configs)
-        seen = await survey_groups(cluster_map)
+        seen = await survey_groups(cluster_map, count_keys=False)
         leaders = {each.partition: _leader_of(each) for each in seen}
         if not shown and all(each.is_ready for each in seen):
             _print_table(console, cluster_map, seen)

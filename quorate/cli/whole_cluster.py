@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from ..errors import ConfigurationError, ConflictError, KeyValueError, RequestError, leaves
+from ..errors import (
+    ConfigurationError,
+    ConflictError,
+    KeyValueError,
+    RequestError,
+    UsageError,
+    leaves,
+)
 from ..keyvalue.slots.cluster_map import META
 from ..machine.finding import find_map
 from ..machine.reach import open_groups
@@ -60,6 +67,7 @@ async def open_cluster(connect: Sequence[str]) -> AsyncGenerator[Cluster]:
         connect: see `find_map`.
 
     Raises:
+        UsageError: an address is wrong.
         EndedError: it does not answer, or refuses what is done with it; that was printed.
     """
     status = REFUSED
@@ -69,6 +77,8 @@ async def open_cluster(connect: Sequence[str]) -> AsyncGenerator[Cluster]:
         async with open_groups(lambda: cluster.map) as cluster.groups:
             cluster.map = await load(cluster.metadata) or cluster.map
             yield cluster
+    except* UsageError:
+        raise
     except* (ConfigurationError, KeyValueError, ConflictError) as group:
         trouble = group
     except* RequestError as group:

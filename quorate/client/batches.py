@@ -223,15 +223,15 @@ class Batches:
         joined = await self._send(b"".join(payloads))
         if len(payloads) == 1:
             return [joined]
-        # A request of a session is done as a whole or not at all: a slot of it has moved.
-        if joined.startswith(_NOT_HERE):
-            return [joined] * len(payloads)
         try:
             replies = cut_untrusted(joined)
         except WireError as error:
             raise UnknownOutcomeError(f"the replies to a batch can't be read: {error}") from None
         if len(replies) == len(payloads):
             return replies
+        # A slot of it has moved, and a request of a session is done as a whole or not at all.
+        if len(replies) == 1 and joined.startswith(_NOT_HERE):
+            return replies * len(payloads)
         raise UnknownOutcomeError(f"{len(payloads)} commands were sent, {len(replies)} answered")
 
 

@@ -2,7 +2,7 @@
 
 `cluster` lays out the configurations of a local cluster and runs its members as child processes.
 `survey` asks members for their status, and waits for a state of the whole cluster (`until`).
-`restoring`, `restored` and `force_quorum` are the hard parts of `quorate restore` and `quorate recover`.
+`restoring`, `restored` and `force_quorum` are the hard parts of `quorate restore` and `recover`.
 `certificates` is a small CA, `certificate_check` finds what is wrong with certificates, and
 `secured` lays out a local cluster with them. `archive` makes one encrypted file of a backup, and
 `sealed` is the encryption. These need the extra `certs`, so a verb imports them when it is called.

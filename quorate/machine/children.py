@@ -41,6 +41,10 @@ LONGEST_PAUSE_SECONDS: Final = 15.0
 that cannot start takes the processor from others. Longer, and its group is without it for longer
 than needed."""
 
+SEAT_SECONDS: Final = 5.0
+"""How long a member without a seat waits for one. Shorter, and it asks for nothing; longer, and its
+group is one member short for longer."""
+
 STEADY_SECONDS: Final = 30.0
 """A member that has run for so long starts again after the first pause."""
 
@@ -75,6 +79,7 @@ class Children:
     ) -> None:
         self._config, self._nursery, self._make = config, nursery, make
         self._running = set[int]()
+        self._newest: ClusterMap | None = None
 
     def adopt(self, cluster_map: ClusterMap) -> None:
         """Start the members that a map puts here, and those that have a store here.
@@ -87,7 +92,7 @@ class Children:
             ConfigurationError: a file cannot be made.
             OSError: a file cannot be written.
         """
-        own = self._config.machine_id
+        own, self._newest = self._config.machine_id, cluster_map
         for partition in (META, *range(len(cluster_map.partitions))):
             if partition in self._running:
                 continue
@@ -96,7 +101,7 @@ class Children:
             if was_removed(folder):
                 if not is_wanted:
                     continue
-                _set_aside(folder, cluster_map.epoch)
+                _set_aside(folder)
             elif not (is_wanted or has_store(folder)):
                 continue
             self._running.add(partition)
@@ -112,7 +117,8 @@ class Children:
             if status == REMOVED:
                 words = "the member of partition %(partition)d was removed, and is not started"
                 log_event(_LOG, logging.INFO, "child_removed", words, partition=partition)
-                break
+                await self._come_back(partition)
+                return
             if status in NEEDS_OPERATOR:
                 words = (
                     "the member of partition %(partition)d has ended with status %(status)d, and "
@@ -136,7 +142,16 @@ class Children:
             )
             await trio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _come_back(self, partition: int) -> None:
+        """After a removal: begin again, if the map wants the member here all the same."""
         self._running.discard(partition)
+        # The map is changed first, and the group's seats follow. So a member that is to come back
+        # may find no seat yet; and one that was removed may not have the new map yet.
+        await trio.sleep(SEAT_SECONDS)
+        newest = self._newest
+        if newest is not None and self._config.machine_id in newest.replicas_of(partition):
+            self.adopt(newest)
 
 
 async def _run_once(child: Child) -> int:
@@ -149,10 +164,13 @@ async def _run_once(child: Child) -> int:
             await child.stop()
 
 
-def _set_aside(folder: Path, epoch: int) -> None:
+def _set_aside(folder: Path) -> None:
     """Keep the store of a member that was removed, and make room for a new one.
 
     Raises:
         OSError: it cannot be moved.
     """
-    folder.rename(folder.with_name(f"{folder.name}{SET_ASIDE}{epoch}"))
+    number = 1
+    while (place := folder.with_name(f"{folder.name}{SET_ASIDE}{number}")).exists():
+        number += 1
+    folder.rename(place)

@@ -31,7 +31,7 @@ class GroupSeen:
         partition: its number, or `META`.
         survey: the answers of its members.
         slots: those that it owns; a text. By the map, if no leader answers.
-        keys: how many it has; None if no leader answers.
+        keys: how many it has; None if no leader answers, or was asked.
         moving: how many slots are on their way from it or to it.
         founded: whether its leader says that it has got its first slots.
     """
@@ -61,8 +61,13 @@ class GroupSeen:
         return seen.head - min((each.append_position for each in seen.said), default=seen.head)
 
 
-async def survey_groups(cluster_map: ClusterMap) -> list[GroupSeen]:
+async def survey_groups(cluster_map: ClusterMap, *, count_keys: bool = True) -> list[GroupSeen]:
     """Ask all members of all groups, at the same time.
+
+    Args:
+        cluster_map: says where they are.
+        count_keys: ask leaders for the number of their keys, too. From then on they count at each
+            write, so a program that looks all the time should not.
 
     Returns:
         The metadata group first, then the partitions in order.
@@ -75,7 +80,7 @@ async def survey_groups(cluster_map: ClusterMap) -> list[GroupSeen]:
             seen[partition] = GroupSeen(partition, found, "")
             return
         by_map = GroupSeen(partition, found, cluster_map.partitions[partition].slots)
-        seen[partition] = await _with_state(by_map)
+        seen[partition] = await _with_state(by_map, count_keys=count_keys)
 
     async with trio.open_nursery() as nursery:
         for partition in (META, *range(len(cluster_map.partitions))):
@@ -94,10 +99,9 @@ class _State(msgspec.Struct):
     owned: list[_Range]
     frozen: list[_Range]
     importing: list[_Range]
-    keys: int
 
 
-async def _with_state(seen: GroupSeen) -> GroupSeen:
+async def _with_state(seen: GroupSeen, *, count_keys: bool) -> GroupSeen:
     """Add what the leader of a partition says of its slots, if it answers."""
     said = seen.survey.leader
     leader = next((each.address for each in seen.survey.answers if each.status is said), None)
@@ -106,11 +110,17 @@ async def _with_state(seen: GroupSeen) -> GroupSeen:
     with trio.move_on_after(ANSWER_SECONDS), suppress(OSError, RespError, msgspec.MsgspecError):
         async with open_resp(leader.host, port_of(leader)) as client:
             state = _state_untrusted(await client.call("QUORATE.SLOTS", "STATE"))
+            keys = await client.call("DBSIZE") if count_keys else None
             slots = ",".join(each.slots for each in state.owned)
             moving = [*state.frozen, *state.importing]
             count = sum(count_of(parse_slots_untrusted(each.slots)) for each in moving)
             return GroupSeen(
-                seen.partition, seen.survey, slots, state.keys, count, founded=state.founded
+                seen.partition,
+                seen.survey,
+                slots,
+                keys if isinstance(keys, int) else None,
+                count,
+                founded=state.founded,
             )
     return seen
 

@@ -34,7 +34,7 @@ from ..invariants import ViolationError
 from .rows import differences, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ...node import Command
     from ..store import Store
@@ -164,14 +164,37 @@ class Book:
             reply = apply(command)
             if (point := (command.position, command.index)) > group.applied:
                 group.applied = point
-                try:
-                    self._note(group, store, command, reply)
-                except Exception as trouble:  # noqa: BLE001 - raised here, it would end the member
-                    self._trouble.append(trouble)
-                    self._found_trouble.set()
+                self._judge(lambda: self._note(group, store, command, reply))
+            return reply
+
+        query = store.query
+
+        def answered(payload: bytes, flags: int) -> bytes:
+            reply = query(payload, flags)
+            if partition != META and not reply.startswith((b"-", PART)):
+                self._judge(lambda: self._note_read(partition, store, payload))
             return reply
 
         setattr(store, "apply", applied)  # noqa: B010 - of this one store
+        setattr(store, "query", answered)  # noqa: B010
+
+    def _judge(self, look: Callable[[], None]) -> None:
+        """Look at something that a member does; what is wrong must not be raised to the member."""
+        try:
+            look()
+        except Exception as trouble:  # noqa: BLE001 - a defect of the book is found, too
+            self._trouble.append(trouble)
+            self._found_trouble.set()
+
+    def _note_read(self, partition: int, store: Store, payload: bytes) -> None:
+        states = store.slot_states()
+        wrong = [slot for slot in _each(self._slots_of(self._parse(payload))) if states[slot] != 1]
+        if wrong:
+            raise _violated(
+                "OwnSlotsOnly",
+                f"partition {partition} answered {payload[:60]!r} of slots {wrong}, whose state "
+                f"there is {states[wrong[0]]}",
+            )
 
     def _note(self, group: GroupBook, store: Store, command: Command, reply: bytes) -> None:
         commands = self._parse(command.payload)
@@ -252,7 +275,7 @@ class Book:
         (value,) = resp.parse_replies_untrusted(reply) if reply else (None,)
         before = group.owned
         if verb == b"FOUND":
-            self._found(group, words, value)
+            self._found(group, store, words, value)
         elif verb == b"IMPORT":
             self._still(group, words[2], "IMPORT")
             group.founded = True  # a late FOUND has no effect
@@ -277,11 +300,11 @@ class Book:
                 "Proven", f"partition {group.partition}: {verb} of move {move!r}, which has ended"
             )
 
-    def _found(self, group: GroupBook, words: Words, value: resp.Reply) -> None:
+    def _found(self, group: GroupBook, store: Store, words: Words, value: resp.Reply) -> None:
         if not group.founded and value != b"FOUNDED":
             slots = parse_slots_untrusted(words[2].decode())
             group.founded = True
-            self._raise_epochs(group, slots, 1)
+            self._raise_epochs(group, store, slots)
             group.own(group.owned | slots)
 
     def _freeze(self, group: GroupBook, store: Store, words: Words, value: resp.Reply) -> None:
@@ -318,7 +341,7 @@ class Book:
                 f"{text_of(slots):.60} (frozen: {text_of(freeze.slots):.60}) {wrong[:3]}",
             )
         self.moved.add(move)
-        self._raise_epochs(group, slots, int(words[5]) + 1)
+        self._raise_epochs(group, store, slots)
         group.own(group.owned | slots)
 
     def _drop(self, group: GroupBook, move: bytes, value: resp.Reply) -> None:
@@ -346,9 +369,10 @@ class Book:
 
     # --- rules of slots
 
-    def _raise_epochs(self, group: GroupBook, slots: Slots, epoch: int) -> None:
-        """Note the owner epoch of slots that have a new owner; each owner's is at least this."""
+    def _raise_epochs(self, group: GroupBook, store: Store, slots: Slots) -> None:
+        """Note the owner epochs of slots that have a new owner."""
         for slot in _each(slots):
+            epoch = store.owner_epoch(slot)
             if epoch <= self._epochs[slot]:
                 raise _violated(
                     "Epochs",

@@ -47,7 +47,7 @@ CLIENTS: Final = 3
 LISTS: Final = 2
 FLUSHES: Final = 0.2
 """Part of the rounds in which all keys are deleted from time to time."""
-MANY: Final = tuple(word for n in range(1200) for word in (b"{bank}:%d" % n, b"%d" % n))
+MANY: Final = tuple(word for n in range(2200) for word in (b"{bank}:%d" % n, b"%d" % n))
 """Keys and values: more than a page of a move has, in the slot of the accounts."""
 ACCOUNTS: Final = tuple(b"{bank}-%d" % n for n in range(5))
 """In one slot, since a transfer is one transaction."""

@@ -286,6 +286,18 @@ async def test_replies_that_do_not_fit_make_the_outcome_unknown(autojump_clock: 
     assert [str(error) for error in errors] == ["2 commands were sent, 3 answered"] * 2
 
 
+async def test_a_batch_that_is_not_done_since_a_slot_has_moved_says_so_to_each_task(
+    autojump_clock: MockClock,
+) -> None:
+    async def send(payload: bytes) -> bytes:
+        return b"-NOTHERE slot 7\r\n" if b"b" in payload else b"-NOTHERE slot 7\r\n+OK\r\n"
+
+    moved = await answers_to(send, [b"a ", b"b "])
+    assert {*moved.values()} == {b"-NOTHERE slot 7\r\n"}
+    done = await answers_to(send, [b"a ", b"c "])
+    assert {*done.values()} == {b"-NOTHERE slot 7\r\n", b"+OK\r\n"}
+
+
 async def test_a_closed_client_answers_those_that_wait(autojump_clock: MockClock) -> None:
     target, errors = Target(), dict[bytes, RequestError]()
     batches = Batches(target.send, 1, CUT)

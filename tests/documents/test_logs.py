@@ -10,7 +10,7 @@ import pytest
 from quorate.recordings import KINDS
 
 ROOT = Path(__file__).parent.parent.parent
-ROOMS = ("storage", "transport", "node", "keyvalue", "recordings", "web", "quorate")
+ROOMS = ("storage", "transport", "node", "keyvalue", "partitions", "recordings", "web", "quorate")
 PAGE = (ROOT / "docs/logs.md").read_text()
 ROW = re.compile(r"^\| `(\w+)` \| ([A-Z, ]+) \| (.*?)\|.* \|$", re.MULTILINE)
 

@@ -17,7 +17,7 @@ from quorate.keyvalue.slots.cluster_map import (
     encode_map,
 )
 from quorate.keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted
-from quorate.partitions.balance import differences, first_map, rebalanced, split
+from quorate.partitions.balance import differences, first_map, rebalanced, split, with_replicas
 from quorate.partitions.wishes import abort_move, plan_move, request_moves, with_wishes
 from tests.support.partitions_world import Link, machines, opened
 
@@ -123,3 +123,18 @@ async def test_moves_that_are_asked_for_twice_are_in_the_map_once(
             await abort_move(group, 7)
         await abort_move(group, 3)
         assert [each.step for each in world.map().moves] == ["copying", "aborting"]
+
+
+def test_replicas_go_where_they_are_wanted_and_the_leader_stays_if_it_can() -> None:
+    before = grown(5)
+    after = with_replicas(before, 1, [4, 0, 1])
+    assert after.partitions[1].replicas == (0, 1, 4)
+    assert after.partitions[1].preferred == before.partitions[1].preferred
+    assert with_replicas(before, 1, [4, 3]).partitions[1].preferred == 4
+    assert differences(before, after) == ["partition 1: replicas 2 -> 4"]
+
+
+@pytest.mark.parametrize(("number", "machines_of"), [(9, [0]), (0, [9]), (0, []), (0, [1, 1])])
+def test_replicas_that_cannot_be_are_refused(number: int, machines_of: list[int]) -> None:
+    with pytest.raises(ConfigurationError, match="expected"):
+        with_replicas(grown(3), number, machines_of)

@@ -38,11 +38,11 @@ def test_members_that_are_as_wanted_stay() -> None:
 
 
 def test_a_new_machine_takes_the_place_of_one_that_goes() -> None:
-    order: str = next_order(with_replicas(0, 1, 4), 0, members()) or ""
-    assert order == ("member add host=10.0.0.4 member_port=8001 client_port=7001 replaces=2 id=4")
+    order = next_order(with_replicas(0, 1, 4), 0, members()) or ""
     parsed = parse_member_order_untrusted(order.split()[1:])
     assert isinstance(parsed, Add)
     assert parsed.member_id == 4
+    assert order == "member add host=10.0.0.4 member_port=8001 client_port=7001 replaces=2 id=4"
 
 
 def test_nothing_is_removed_while_a_member_joins() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from quorate.node import Service
     from quorate.simulation import World
 
-CHEAP = ("thaw_before_the_drop", "read_what_is_frozen")
+CHEAP = ("thaw_before_the_drop", "give_rows_new_revisions")
 SECONDS = 8.0
 LEASED = attrs.evolve(TIMEOUTS, leader_lease=0.4)
 KEY = b"key"

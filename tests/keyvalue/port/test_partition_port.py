@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 import pytest
 
 from quorate.keyvalue.conversation import parking
@@ -159,10 +160,8 @@ async def test_sessions_are_answered_by_the_state_machine(client: RawClient) -> 
 
 async def test_clients_with_tls_are_sent_to_ports_with_tls(world: World, client: RawClient) -> None:
     await client.ask(command("PING"), b"+PONG\r\n")
-    state = next(one for one in world.port.state.clients.values() if one.client.created_at)
     for each in world.port.state.clients.values():
         each.client.tls = True
-    assert state.client.tls
     await client.ask(command("GET", ELSEWHERE), MOVED.replace(b"7102", b"9102"))
     await client.send(command("CLUSTER", "SLOTS") + command("ECHO", "the end"))
     assert b":9102\r\n" in await client.receive_until(b"the end\r\n")
@@ -372,6 +371,19 @@ async def test_each_partition_is_a_shard(client: RawClient) -> None:
     facts = dict(line.split(":", 1) for line in info.decode().splitlines())
     shown = ("state", "slots_assigned", "known_nodes", "size", "current_epoch")
     assert [facts[f"cluster_{name}"] for name in shown] == ["ok", "16383", "5", "2", "3"]
+
+
+async def test_a_partition_without_ports_for_tls_is_not_shown_to_clients_with_tls(
+    world: World, client: RawClient, tmp_path: Path
+) -> None:
+    plain = tuple(msgspec.structs.replace(machine, tls_port=0) for machine in MACHINES)
+    replace_file(tmp_path / MAP_FILE, encode_map(msgspec.structs.replace(MAP, machines=plain)))
+    await client.ask(command("PING"), b"+PONG\r\n")
+    for each in world.port.state.clients.values():
+        each.client.tls = True
+    found = await ask(client, "CLUSTER", "SLOTS")
+    assert isinstance(found, list)
+    assert [as_list(each)[:2] for each in found] == [[0, 8191]]
 
 
 async def test_the_own_log_is_shown_before_the_map(world: World, client: RawClient) -> None:

@@ -106,6 +106,14 @@ def test_a_client_is_sent_to_the_noted_leader_or_where_it_is_meant_to_be(world: 
     assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.1:7002\r\n"
 
 
+def test_without_a_notice_a_machine_that_is_cut_off_is_passed_over(world: World) -> None:
+    world.write(HALVES)
+    world.posts.reaches = lambda machine: machine == 2
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.2:7002\r\n"
+    world.posts.reaches = lambda machine: machine > 2
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.1:7002\r\n"
+
+
 def test_a_map_never_gets_older(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.write(halves(5))
     assert world.posts.map == halves(5)

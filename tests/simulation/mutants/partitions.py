@@ -9,12 +9,14 @@ import pytest
 
 from quorate.keyvalue.commands.slot_checks import SlotChecks
 from quorate.keyvalue.service import KeyValueService
+from quorate.keyvalue.slots.cluster_map import META
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.keyvalue.state.ownership import FROZEN_SLOT, OWNED, Ownership
 from quorate.keyvalue.state.sessions import Sessions
 from quorate.partitions import director
 from quorate.partitions import move as moves
 from quorate.partitions.groups import slots_command
+from quorate.partitions.wishes import set_owner
 from quorate.simulation import Plan, simulate
 from tests.simulation.mutants.hunt import Found
 
@@ -104,6 +106,17 @@ def skip_the_last_changes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Copy, "transfer", transfer)
 
 
+def show_the_owner_too_early(patch: pytest.MonkeyPatch) -> None:
+    """Have the map name the target as the owner before it is one."""
+
+    async def copy_slots(groups: Groups, move: Move) -> int:
+        await set_owner(groups.group(META), move, done=False)
+        return await original(groups, move)
+
+    original = moves.copy_slots
+    patch.setattr(director, "copy_slots", copy_slots)
+
+
 # --- the target
 
 
@@ -146,6 +159,16 @@ def take_a_chunk_twice(patch: pytest.MonkeyPatch) -> None:
 
     original = Ownership.chunk
     patch.setattr(Ownership, "chunk", chunk)
+
+
+def keep_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Own slots at the epoch that they had."""
+
+    def own(self: Ownership, move: int, since: int, epoch: int, position: int) -> int:
+        return original(self, move, since, epoch - 1, position)
+
+    original = Ownership.own
+    patch.setattr(Ownership, "own", own)
 
 
 def go_on_with_own_revisions(patch: pytest.MonkeyPatch) -> None:
@@ -226,12 +249,14 @@ PARTITION_MUTANTS: Final = (
     PartitionMutant(own_before_the_freeze, 5, ("Proven",)),
     PartitionMutant(thaw_before_the_drop, 5, ("Proven",)),
     PartitionMutant(release_before_the_target_owns, 5, ("Proven",)),
+    PartitionMutant(show_the_owner_too_early, 5, ("TrueMap",)),
     PartitionMutant(skip_the_last_changes, 10, ("RowsMoved",)),
     PartitionMutant(count_lifetimes_anew, 10, ("RowsMoved",)),
     PartitionMutant(give_rows_new_revisions, 5, ("RowsMoved",)),
-    PartitionMutant(take_a_chunk_twice, 20, ("RowsMoved",), first=7),
+    PartitionMutant(take_a_chunk_twice, 20, ("RowsMoved",)),
+    PartitionMutant(keep_the_epoch, 5, ("Epochs",)),
     PartitionMutant(go_on_with_own_revisions, 10, ("Revisions",)),
-    PartitionMutant(read_what_is_frozen, 10, ("OwnSlotsOnly", "Linearizability")),
+    PartitionMutant(read_what_is_frozen, 10, ("OwnSlotsOnly", "Linearizability"), first=4),
     PartitionMutant(check_at_the_port_only, 10, ("OwnSlotsOnly", "Linearizability")),
     PartitionMutant(begin_what_has_ended, 20, ("Proven",)),
     PartitionMutant(forget_the_wrong_place, 20, ("KeptAnswer",)),
