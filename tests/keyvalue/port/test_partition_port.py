@@ -419,13 +419,13 @@ async def test_a_member_without_a_map_says_so_and_one_of_the_metadata_group_has_
     world: World, client: RawClient, tmp_path: Path
 ) -> None:
     # A client that took a null for "no partitions" would write into the wrong group.
-    world.port.state.surroundings = Surroundings(tmp_path, META)
+    world.port.state.surroundings = Surroundings(tmp_path / "young", META)
     assert json.loads(await text_of(client, "QUORATE.MAP")) == {
         "map": None,
         "leaders": {"-1": 0},
         "partition": META,
     }
-    replace_file(tmp_path / MAP_FILE, encode_map(MAP))
+    replace_file(tmp_path / "young" / MAP_FILE, encode_map(MAP))
     await trio.sleep(2 * FRESH_SECONDS)
     assert json.loads(await text_of(client, "QUORATE.MAP"))["map"]["epoch"] == MAP.epoch
 
