@@ -68,9 +68,10 @@ def lay_out_machines(
         ConfigurationError: an existing file disagrees.
         OSError: the directory cannot be created.
     """
-    _check(machines, partitions, client_port)
-    offset = None if security is None else _TLS_PORT_OFFSET
-    entries = tuple(_entry(i, client_port + i * _APART, offset) for i in range(machines))
+    _check_numbers(machines, partitions, client_port)
+    entries = tuple(
+        _entry(i, client_port + i * _APART, tls=security is not None) for i in range(machines)
+    )
     usual = partial(
         MachineConfig,
         cluster,
@@ -89,12 +90,7 @@ def lay_out_machines(
     return [_one(config, profile) for config in made]
 
 
-def _check(machines: int, partitions: int, client_port: int) -> None:
-    """Check what was asked for.
-
-    Raises:
-        UsageError: a number is out of range.
-    """
+def _check_numbers(machines: int, partitions: int, client_port: int) -> None:
     if not 1 <= machines <= MOST_LOCAL:
         raise UsageError(f"--machines {machines}: expected 1 to {MOST_LOCAL}")
     if not 1 <= partitions <= MOST_PARTITIONS:
@@ -104,14 +100,9 @@ def _check(machines: int, partitions: int, client_port: int) -> None:
         raise UsageError(f"--client-port {client_port}: expected 1 to {last}")
 
 
-def _entry(machine_id: int, port: int, tls_offset: int | None) -> MachineEntry:
-    return MachineEntry(
-        machine_id,
-        HOST,
-        port,
-        port + _MEMBER_PORT_OFFSET,
-        tls_port=0 if tls_offset is None else port + tls_offset,
-    )
+def _entry(machine_id: int, port: int, *, tls: bool) -> MachineEntry:
+    tls_port = port + _TLS_PORT_OFFSET if tls else 0
+    return MachineEntry(machine_id, HOST, port, port + _MEMBER_PORT_OFFSET, tls_port=tls_port)
 
 
 def supervisor_of(config: MachineConfig) -> ChildProcess:
