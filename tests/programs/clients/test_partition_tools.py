@@ -74,11 +74,11 @@ def test_slots_move_and_a_backup_becomes_another_cluster_with_the_same_owners(
         becomes(port + 2, True, "SET", KEYS[0], "later")
 
     there, other = tmp_path / "other", free_client_port(9)
-    said = quorate(
+    restored = quorate(
         *("restore", "--from", backup, "--to", str(there), "--new-cluster", "other"),
         *("--members", "1", "--client-port", str(other)),
     )
-    assert (said.returncode, said.stderr) == (0, "")
+    assert (restored.returncode, restored.stderr) == (0, "")
     with running(there / "machine-0"):
         for partition, key in KEYS.items():
             becomes(other + 2, f"of {key}".encode(), "GET", key)
