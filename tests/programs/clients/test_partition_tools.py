@@ -22,8 +22,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "partitions.md").read_text()
 def shown(places: dict[str, str]) -> dict[str, list[str]]:
     """The commands of the page for a cluster that runs, by their first words; with our places."""
     found: dict[str, list[str]] = {}
-    block = re.findall(r"## Try it\n\n```\n(.*?)```", PAGE, re.DOTALL)[0]
-    for line in block.splitlines()[1:]:
+    block: list[str] = re.findall(r"## Try it\n\n```\n(.*?)```", PAGE, re.DOTALL)
+    for line in block[0].splitlines()[1:]:
         words = [places.get(word, word) for word in line.split()[1:]]
         found[" ".join(words[:2])] = words
     return found
