@@ -1,6 +1,4 @@
-"""What must hold when all is calm: moves have ended, groups agree, and nothing is where it is not
-to be.
-"""
+"""What must hold when all is calm: moves have ended, groups agree, and no row is left over."""
 
 from __future__ import annotations
 

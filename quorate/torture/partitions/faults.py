@@ -90,9 +90,10 @@ class Nemesis:
         """
         begin = trio.current_time()
         with trio.move_on_after(PROGRESS_SECONDS):
-            while self._waiting(begin):
+            while True:
+                if not self._waiting(begin):
+                    return
                 await trio.sleep(_LOOK_SECONDS)
-            return
         raise StandstillError(
             f"clients {self._waiting(begin)} had no answer for {PROGRESS_SECONDS:g} s after the "
             "last fault"

@@ -157,6 +157,7 @@ async def _make_trouble(
 ) -> list[str]:
     """Run clients, faults and orders, then check the cluster; return the violations."""
     load, tell = nemesis.load, nemesis.tell
+    found: list[str] = []
     try:
         await _founded(nemesis.machines)
         tell("founded; writing keys that never change")
@@ -173,10 +174,10 @@ async def _make_trouble(
             movers.ends.set()
             load.ends.set()
             nursery.cancel_scope.deadline = trio.current_time() + END_SECONDS
-        return await _check(nemesis, movers, numbers, groups)
-    except* (StandstillError, StuckError, QuorateError, OSError) as group:
-        return [f"{type(each).__name__}: {each}" for each in leaves(group)]
-    return []
+        found += await _check(nemesis, movers, numbers, groups)
+    except* (StandstillError, QuorateError, OSError) as group:
+        found += [f"{type(each).__name__}: {each}" for each in leaves(group)]
+    return found
 
 
 async def _founded(machines: Machines) -> None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import redis
 import trio
@@ -18,6 +18,7 @@ from redis.exceptions import (
     MaxConnectionsError,
     RedisClusterException,
     ResponseError,
+    TryAgainError,
 )
 from redis.retry import Retry
 
@@ -74,8 +75,9 @@ class RedisStore:
             raise RefusedOperationError from error
         except (ClusterDownError, ClusterError) as error:  # of too many redirections, too
             raise RefusedOperationError from error
+        except TryAgainError as error:
+            raise RefusedOperationError from error
         except ResponseError as error:
-            # redis-py cuts the code off where it has a class for it
             code = type(error).__name__.removesuffix("Error").upper()
             text = str(error)
             raise refusal(
@@ -111,6 +113,6 @@ def _value(op: str, reply: object) -> Value:
         case "cas", int():
             return min(1, reply)
         case _, bytes() | int() | None:
-            return cast("Value", reply)
+            return reply
         case _:
             raise WrongReplyError(f"unexpected reply to {op}: {reply!r:.60}")
