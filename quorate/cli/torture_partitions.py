@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,11 @@ from ..errors import UsageError
 from ..local.log_lines import unblocked_console
 from ..local.show import make_console, print_verdict
 from ..local.words import size, span
-from ..torture.partitions.plan import Outcome, Plan, torture_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ..torture.partitions.plan import Outcome, Plan
 
 __all__ = ["MOST_PARTITIONS", "torture_with_partitions"]
 
@@ -39,12 +41,14 @@ def torture_with_partitions(
     if not 2 <= partitions <= MOST_PARTITIONS:  # noqa: PLR2004 - else there is nothing to move
         raise UsageError(f"--partitions {partitions}: expected 2 to {MOST_PARTITIONS}")
     try:
-        import redis  # noqa: F401, PLC0415 - an extra
+        import_module("redis")
     except ImportError:
         raise UsageError(
             "--partitions: redis-py is missing, whose cluster client is a part of the load: "
             'pip install "quorate[redis]"'
         ) from None
+    from ..torture.partitions.plan import Plan, torture_partitions  # noqa: PLC0415 - with redis
+
     directory = Path(tempfile.mkdtemp(prefix="quorate-torture-"))
     plan = Plan(directory, history or directory / "history.jsonl", seconds, partitions, seed)
     console = Console(highlight=False, stderr=True) if as_json else make_console()

@@ -2,7 +2,8 @@
 
 - ``plan``: runs the machines, the load, the faults and the moves, and then all checks
 - ``machines``: the machines, each a supervisor with its members, and how these end
-- ``clients``: the load: our client, which writes exactly once, and redis-py's cluster client
+- ``clients``: the load: our client, which writes exactly once, and others
+- ``stores``, ``redis_store``: what clients work with; redis-py's cluster client
 - ``numbers``: clients that count, and keys that never change
 - ``faults``: chooses and injects faults
 - ``moves``: moves, aborts, transfers, new preferences and a split

@@ -12,7 +12,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 import trio
@@ -20,16 +20,18 @@ import trio
 from ...client.connect import connect
 from ...errors import KeyValueError, NoLeaderError, QuorateError, UnknownOutcomeError
 from ...histories.history import HistoryWriter, Operation, Status, Value
-from ...keyvalue.retry import Fate, fate_of_code
 from ...local.cluster import HOST
+from .redis_store import RedisStore
+from .stores import RefusedOperationError, UnknownOperationError, WrongReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
 
     from ...keyvalue.programs.client import KeyValue
+    from .stores import Store
 
-__all__ = ["Load", "Store", "opened"]
+__all__ = ["Load", "opened"]
 
 OURS: Final = 3
 THEIRS: Final = 3
@@ -50,32 +52,6 @@ _KINDS: Final[dict[str, tuple[int, dict[str, int]]]] = {
 """For each kind: number of keys in use at a time, and the weight of each operation."""
 
 Outcome: TypeAlias = tuple[Value, Status]
-
-
-class Store(Protocol):
-    """What a client works with."""
-
-    async def run(self, op: str, key: bytes, args: tuple[bytes, ...]) -> Value:
-        """Do an operation.
-
-        Raises:
-            RefusedOperationError: it has no effect.
-            UnknownOperationError: its outcome is not known.
-            WrongReplyError: the reply is one that no member may give.
-        """
-        ...
-
-
-class RefusedOperationError(Exception):
-    """The operation has no effect."""
-
-
-class UnknownOperationError(Exception):
-    """The outcome of the operation is not known."""
-
-
-class WrongReplyError(Exception):
-    """A reply that no member may give."""
 
 
 def opened(ports: Sequence[int]) -> AbstractAsyncContextManager[KeyValue]:
@@ -155,8 +131,6 @@ class Load:
             await _Client(self, number, OwnStore(kv)).run()
 
     async def _run_theirs(self, number: int) -> None:
-        from .redis_store import RedisStore  # noqa: PLC0415 - an extra
-
         store = RedisStore(self.ports)
         try:
             await _Client(self, number, store).run()
@@ -261,14 +235,3 @@ class _Client:
         if status != "ok":
             await trio.sleep(_PAUSE_SECONDS)
         return result, status
-
-
-def refusal(code: str, text: str) -> Exception:
-    """Return what an error reply says of an operation, by its first word."""
-    match fate_of_code(code):
-        case Fate.NOT_DONE:
-            return RefusedOperationError(text)
-        case Fate.UNKNOWN:
-            return UnknownOperationError(text)
-        case _:
-            return WrongReplyError(text)

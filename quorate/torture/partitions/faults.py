@@ -105,7 +105,9 @@ class Nemesis:
         return missing or ([-1] if len(answered) < self.clients else [])
 
     async def _episode(self) -> None:
-        kinds = [self._kind()] + [self._kind()] * (self.rng.random() < SECOND_FAULT)
+        kinds: list[Fault] = [self._kind()]
+        if self.rng.random() < SECOND_FAULT:
+            kinds.append(self._kind())
         async with trio.open_nursery() as nursery:
             for kind in kinds:
                 nursery.start_soon(self._one, kind, self.rng.choice(_LENGTHS))

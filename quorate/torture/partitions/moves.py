@@ -1,8 +1,8 @@
 """Moves of slots, and all else that an operator may ask for while there are faults.
 
-One order after the other: a move of random slots, which is aborted at a random moment in some
-cases; a transfer of a leader; other preferred leaders, as `quorate partition rebalance` asks for
-them; and in the middle of the run a split. An order that nobody takes is given again.
+Two operators give one order after the other: a move of random slots, which is aborted at a random
+moment in some cases; a transfer of a leader; or other preferred leaders, as `quorate partition
+rebalance` asks for them. In the middle of the run all partitions are split.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ...errors import ConfigurationError, ConflictError, QuorateError
+from ...errors import ConfigurationError, QuorateError
 from ...keyvalue.slots.cluster_map import META
 from ...keyvalue.slots.hashing import SLOTS
 from ...keyvalue.slots.ranges import slots_of
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Movers"]
 
-ABORTS: Final = 0.4
+OPERATORS: Final = 2
+ABORTS: Final = 0.5
 """Part of the moves that are aborted, or would be if they did not end before."""
-LONGEST_COPY_SECONDS: Final = 1.5
+LONGEST_COPY_SECONDS: Final = 1.0
 """An abort comes at most so long after the copying has begun."""
 LOOK_SECONDS: Final = 0.1
 MOVE_SECONDS: Final = 180.0
@@ -56,7 +57,7 @@ class Movers:
             not begun to copy; "too late" those that were finished although an abort was asked for;
             "given up" those that the director has; "attempts" that failed.
         ends: set to have it end.
-        split_due: the next order is a split.
+        split_due: set to have all partitions split.
     """
 
     def __init__(
@@ -67,17 +68,24 @@ class Movers:
         self.counts: Counter[str] = Counter()
         self.ends = trio.Event()
         self.split_due = False
+        self._unsplit = 0
 
     async def run(self) -> None:
-        """Give orders until `ends` is set; the last one is seen to its end."""
-        while not self.ends.is_set():
+        """Give orders until `ends` is set; the last ones are seen to their ends."""
+        async with trio.open_nursery() as nursery:
+            for number in range(OPERATORS):
+                nursery.start_soon(self._operate, number)
+
+    async def _operate(self, number: int) -> None:
+        while not self.ends.is_set() or self.split_due:
             try:
-                if self.split_due:
-                    await self._split()
+                if self.split_due:  # which is possible once no slots move
+                    if number == 0:
+                        await self._split()
                 else:
                     (order,) = self._rng.choices(list(_ORDERS), list(_ORDERS.values()))
                     await getattr(self, f"_{order}")()
-            except (QuorateError, ConfigurationError, ConflictError) as error:
+            except QuorateError as error:
                 self.counts["orders that failed"] += 1
                 self._tell(f"an order failed: {error!s:.150}")
             with trio.move_on_after(self._rng.uniform(0, _PAUSE_SECONDS)):
@@ -133,7 +141,7 @@ class Movers:
                     if aborts and present is not None and trio.current_time() >= due_at:
                         asked = True
                         await abort_move(self._meta, present.move)
-                except (QuorateError, ConfigurationError, ConflictError):
+                except QuorateError:
                     continue
         self.counts["moves that took too long"] += 1
         self._tell(f"not ended after {MOVE_SECONDS:g} s: {in_words(move)}")
@@ -173,16 +181,17 @@ class Movers:
 
     async def _split(self) -> None:
         before = await self.newest()
-        after = await change(self._meta, lambda now: split(now) if now == before else None)
-        known = {each.move for each in before.moves}
-        moves = [each for each in after.moves if each.move not in known]
-        if len(after.partitions) == len(before.partitions):
-            return  # the map has changed: again
+        self._unsplit = self._unsplit or len(before.partitions)
+        after = before
+        if len(before.partitions) == self._unsplit:  # else an earlier attempt was done
+            after = await change(self._meta, lambda now: split(now) if now == before else None)
+            if len(after.partitions) == self._unsplit:
+                return  # the map has changed: again
         self.split_due = False
         self.counts["splits"] += 1
-        self._tell(f"split: {len(before.partitions)} -> {len(after.partitions)} partitions")
+        self._tell(f"split: {self._unsplit} -> {len(after.partitions)} partitions")
         async with trio.open_nursery() as nursery:
-            for each in moves:
+            for each in after.moves:
                 nursery.start_soon(self._follow, each, False)
 
 

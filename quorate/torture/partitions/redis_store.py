@@ -3,6 +3,7 @@
 # redis-py has only partial types
 # mypy: disable-error-code="no-untyped-call"
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from ...local.cluster import HOST
-from .clients import RefusedOperationError, UnknownOperationError, WrongReplyError, refusal
+from .stores import RefusedOperationError, UnknownOperationError, WrongReplyError, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ class RedisStore:
             raise RefusedOperationError from error
         words = ["QUORATE.CAS", key, "EQUALS", args[0], "SET", args[1]] if op == "cas" else None
         try:
-            reply = self._client.execute_command(*(words or [op.upper(), key, *args]))
+            reply: object = self._client.execute_command(*(words or [op.upper(), key, *args]))
         except MaxConnectionsError as error:
             raise RefusedOperationError from error
         except (ClusterDownError, ClusterError) as error:  # of too many redirections, too
