@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .machines import Machines
     from .moves import Movers
 
-__all__ = ["calm", "check_members", "owners"]
+__all__ = ["calm", "check_members", "owners", "unfinished"]
 
 CALM_SECONDS: Final = 180.0
 """How long it may take until no move is under way: some attempts, and their pauses."""
@@ -45,7 +45,7 @@ async def calm(movers: Movers, groups: RemoteGroups) -> list[str]:
             try:
                 now = await movers.newest()
                 states = await states_of(now, groups)
-                wrong = _unfinished(now, states)
+                wrong = unfinished(now, states)
             except QuorateError as error:
                 wrong = [f"a group does not answer: {error}"]
             if not wrong:
@@ -63,7 +63,13 @@ async def states_of(now: ClusterMap, groups: RemoteGroups) -> dict[int, SlotsSta
     return {each.partition: await state_of(groups.group(each.partition)) for each in now.partitions}
 
 
-def _unfinished(now: ClusterMap, states: Mapping[int, SlotsState]) -> list[str]:
+def unfinished(now: ClusterMap, states: Mapping[int, SlotsState]) -> list[str]:
+    """Return what is not as it is to be when all is calm.
+
+    Args:
+        now: the newest map.
+        states: of all partitions.
+    """
     wrong = [
         f"move {each.move} of slots {each.slots} is {each.step}, attempt {each.attempts}"
         for each in now.moves

@@ -100,26 +100,36 @@ class Numbers:
             while not self.load.ends.is_set():
                 place, at = rng.randrange(LISTS), at + 1
                 key = b"numbers-%d-%d-%d" % (client, place, generations[place])
-                own = self._lists.setdefault(key, _List())
-                item = b"%d," % at
-                own.uncertain, own.count = item, own.count + 1
+                self.sends(key, b"%d," % at)
                 try:
-                    reply = await kv.execute("APPEND", key, item)
+                    reply = await kv.execute("APPEND", key, b"%d," % at)
                 except QuorateError:
                     self.uncertain += 1
                     generations[place] += 1
                     continue
-                self._answered(key, own, reply)
+                self.answered(key, reply)
                 self.load.answered(client)
-                generations[place] += own.count >= _LIST_NUMBERS
+                generations[place] += self._lists[key].count >= _LIST_NUMBERS
 
-    def _answered(self, key: bytes, own: _List, reply: object) -> None:
+    def sends(self, key: bytes, item: bytes) -> None:
+        """Note that a number is being appended to a list."""
+        own = self._lists.setdefault(key, _List())
+        own.uncertain, own.count = item, own.count + 1
+
+    def expected(self, key: bytes) -> int:
+        """Return the reply to the number that is being appended to a list."""
+        own = self._lists[key]
+        return len(own.held) + len(own.uncertain)
+
+    def answered(self, key: bytes, reply: object) -> None:
+        """Note that the number that was being appended has been acknowledged, and how."""
+        right, own = self.expected(key), self._lists[key]
         own.held, own.uncertain = own.held + own.uncertain, b""
         self.acknowledged += 1
-        if reply != len(own.held):
+        if reply != right:
             self.load.violations.append(
                 f"{key!r}: number {own.count} was answered with length {reply!r:.20}, expected "
-                f"{len(own.held)}"
+                f"{right}"
             )
 
     @property
