@@ -71,6 +71,7 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     members: Members = 3,
     spares: Spares = 2,
     faults: Faults = "",
+    partitions: int = 1,
     tls: Annotated[bool, Parameter(negative=())] = False,
     history: Annotated[Path | None, Parameter(show_default=False)] = None,
     seed: int = 1,
@@ -88,11 +89,21 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     Args:
         seconds: Least time for which faults go on.
         kills: Least number of members to kill, if kills are among the faults.
+        partitions: With 2 or more: a cluster with partitions on three machines, whose slots move
+            all the time. Of the other options it takes --seconds, --history, --seed and --json.
         tls: Members have certificates. These, and the CA, are replaced while all runs.
         history: Keep every request and reply in this file, as JSON lines.
         seed: Seed of the faults, and of the clients' choices.
         as_json: Print the outcome for programs; progress goes to standard error.
     """
+    if partitions != 1:
+        from .torture_partitions import torture_with_partitions  # noqa: PLC0415 - it imports much
+
+        if faults or tls:
+            raise UsageError("--partitions: its faults are chosen: leave out --faults and --tls")
+        return torture_with_partitions(
+            partitions, seconds=seconds, seed=seed, history=history, as_json=as_json
+        )
     printer = _Printer(as_json=as_json)
     if tls:
         with needing_certs():
