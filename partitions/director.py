@@ -260,7 +260,10 @@ class Director:
         known = {each.move for each in cluster_map.moves}.union(*(d.numbers for d in self._drives))
         for partition, state in states.items():
             for number in {*state.frozen, *state.importing} - known:
-                await self._end_unknown(cluster_map, partition, number, state)
+                try:
+                    await self._end_unknown(cluster_map, partition, number, state)
+                except QuorateError as error:
+                    self._say(error)
             if state.stale and partition not in self._purging:
                 self._purging.add(partition)
                 nursery.start_soon(self._purge, partition)

@@ -50,6 +50,9 @@ When something fails
     map; the next one begins with `settle`. A command of the dead one that comes late is one of: a
     command of an ended move, refused; or a command that the same log has had already.
 
+    A partition gets its first slots before it takes part in a move (`Director`): one that imports
+    is no new one, and a late FOUND gives it nothing.
+
     If S or D has no leader, a step waits. A move that is frozen for longer than `LONGEST_FREEZE_S`
     without OWN is dropped. If D is then without a quorum, S stays frozen until D has one again: S
     cannot know whether D owns the slots. That is the price of never having two owners. It is paid
@@ -129,7 +132,9 @@ async def settle(groups: Groups, move: Move) -> bool:
     target = groups.group(move.target)
     try:
         owns = await slots_command(target, "DROP", move.move) == b"OWNED"
-    except KeyValueError:
+    except KeyValueError as error:
+        if not str(error).startswith("ENDED"):
+            raise
         # So many moves have ended since that the target has forgotten how. It is decided, and while
         # the record is in the map, no other move has brought these slots there.
         state = await state_of(target)

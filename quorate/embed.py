@@ -34,7 +34,7 @@ from .keyvalue.programs.watch import LocalWatches, WatchSource
 from .keyvalue.service import KeyValueService
 from .keyvalue.slots.folder import Notice, board_file
 from .keyvalue.slots.notices import Notices
-from .keyvalue.slots.signposts import Signposts
+from .keyvalue.slots.signposts import Signposts, Surroundings
 from .keyvalue.watches.replays import REPLAYS, Replays
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -479,24 +479,26 @@ def _client_port(
         tls=_tls_of(member, config),
         protected=protected,
         watches=watches,
-        signposts=_signposts(member, config, store),
+        surroundings=_surroundings(member, config, store),
     )
 
 
-def _signposts(
+def _surroundings(
     member: Member, config: NodeConfig, store: KeyValueService | WitnessService
-) -> Signposts | None:
-    """Make what sends clients to other partitions; None for a cluster without partitions."""
-    machine = config.partition.folder
-    if machine is None or isinstance(store, WitnessService) or store.ownership is None:
+) -> Surroundings | None:
+    """Make what knows other partitions; None for a cluster without partitions."""
+    machine, partition = config.partition.folder, config.partition.number
+    if machine is None or isinstance(store, WitnessService):
         return None
+    if store.ownership is None:
+        return Surroundings(machine, partition)
 
     def reaches(machine_id: int) -> bool:
         # Members have the ids of their machines. Of a machine without a member nothing is known.
         peers = member.status().peers
         return all(peer.connected for peer in peers if peer.member_id == machine_id)
 
-    signposts = Signposts(machine, config.partition.number, store.ownership)
+    signposts = Signposts(machine, partition, store.ownership)
     signposts.reaches = reaches
     # The state machine does not know which port a client came through.
     store.moved = partial(signposts.moved, tls=not config.own.client_port)

@@ -150,6 +150,11 @@ def simulate(plan: Plan, trace_file: IO[str] | None = None) -> Outcome:
         raise ConfigurationError(
             f"scenario {plan.scenario!r}: expected one of {', '.join(SCENARIOS)}"
         )
+    if plan.service and SCENARIOS[plan.scenario].partitions:
+        raise ConfigurationError(
+            f"service {plan.service!r}: slots of keys move in scenario {plan.scenario!r}: expected "
+            "another scenario, or no service"
+        )
     parent = RAM_DISK if RAM_DISK.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="quorate-", dir=parent) as directory:
         place = Path(directory)

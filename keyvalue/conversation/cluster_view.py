@@ -112,14 +112,15 @@ def cluster_reply(arguments: Sequence[bytes], client: ClientState, port: PortSta
 
 def map_reply(port: PortState, *, resp3: bool) -> bytes:
     """Answer QUORATE.MAP."""
-    signposts = port.signposts
-    if signposts is None or (found := signposts.map) is None:
+    around = port.surroundings
+    if around is None:
         return resp.NULL[resp3]
-    topology = port.gateway.topology
-    leaders = {str(each.partition): signposts.noticed(each.partition) for each in found.partitions}
-    leaders[str(signposts.partition)] = topology.leader_id
-    known = {partition: leader for partition, leader in leaders.items() if leader is not None}
-    facts = {"map": found, "leaders": known, "partition": signposts.partition}
+    leaders: dict[int, int | None] = {}
+    if (found := around.map) is not None:
+        leaders = {each.partition: around.noticed(each.partition) for each in found.partitions}
+    leaders[around.partition] = port.gateway.topology.leader_id
+    known = {str(at): leader for at, leader in leaders.items() if leader is not None}
+    facts = {"map": found, "leaders": known, "partition": around.partition}
     return resp.bulk(msgspec.json.encode(facts))
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["FRESH_SECONDS", "NOBODY", "NOT_SERVED", "Owned", "Signposts"]
+__all__ = ["FRESH_SECONDS", "NOBODY", "NOT_SERVED", "Owned", "Signposts", "Surroundings"]
 
 FRESH_SECONDS: Final = 0.02
 """How long what a file said is believed. Shorter, and redirections cost more system calls; longer,
@@ -56,13 +56,12 @@ class Owned(Protocol):
         ...
 
 
-class Signposts:
-    """Where clients of a member of a partition are sent.
+class Surroundings:
+    """What the files of its machine tell a member of the cluster.
 
     Args:
         machine: folder of the machine.
-        partition: number of the member's partition.
-        ownership: what it owns.
+        partition: number of the member's partition, or `META`.
         clock: returns the time in seconds.
 
     Attributes:
@@ -73,19 +72,15 @@ class Signposts:
         self,
         machine: Path,
         partition: int,
-        ownership: Owned,
         *,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self.partition = partition
-        self.ownership = ownership
         self.reaches: Callable[[int], bool] = _any
         self._machine, self._clock = machine, clock
         self._map: ClusterMap | None = None
         self._map_file = _File(machine / MAP_FILE)
         self._boards: dict[int, tuple[_File, int | None]] = {}
-        self._owners: list[int] = [NOBODY] * SLOTS  # as the map has it
-        self._ranges: tuple[int, int, dict[int, list[tuple[int, int]]]] | None = None
 
     @property
     def map(self) -> ClusterMap | None:
@@ -98,20 +93,8 @@ class Signposts:
                 return self._map
             # A file that was brought back from a backup does not take us back.
             if self._map is None or found.epoch >= self._map.epoch:
-                self._map, self._owners, self._ranges = found, found.owners(), None
+                self._map = found
         return self._map
-
-    def owner(self, slot: int) -> int:
-        """Return the partition that owns a slot, as far as is known here; `NOBODY` for none."""
-        found = self.map
-        if self.ownership.states[slot]:
-            return self.partition
-        owner = self._owners[slot]
-        if owner not in (self.partition, NOBODY) and found is not None:
-            return owner
-        # The map has not heard yet of what our own log has: the slot was handed over.
-        went = self.ownership.went_to(slot)
-        return owner if went is None else went
 
     def leader(self, partition: int) -> Machine | None:
         """Return the machine that leads a partition, as far as is known here.
@@ -140,6 +123,51 @@ class Signposts:
             leader = notice.leader if notice is not None else None
         self._boards[partition] = file, leader
         return leader
+
+
+class Signposts(Surroundings):
+    """Where clients of a member of a partition are sent.
+
+    Args:
+        machine: folder of the machine.
+        partition: number of the member's partition.
+        ownership: what it owns.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        machine: Path,
+        partition: int,
+        ownership: Owned,
+        *,
+        clock: Callable[[], float] = trio.current_time,
+    ) -> None:
+        super().__init__(machine, partition, clock=clock)
+        self.ownership = ownership
+        self._drawn: ClusterMap | None = None  # the map of which these are the owners
+        self._owners: list[int] = [NOBODY] * SLOTS
+        self._ranges: tuple[int, int, dict[int, list[tuple[int, int]]]] | None = None
+
+    @property
+    def map(self) -> ClusterMap | None:
+        """The newest map that was seen; None before the first."""
+        found = super().map
+        if found is not None and found is not self._drawn:
+            self._drawn, self._owners, self._ranges = found, found.owners(), None
+        return found
+
+    def owner(self, slot: int) -> int:
+        """Return the partition that owns a slot, as far as is known here; `NOBODY` for none."""
+        found = self.map
+        if self.ownership.states[slot]:
+            return self.partition
+        owner = self._owners[slot]
+        if owner not in (self.partition, NOBODY) and found is not None:
+            return owner
+        # The map has not heard yet of what our own log has: the slot was handed over.
+        went = self.ownership.went_to(slot)
+        return owner if went is None else went
 
     def moved(self, slot: int, *, tls: bool = False) -> bytes:
         """Return the error for a command whose keys are in a slot that is not owned here.

@@ -20,10 +20,13 @@ from ...keyvalue.access.users import Users, is_user_note
 from ...keyvalue.commands.sessions import session
 from ...keyvalue.commands.table import lookup
 from ...keyvalue.protocol.resp import CommandError
+from ...keyvalue.slots.cluster_map import partition_in
+from ...keyvalue.state.ownership_note import SLOTS_NOTE
 from ...keyvalue.state.sessions import LAST_ID, Sessions
 from ...storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 from ...storage.tables.notes import Notes
-from .replay import commands_of
+from .replay import Machine, commands_of
+from .slots_note import take_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,11 +94,21 @@ def _at_snapshot(log: Log, position: int) -> tuple[_Store, int]:
 
 def _walk(store: _Store, start: int, log: Log, end: int) -> Iterator[tuple[int, int, bool]]:
     """Read the log; yield position and index of each entry, and whether it is applied."""
+    note = store.notes.rows.get(SLOTS_NOTE, b"")
+    slots = Machine(note) if partition_in(log.facts.cluster) is not None else None
     for batch in log.batches(start, end):
         header = decode_header_untrusted(batch)
         store.now = max(store.now, header.timestamp_ms)
         for index, entry in enumerate(decode_entries_untrusted(batch)):
             store.revision = header.position + index + 1
+            if slots is not None:
+                store.revision += slots.shift
+                store.now = max(store.now, slots.taken_over_ms)
+            if slots is not None and entry.kind is EntryKind.COMMAND:
+                if entry.session and slots.is_frozen(entry.payload, entry.flags):
+                    yield header.position, index, False  # nothing is kept: it comes again
+                    continue
+                take_steps(slots, header, index, entry)
             yield header.position, index, _applied(store, entry)
         store.sessions.expire(store.now)
 

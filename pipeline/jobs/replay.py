@@ -27,11 +27,12 @@ import attrs
 
 from ...errors import WireError
 from ...keyvalue import limits
+from ...keyvalue.commands.slot_checks import SlotChecks
 from ...keyvalue.commands.slots import NAME as SLOTS
 from ...keyvalue.commands.table import Kind, keys_of, lookup
-from ...keyvalue.protocol.payload import IN_PARTS, TRANSACTION, PayloadParser
+from ...keyvalue.protocol.payload import FROZEN, IN_PARTS, TRANSACTION, PayloadParser
 from ...keyvalue.protocol.resp import encode_command
-from ...keyvalue.service import KeyValueService
+from ...keyvalue.service import KeyValueService, not_served
 from ...keyvalue.slots.hashing import key_slot
 from ...keyvalue.slots.history import SLOTS_COMMAND
 from ...keyvalue.state.ownership_note import SLOTS_NOTE
@@ -343,6 +344,9 @@ class Machine:
     Args:
         note: of the log of a partition: what it knows of its slots where the pieces begin; empty
             for nothing. None for any other log.
+
+    Attributes:
+        taken_over_ms: the latest log time that came with slots which were taken over.
     """
 
     def __init__(self, note: bytes | None = None) -> None:
@@ -350,6 +354,7 @@ class Machine:
         if note:
             self._keys.notes.put(SLOTS_NOTE, note)
         self._entry = (-1, -1)
+        self.taken_over_ms = 0
         # commands of the log use only this part of Tables
         self._service = KeyValueService(cast("Tables", self._keys), partition=note is not None)
 
@@ -362,6 +367,19 @@ class Machine:
     def hides(self) -> bool:
         """Whether there are rows of slots that a partition does not serve."""
         return self._service.ownership is not None and self._service.ownership.hides
+
+    def is_frozen(self, payload: bytes, flags: int) -> bool:
+        """Whether members do nothing for a request of a session now, and it will come again."""
+        ownership = self._service.ownership
+        if ownership is None or not ownership.frozen:
+            return False
+        checks, atomic = SlotChecks(ownership, not_served), bool(flags & TRANSACTION)
+        return checks.refusal(commands_of(payload), atomic=atomic, stamped=True) == FROZEN
+
+    @property
+    def shift(self) -> int:
+        """How far revisions are above log positions."""
+        return 0 if self._service.ownership is None else self._service.ownership.shift
 
     @property
     def states(self) -> bytes:
@@ -398,7 +416,10 @@ class Machine:
             case b"PURGE":
                 ownership.cleared()  # how far a member walks depends on keys of all shards
             case _:
+                version = ownership.version
                 self._service.apply(command)
+                if words[1].upper() == b"OWN" and ownership.version != version:
+                    self.taken_over_ms = max(self.taken_over_ms, int(words[4]))
                 if ownership.stale:  # rows that have gone, and nobody sees until they are purged
                     gone = (one for one in self._keys.records if not ownership.serves(one))
                     for key in [one for one in gone if not ownership.holds(one)]:

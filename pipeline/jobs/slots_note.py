@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...errors import PrunedError
 from ...keyvalue.slots.cluster_map import META, partition_in
+from ...keyvalue.slots.history import SLOTS_COMMAND
 from ...keyvalue.state.ownership_note import SLOTS_NOTE
 from ..source.logs import open_log
 from ..source.slots import slots_entries
 from .replay import Machine, pieces
 
 if TYPE_CHECKING:
+    from ...storage import BatchHeader, Entry
     from ..source.logs import Origin
 
-__all__ = ["note_at"]
+__all__ = ["note_at", "take_steps"]
+
+_HEAD_BYTES: Final = 64
 
 
 def note_at(origin: Origin, position: int) -> bytes | None:
@@ -40,14 +44,21 @@ def note_at(origin: Origin, position: int) -> bytes | None:
             )
         machine = Machine(note)
         for header, index, entry in slots_entries(log, begin, position):
-            for piece in pieces(entry.payload, entry.flags, 0):
-                if piece.everywhere:
-                    machine.apply(
-                        piece.payload,
-                        piece.flags,
-                        term=header.term,
-                        position=header.position,
-                        index=index,
-                        timestamp_ms=header.timestamp_ms,
-                    )
+            take_steps(machine, header, index, entry)
         return machine.note
+
+
+def take_steps(machine: Machine, header: BatchHeader, index: int, entry: Entry) -> None:
+    """Let a partition that has no rows take the steps of moves that an entry has."""
+    if SLOTS_COMMAND not in entry.payload[:_HEAD_BYTES].upper():
+        return
+    for piece in pieces(entry.payload, entry.flags, 0):
+        if piece.everywhere:  # the others are rows
+            machine.apply(
+                piece.payload,
+                piece.flags,
+                term=header.term,
+                position=header.position,
+                index=index,
+                timestamp_ms=header.timestamp_ms,
+            )

@@ -4,6 +4,9 @@ A log is read from a directory (``logs``) or from a running cluster (``remote``,
 ``reading`` has what both share. ``options`` parses what the user asks for, ``decode`` and
 ``columns`` make the rows, ``snapshots`` replaces what was pruned. ``writer`` and ``loading`` write.
 
+``groups`` finds the recordings of a cluster with partitions, ``slots`` the commands in a log that
+move slots.
+
 Only the committed part of a log is ever shown. Jobs are in ``pipeline/jobs``.
 Read ``source.py``, ``readers.py`` and ``reading.py`` first.
 """

@@ -75,19 +75,42 @@ async def backup(
             for quorate://CLUSTER/backup/NAME, or with the cluster key. A member's file will do.
         as_json: Print what the backup holds, for programs; progress goes to standard error.
     """
-    if all_partitions:
-        from .backup_partitions import back_up_partitions  # noqa: PLC0415 - it imports much
+    if all_partitions or consistent:
+        return await _all(to, connect, (all_partitions, consistent, follow), security, as_json)
+    return await _one(to, connect, security, follow=follow, as_json=as_json)
 
-        if follow:
-            raise UsageError(
-                "--follow --all-partitions: give one of them; each partition can be "
-                "followed alone, with --connect to one of its members"
-            )
-        return await back_up_partitions(
-            to, connect, consistent=consistent, security=security, as_json=as_json
-        )
-    if consistent:
+
+async def _all(
+    to: Path,
+    connect: Sequence[str],
+    flags: tuple[bool, bool, bool],
+    security: Path | None,
+    as_json: bool,  # noqa: FBT001 - it is passed on
+) -> int:
+    """Back up all partitions.
+
+    Raises:
+        UsageError: the flags do not fit.
+    """
+    from .backup_partitions import back_up_partitions  # noqa: PLC0415 - it imports much
+
+    all_partitions, consistent, follow = flags
+    if not all_partitions:
         raise UsageError("--consistent: expected --all-partitions, too: one log is always so")
+    if follow:
+        raise UsageError(
+            "--follow --all-partitions: give one of them; each partition can be followed alone, "
+            "with --connect to one of its members"
+        )
+    return await back_up_partitions(
+        to, connect, consistent=consistent, security=security, as_json=as_json
+    )
+
+
+async def _one(
+    to: Path, connect: Sequence[str], security: Path | None, *, follow: bool, as_json: bool
+) -> int:
+    """Back up one cluster, or one partition."""
     first = await _first_answer([part for text in connect for part in text.split(",")])
     if first is None or first.status is None:
         return UNREACHABLE

@@ -76,7 +76,6 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         web_port: Port of member 0 on which a browser sees the cluster; member i has this one + i. 0
             is none. If left out: that of an existing cluster, or 1001 above the client port.
     """
-    console = Console(highlight=False, soft_wrap=True)
     check_no_store(directory, "--dir")
     if partitions != 1:
         return await _with_partitions(
@@ -84,13 +83,15 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
         )
     _check_no_machines(directory)
     make = _secured() if tls else lay_out
-    configs = make(
-        directory,
-        members=members,
-        client_port=client_port,
-        profile=profile,
-        web_port="auto" if web_port is None else web_port,
+    web: int | Literal["auto"] = "auto" if web_port is None else web_port
+    return await _members(
+        make(directory, members=members, client_port=client_port, profile=profile, web_port=web)
     )
+
+
+async def _members(configs: Sequence[NodeConfig]) -> int:
+    """Run the members that were not removed; return the exit status."""
+    console = Console(highlight=False, soft_wrap=True)
     configs = [config for config in configs if not _is_gone(console, config)]
     if not configs:
         console.print("All of these members were removed: there is nothing to start.")

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from .. import errors
+from ..keyvalue.slots.cluster_map import partition_in
 from ..local.show import make_console
 from ..local.words import counted
 from ..storage.tools.restore import check_empty
@@ -281,11 +282,11 @@ def audit(
 
         file = str(security.absolute()) if security else ""
         groups = {} if connect is not None else by_group(directories)
-        if len(groups) > 1:
+        if len(groups) > 1 and any(partition_in(name) is not None for name in groups):
             every = audit_groups(spark, groups)
             show_groups(make_console(), every, as_json=as_json)
             return 1 if every.findings else 0
-        ((_, places),) = groups.items() or [("", ())]
+        places = [place for those in groups.values() for place in those]
         found = run(spark, each_member(connect, file) if connect is not None else places)
     if as_json:
         print(json.dumps(plain_audit(found), indent=2))

@@ -70,25 +70,16 @@ async def restore(
         key_file: The key with which the archive was made.
         as_json: For programs.
     """
+    options = _Options(to, new_cluster, members, client_port, as_json, key_file and source)
     if (source / MANIFEST).is_file():
-        from .restore_partitions import restore_partitions  # noqa: PLC0415 - it imports much
-
         if at is not None or key_file is not None:
             raise UsageError(
                 f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
                 "up to where each is restored: leave them out"
             )
-        return await restore_partitions(
-            source,
-            to,
-            cluster=new_cluster,
-            machines=members,
-            client_port=client_port,
-            as_json=as_json,
-        )
+        return await _restore_partitions(source, options)
     point = parse_point(at)
     with _opened(source, key_file, to) as place:
-        options = _Options(to, new_cluster, members, client_port, as_json, key_file and source)
         return await _restore(place, point, options)
 
 
@@ -100,6 +91,20 @@ class _Options:
     client_port: int
     as_json: bool
     archive: Path | None
+
+
+async def _restore_partitions(source: Path, options: _Options) -> int:
+    """Restore a cluster with partitions."""
+    from .restore_partitions import restore_partitions  # noqa: PLC0415 - it imports much
+
+    return await restore_partitions(
+        source,
+        options.to,
+        cluster=options.new_cluster,
+        machines=options.members,
+        client_port=options.client_port,
+        as_json=options.as_json,
+    )
 
 
 @contextmanager

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ..keyvalue.slots.cluster_map import ClusterMap
     from ..machine.config import MachineConfig
+    from ..machine.manifest import Manifest
+    from ..storage.tools.restore import RestorePlan
 
 __all__ = ["restore_partitions"]
 
@@ -57,10 +60,7 @@ async def restore_partitions(
         )
     manifest = read_manifest_untrusted(source)
     try:
-        plans = {
-            one: plan_restore(folder_of(source, one), position=position)
-            for one, position in sorted(manifest.positions.items())
-        }
+        plans = _plans(source, manifest)
     except PrunedError as refusal:
         print(refusal, file=sys.stderr)
         return REFUSED
@@ -68,6 +68,25 @@ async def restore_partitions(
         to, manifest, cluster=cluster, machines=machines, client_port=client_port
     )
     _check_empty(configs, len(plans))
+    await _make(plans, configs, made, as_json=as_json)
+    positions = {one: plan.point.position for one, plan in plans.items()}
+    if as_json:
+        folders = [str(each.directory) for each in configs]
+        found = {"from": str(source), "cluster": cluster, "machines": folders}
+        print(json.dumps({**found, "positions": positions}))
+    else:
+        _tell(to, configs[0], len(configs))
+    return DONE
+
+
+async def _make(
+    plans: dict[int, RestorePlan],
+    configs: list[MachineConfig],
+    made: ClusterMap,
+    *,
+    as_json: bool,
+) -> None:
+    """Make the members of all partitions, and give the machines their first map."""
     for one, plan in plans.items():
         if not as_json:
             when = moment(plan.point.timestamp_ms)
@@ -76,20 +95,31 @@ async def restore_partitions(
         await restore_all(plan, members, lambda _words: None, recovering=False)
     # Last: a machine without it would begin with a map of its file, and other slots.
     publish(configs, made)
-    if as_json:
-        found = {"cluster": cluster, "machines": [str(each.directory) for each in configs]}
-        positions = {one: plan.point.position for one, plan in plans.items()}
-        print(json.dumps({**found, "from": str(source), "positions": positions}))
-        return DONE
+
+
+def _plans(source: Path, manifest: Manifest) -> dict[int, RestorePlan]:
+    """Return how to restore each partition.
+
+    Raises:
+        PrunedError: one of them can't be restored there.
+    """
+    return {
+        one: plan_restore(folder_of(source, one), position=position)
+        for one, position in sorted(manifest.positions.items())
+    }
+
+
+def _tell(to: Path, config: MachineConfig, machines: int) -> None:
+    """Print what was made, and what to do next."""
+    count = config.partitions
     print(
-        f'{to}: {counted(len(configs), "machine", "machines")} of cluster "{cluster}", with '
-        f"{counted(len(plans), 'partition', 'partitions')}, each verified and started once.\n"
+        f'{to}: {counted(machines, "machine", "machines")} of cluster "{config.cluster}", with '
+        f"{counted(count, 'partition', 'partitions')}, each verified and started once.\n"
         "Its members ask nobody who they are: before others reach their ports, write a table "
         "[security] into each machine.toml: docs/security.md\n"
-        f"To run it here: quorate cluster --dir {to} --partitions {len(plans)} "
-        f"--machines {len(configs)} --client-port {client_port}"
+        f"To run it here: quorate cluster --dir {to} --partitions {count} --machines {machines} "
+        f"--client-port {config.machines[0].port}"
     )
-    return DONE
 
 
 def _check_empty(configs: Sequence[MachineConfig], partitions: int) -> None:

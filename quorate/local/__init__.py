@@ -7,7 +7,7 @@
 `secured` lays out a local cluster with them. `archive` makes one encrypted file of a backup, and
 `sealed` is the encryption. These need the extra `certs`, so a verb imports them when it is called.
 `log_lines` writes log lines without ever blocking a member. `show` prints tables, and `words`
-writes numbers for people.
+writes numbers for people; `slots_words` shows the commands that move slots.
 
 Nothing here parses a command line, and no member imports this folder: see :mod:`quorate.cli`.
 

@@ -68,23 +68,9 @@ def lay_out_machines(
         ConfigurationError: an existing file disagrees.
         OSError: the directory cannot be created.
     """
-    if not 1 <= machines <= MOST_LOCAL:
-        raise UsageError(f"--machines {machines}: expected 1 to {MOST_LOCAL}")
-    if not 1 <= partitions <= MOST_PARTITIONS:
-        raise UsageError(f"--partitions {partitions}: expected 1 to {MOST_PARTITIONS}")
-    last = _FIRST_OUTGOING_PORT - _MEMBER_PORT_OFFSET - machines * _APART
-    if not 1 <= client_port <= last:
-        raise UsageError(f"--client-port {client_port}: expected 1 to {last}")
+    _check_numbers(machines, partitions, client_port)
     entries = tuple(
-        MachineEntry(
-            i,
-            HOST,
-            port,
-            port + _MEMBER_PORT_OFFSET,
-            tls_port=0 if security is None else port + _TLS_PORT_OFFSET,
-        )
-        for i in range(machines)
-        for port in (client_port + i * _APART,)
+        _entry(i, client_port + i * _APART, tls=security is not None) for i in range(machines)
     )
     usual = partial(
         MachineConfig,
@@ -102,6 +88,21 @@ def lay_out_machines(
         for i in range(machines)
     ]
     return [_one(config, profile) for config in made]
+
+
+def _check_numbers(machines: int, partitions: int, client_port: int) -> None:
+    if not 1 <= machines <= MOST_LOCAL:
+        raise UsageError(f"--machines {machines}: expected 1 to {MOST_LOCAL}")
+    if not 1 <= partitions <= MOST_PARTITIONS:
+        raise UsageError(f"--partitions {partitions}: expected 1 to {MOST_PARTITIONS}")
+    last = _FIRST_OUTGOING_PORT - _MEMBER_PORT_OFFSET - machines * _APART
+    if not 1 <= client_port <= last:
+        raise UsageError(f"--client-port {client_port}: expected 1 to {last}")
+
+
+def _entry(machine_id: int, port: int, *, tls: bool) -> MachineEntry:
+    tls_port = port + _TLS_PORT_OFFSET if tls else 0
+    return MachineEntry(machine_id, HOST, port, port + _MEMBER_PORT_OFFSET, tls_port=tls_port)
 
 
 def supervisor_of(config: MachineConfig) -> ChildProcess:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigurationError
+from ..keyvalue.slots.cluster_map import decode_map_untrusted
 from ..partitions.balance import first_map
 from .config import load_machine
 from .map_watch import KnownMap
@@ -16,16 +18,31 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import ClusterMap
     from .config import MachineConfig
 
-__all__ = ["MACHINE_FILE", "map_at", "map_of_file", "newest_map"]
+__all__ = ["FIRST_MAP_FILE", "MACHINE_FILE", "map_at", "map_of_file", "newest_map", "placed_evenly"]
 
 MACHINE_FILE: Final = "machine.toml"
+
+FIRST_MAP_FILE: Final = "first-map.json"
+"""The first map of a cluster that was made of a backup, in the folder of each machine."""
 
 
 def map_of_file(config: MachineConfig) -> ClusterMap:
     """Return the map of the cluster as a machine's file describes it, for want of a newer one.
 
-    All machines that found a cluster have the same list, so they all make the same map.
+    All machines that found a cluster have the same list, so they all make the same map. A cluster
+    that was made of a backup has a first map of its own, with the slots of that.
+
+    Raises:
+        ConfigurationError: the first map is none.
     """
+    with suppress(FileNotFoundError):
+        file = config.directory / FIRST_MAP_FILE
+        return decode_map_untrusted(file.read_bytes(), what=str(file))
+    return placed_evenly(config)
+
+
+def placed_evenly(config: MachineConfig) -> ClusterMap:
+    """Return a map with slots, replicas and leaders evenly spread over the machines of a file."""
     machines = [each.as_machine() for each in config.machines]
     if config.join:
         # Where the metadata group has its members is not known, so all machines are asked.

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..keyvalue.slots.cluster_map import ClusterMap, encode_map
-from ..keyvalue.slots.folder import MAP_FILE, replace_file
+from ..keyvalue.slots.folder import replace_file
 from .files import member_config, write_member
 from .layout import lay_out_machines
-from .maps import map_of_file
+from .maps import FIRST_MAP_FILE, placed_evenly
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def new_map(config: MachineConfig, manifest: Manifest) -> ClusterMap:
         config: of one of its machines, all of which have the same list.
         manifest: of the backup.
     """
-    placed = map_of_file(config)
+    placed = placed_evenly(config)
     partitions = [
         msgspec.structs.replace(each, slots=was.slots, founded=was.slots)
         for each, was in zip(placed.partitions, manifest.map.partitions, strict=True)
@@ -94,4 +94,4 @@ def publish(configs: list[MachineConfig], cluster_map: ClusterMap) -> None:
         OSError: a file cannot be written.
     """
     for config in configs:
-        replace_file(config.directory / MAP_FILE, encode_map(cluster_map))
+        replace_file(config.directory / FIRST_MAP_FILE, encode_map(cluster_map))

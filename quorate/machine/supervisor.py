@@ -73,9 +73,7 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
         nursery.start_soon(watch_map, known, places, children.adopt)
         nursery.start_soon(_keep_entry, config, known, groups)
         if not config.join:
-            # With a new metadata group the map that was known last is better than the file's: slots
-            # may have moved since. So is that of a backup that was restored.
-            nursery.start_soon(direct_while_leading, config, groups, newest())
+            nursery.start_soon(direct_while_leading, config, groups, by_file)
 
 
 def _meta_places(newest: Callable[[], ClusterMap]) -> Callable[[], list[tuple[str, int]]]:

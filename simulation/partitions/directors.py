@@ -49,7 +49,6 @@ class Directors:
 
     Attributes:
         lives: how many there were.
-        calm: nothing happens to them any more.
     """
 
     def __init__(self, cluster: Cluster, rng: Random) -> None:

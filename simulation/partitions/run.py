@@ -75,7 +75,6 @@ class Run:
 
     Attributes:
         rounds: how many there were.
-        undecided: keys whose history was not decided.
     """
 
     cluster: Cluster

