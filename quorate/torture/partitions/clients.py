@@ -103,10 +103,10 @@ class Load:
     Attributes:
         keys: every key that was used.
         outcomes: number of operations by outcome.
-        refused: of those that failed, by the reason.
         violations: what no member may do.
         last_ok: when each client was last answered, by the clock of trio.
         longest_pause: the longest time for which some client had no answer, in seconds.
+        ends: set to have it end.
     """
 
     ports: Sequence[int]
