@@ -93,6 +93,8 @@ class Partition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         slots: those that it owns, as far as the map knows; a text.
         founded: those that it owns from its beginning; a text. It never changes.
         founders: ids of the machines whose members founded it. They never change.
+        members: ids of the machines that have a member of it, as the group has said last; empty
+            until it has said that it is founded. It is not founded again then, whatever happens.
     """
 
     partition: int
@@ -101,6 +103,7 @@ class Partition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     founders: tuple[int, ...]
     slots: str = ""
     founded: str = ""
+    members: tuple[int, ...] = ()
 
 
 MoveStep: TypeAlias = Literal["copying", "aborting", "ending"]
@@ -138,7 +141,8 @@ class ClusterMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         machines: in ascending order of their ids.
         partitions: in ascending order of their numbers, which begin at 0 and have no gaps.
         moves: those that have not ended.
-        metadata: ids of the machines with a member of the metadata group.
+        metadata: ids of the machines that are to have a member of the metadata group.
+        metadata_members: ids of those that have one, as that group has said last.
     """
 
     cluster: str
@@ -147,6 +151,7 @@ class ClusterMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: tuple[Partition, ...]
     metadata: tuple[int, ...]
     moves: tuple[Move, ...] = ()
+    metadata_members: tuple[int, ...] = ()
 
     def machine(self, machine_id: int) -> Machine | None:
         """Return a machine; None if there is none with this id."""
@@ -155,6 +160,15 @@ class ClusterMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def replicas_of(self, partition: int) -> tuple[int, ...]:
         """Return the machines of a partition's members, or of `META`'s."""
         return self.metadata if partition == META else self.partitions[partition].replicas
+
+    def members_of(self, partition: int) -> tuple[int, ...]:
+        """Return the machines where members of a partition, or of `META`, are to be looked for.
+
+        These are the ones that are to have a member, and those that have one until then.
+        """
+        replicas = self.replicas_of(partition)
+        there = self.metadata_members if partition == META else self.partitions[partition].members
+        return (*replicas, *(each for each in there if each not in replicas))
 
     def owners(self) -> list[int]:
         """Return for each slot the partition that owns it, as far as the map knows; -1 for none."""
