@@ -4,8 +4,9 @@
 
 CLIENT is ``redis-py`` (its cluster client, on asyncio) or ``quorate`` (on trio); both have their
 usual retries. Each of the CLIENTS sets and gets in turn one of ``key:0`` to ``key:KEYS-1``, and
-then waits for a moment, so that the clients alone do not fill this machine's processors. When all are
-connected, the program prints a line; when the standard input ends, a line of JSON: `Report`.
+then waits for a moment, so that the clients alone do not fill this machine's processors. The
+program prints a line when all are connected, and a line of JSON, a `Report`, after the standard
+input has ended.
 """
 
 # redis-py is typed in parts only
@@ -131,5 +132,6 @@ async def main(client: str, clients: int, keys: int, port: int) -> None:
 
 
 if __name__ == "__main__":
-    kind, *numbers = sys.argv[1:]
-    anyio.run(main, kind, *map(int, numbers), backend="asyncio" if kind == "redis-py" else "trio")
+    kind, count, names, at = sys.argv[1:]
+    backend = "asyncio" if kind == "redis-py" else "trio"
+    anyio.run(main, kind, int(count), int(names), int(at), backend=backend)

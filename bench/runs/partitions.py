@@ -180,7 +180,8 @@ def row_of(way: str, load: Load, taken: list[list[Turn]], base: list[list[Turn]]
 
 def middle(taken: list[list[Turn]], name: str) -> float:
     """Return the median over turns of the mean over groups of a figure."""
-    return statistics.median(statistics.mean(getattr(e, name) for e in each) for each in taken)
+    means = [statistics.mean(attrs.asdict(one)[name] for one in each) for each in taken]
+    return statistics.median(means)
 
 
 async def measure_operations(bench: Bench, runs: int, seconds: float) -> None:
@@ -334,7 +335,7 @@ def moves_of(machines: Machines) -> list[tuple[str, str]]:
     """Return the keys and the seconds of all moves so far, of the logs of all directors."""
     logs = [config.directory / "machine.log" for config in machines.configs]
     lines = sorted(line for log in logs for line in log.read_text().splitlines())
-    return [found.group(1, 2) for line in lines if (found := _MOVED.search(line))]
+    return [(found[1], found[2]) for line in lines if (found := _MOVED.search(line))]
 
 
 app = make_app()

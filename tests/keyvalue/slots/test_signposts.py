@@ -53,6 +53,9 @@ class Fake:
     def went_to(self, slot: int) -> int | None:
         return self.went.get(slot)
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        raise NotImplementedError
+
     def facts(self) -> dict[str, object]:
         return {}
 
