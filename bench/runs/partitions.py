@@ -63,7 +63,7 @@ from quorate.local.cluster import LocalCluster
 
 CLIENTS: Final = 64
 PARTITIONS: Final = 4
-LOADS: Final = (Load("set", CLIENTS), Load("get", CLIENTS))
+LOADS: Final = (Load("set", CLIENTS, keys=20_000), Load("get", CLIENTS, keys=20_000))
 MOVING_KEYS: Final = 400_000
 """A quarter of them moves."""
 
@@ -181,7 +181,7 @@ def row_of(way: str, load: Load, taken: list[list[Turn]], base: list[list[Turn]]
 def middle(taken: list[list[Turn]], name: str) -> float:
     """Return the median over turns of the mean over groups of a figure."""
     means = [statistics.mean(attrs.asdict(one)[name] for one in each) for each in taken]
-    return statistics.median(means)
+    return float(statistics.median(means))
 
 
 async def measure_operations(bench: Bench, runs: int, seconds: float) -> None:
