@@ -50,7 +50,6 @@ from bench.lib.measuring import (
     Load,
     benchmark,
     memory,
-    processor_seconds,
     running_ms,
     settled,
 )
@@ -119,7 +118,7 @@ async def fill(target: Target, load: Load) -> None:
 async def turn(targets: Sequence[Target], load: Load, requests: int) -> list[Turn]:
     """Load some groups at the same time, once."""
     pids = [pid for each in targets for pid in (each.leader, *each.followers)]
-    before = {pid: processor_seconds(pid) for pid in pids}
+    before = {pid: running_ms(pid) for pid in pids}
     seen: dict[int, Latencies] = {}
 
     async def run(target: Target) -> None:
@@ -130,7 +129,7 @@ async def turn(targets: Sequence[Target], load: Load, requests: int) -> list[Tur
     async with trio.open_nursery() as nursery:
         for each in targets:
             nursery.start_soon(run, each)
-    each_us = {pid: (processor_seconds(pid) - before[pid]) / requests * 1e6 for pid in pids}
+    each_us = {pid: (running_ms(pid) - before[pid]) / requests * 1000 for pid in pids}
     return [
         Turn(
             **attrs.asdict(seen[one.port]),
