@@ -215,6 +215,8 @@ class PortState:
     """Input of all clients together that is not done: `conversation.unfinished_input`."""
 
     def __attrs_post_init__(self) -> None:
+        if self.signposts is not None:
+            self.signposts.ownership.listen(self.wake_parked)
         """Derive what follows from the limits."""
         # A run must also fit a request of this port.
         self.run_bytes = min(RUN_BYTES, self.limits.request_bytes)
