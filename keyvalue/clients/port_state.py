@@ -222,6 +222,8 @@ class PortState:
         self.run_bytes = min(RUN_BYTES, self.limits.request_bytes)
         found = self.surroundings
         self.signposts = found if isinstance(found, Signposts) else None
+        if self.signposts is not None:
+            self.signposts.ownership.listen(self.wake_parked)
         self.access.users.listen(self._revise_sessions)
 
     def admit(self, client: ClientState, *, at_redirect_port: bool) -> None:
