@@ -60,6 +60,11 @@ if TYPE_CHECKING:
 
 _MAX_FLAGS: Final = 255
 
+_ELSEWHERE: Final = (
+    "this node is a member of a partition, which has some of the keys, and for a time: use "
+    "quorate.connect with the client ports of the cluster"
+)
+
 
 class _Member(Protocol):
     """What a node asks of its member."""
@@ -88,7 +93,7 @@ class Node:
         self,
         member: _Member,
         terminated: trio.Event,
-        kv: KeyValue | None = None,
+        kv: KeyValue | str = "this node runs a service of its own, not the key-value store",
         client_address: tuple[str, int] | None = None,
     ) -> None:
         self.client_address = client_address
@@ -111,11 +116,12 @@ class Node:
         """The replicated key-value store.
 
         Raises:
-            ConfigurationError: the node was opened with another state machine.
+            ConfigurationError: the node was opened with another state machine, or is a member of a
+                partition, which has some of the keys only.
         """
-        if self._kv is None:
-            raise ConfigurationError("this node runs a service of its own, not the key-value store")
-        return self._kv
+        if isinstance(self._kv, KeyValue):
+            return self._kv
+        raise ConfigurationError(self._kv)
 
     def session(
         self, *, timeout_s: float = 300.0, patience_s: float = 60.0
@@ -129,8 +135,8 @@ class Node:
             patience_s: how long a write is sent again, in seconds.
 
         Raises:
-            ConfigurationError: the node was opened with another state machine. Or, as the block
-                begins: one of the two numbers is out of range.
+            ConfigurationError: there is no `kv`. Or, as the block begins: one of the two numbers is
+                out of range.
         """
         kv = self.kv
         return open_session(
@@ -395,9 +401,9 @@ async def _open_key_value(
             count_clients(member, port)
             # Outermost: whoever watches sees the stop, too.
             async with showing(member, config, guard, port, watches):
-                yield Node(
-                    member, member.state.terminated, KeyValue(member, gathering, watches), address
-                )
+                # Slots of a partition freeze and leave: only clients of the port wait and follow.
+                kv = _ELSEWHERE if config.partition.is_one else KeyValue(member, gathering, watches)
+                yield Node(member, member.state.terminated, kv, address)
                 await port.drain()  # first: it needs a member that still answers
                 await member.close()
                 await port.close()

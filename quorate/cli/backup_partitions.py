@@ -25,7 +25,7 @@ from ..keyvalue.slots.cluster_map import ClusterMap, group_name
 from ..keyvalue.slots.folder import folder_of
 from ..local.log_lines import print_bounded, unblocked
 from ..local.words import counted
-from ..machine.manifest import Manifest, write_manifest
+from ..machine.manifest import Manifest, check_place, write_manifest
 from ..machine.reach import addresses_of
 from ..node.config.security import Security, load_security
 from ..node.readers.backup import open_backup
@@ -61,10 +61,11 @@ async def back_up_partitions(
         as_json: print what it holds, for programs.
 
     Raises:
-        ConfigurationError: a file is wrong.
+        ConfigurationError: a file is wrong, or another folder is to be used.
         StoreMismatchError: the folder holds a backup of another cluster.
         StorageError: the disk failed or is full, or something is damaged.
     """
+    check_place(to, consistent=consistent)
     found = Security() if security is None else load_security(security)
     status, manifest = DONE, None
     trouble: BaseExceptionGroup | None = None

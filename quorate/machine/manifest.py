@@ -24,7 +24,7 @@ from ..keyvalue.slots.cluster_map import ClusterMap, decode_map_untrusted
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MANIFEST", "Manifest", "read_manifest_untrusted", "write_manifest"]
+__all__ = ["MANIFEST", "Manifest", "check_place", "read_manifest_untrusted", "write_manifest"]
 
 MANIFEST: Final = "manifest.json"
 
@@ -68,6 +68,24 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         os.fsync(place)
     finally:
         os.close(place)
+
+
+def check_place(folder: Path, *, consistent: bool) -> None:
+    """Check that a backup may be made in a folder, which need not be there.
+
+    Raises:
+        ConfigurationError: a machine or a cluster has its files there; or a backup as of one moment
+            would become one that is not.
+        OSError: it cannot be read.
+    """
+    if (folder / "machine.toml").exists() or any(folder.glob("machine-*/machine.toml")):
+        raise ConfigurationError(f"{folder} has the files of machines: expected another folder")
+    there = (folder / MANIFEST).exists() and not consistent
+    if there and read_manifest_untrusted(folder).consistent:
+        raise ConfigurationError(
+            f"{folder} holds a backup as of one moment, and this one would not be: expected "
+            "--consistent, or another folder"
+        )
 
 
 def read_manifest_untrusted(folder: Path) -> Manifest:

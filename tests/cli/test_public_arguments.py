@@ -9,6 +9,7 @@ import quorate
 from quorate.errors import ConfigurationError
 from quorate.local.cluster import free_client_port
 from quorate.node import Limits, SnapshotPolicy, Timeouts
+from quorate.node.config.partition import PartitionSettings
 from quorate.simulation.ledger import Ledger
 
 MEMBER = quorate.MemberConfig(0, "127.0.0.1", 17000, 7000)
@@ -128,4 +129,20 @@ async def test_a_payload_is_bytes_and_flags_are_one_byte(tmp_path: Path) -> None
         assert await node.command(cast("Any", bytearray(b"a"))) == await node.query(b"")
         assert await node.command(b"a", 255)
         with pytest.raises(ConfigurationError, match="runs a service of its own"):
+            node.session()
+
+
+async def test_a_program_gets_no_store_of_a_partition(tmp_path: Path) -> None:
+    """Its keys leave while the program runs: only a client of the whole cluster can follow."""
+    port = free_client_port(2)
+    member = config(
+        directory=tmp_path / "partition-0",
+        members=(quorate.MemberConfig(0, "127.0.0.1", port, port + 1),),
+        profile="test",
+        partition=PartitionSettings(0, str(tmp_path)),
+    )
+    async with quorate.open_node(member) as node:
+        with pytest.raises(ConfigurationError, match=r"some of the keys.*use quorate\.connect"):
+            _ = node.kv
+        with pytest.raises(ConfigurationError, match="member of a partition"):
             node.session()

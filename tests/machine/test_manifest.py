@@ -7,7 +7,12 @@ import pytest
 
 from quorate.errors import ConfigurationError
 from quorate.machine.config import MachineConfig, MachineEntry
-from quorate.machine.manifest import Manifest, read_manifest_untrusted, write_manifest
+from quorate.machine.manifest import (
+    Manifest,
+    check_place,
+    read_manifest_untrusted,
+    write_manifest,
+)
 from quorate.machine.maps import map_of_file
 from quorate.machine.restored import new_map
 
@@ -43,6 +48,22 @@ def test_a_wrong_manifest_is_refused(tmp_path: Path, change: object, words: str)
     write_manifest(tmp_path, msgspec.structs.replace(manifest(), **change))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=words):
         read_manifest_untrusted(tmp_path)
+
+
+def test_a_backup_takes_no_folder_of_machines_and_stays_of_one_moment(tmp_path: Path) -> None:
+    check_place(tmp_path / "not there yet", consistent=False)
+    write_manifest(tmp_path, manifest())
+    check_place(tmp_path, consistent=True)
+    with pytest.raises(ConfigurationError, match="as of one moment"):
+        check_place(tmp_path, consistent=False)
+    write_manifest(tmp_path, msgspec.structs.replace(manifest(), consistent=False))
+    check_place(tmp_path, consistent=False)
+    for machine in (tmp_path / "machine-0", tmp_path):
+        machine.mkdir(exist_ok=True)
+        (machine / "machine.toml").touch()
+        with pytest.raises(ConfigurationError, match="has the files of machines"):
+            check_place(tmp_path, consistent=True)
+        (machine / "machine.toml").unlink()
 
 
 def test_a_new_cluster_has_the_slots_of_the_backup_and_a_higher_epoch() -> None:

@@ -166,7 +166,7 @@ async def fails_at(world: World, call: int, fate: str) -> bool:
     return failed
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 1000))
 def test_many_requests_may_fail(data: st.DataObject, seed: int) -> None:
     async def scenario() -> None:

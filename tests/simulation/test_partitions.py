@@ -47,9 +47,9 @@ def test_slots_move_in_storms() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 8))
+@pytest.mark.parametrize("seed", [2, 3])
 def test_slots_move_in_more_storms(seed: int) -> None:
-    outcome = simulate(Plan(seed, 3, 4 * SECONDS / 3600, "partitions"))
+    outcome = simulate(Plan(seed, 3, 2 * SECONDS / 3600, "partitions"))
     assert outcome.violation is None, outcome.story
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import KeyValueError, NoLeaderError, UnknownOutcomeError
 from ...keyvalue.commands.glob import literal_prefix
-from ...keyvalue.commands.table import all_commands, keys_of
+from ...keyvalue.commands.table import all_commands, keys_of, wrong_arity
 from ...keyvalue.programs.client import SCAN_COUNT, KeyValue
 from ...keyvalue.programs.encoding import command_of, decoded, integer_in, list_of, words_of
 from ...keyvalue.protocol import resp
@@ -89,6 +89,8 @@ class PartitionedKeyValue(KeyValue):
         spec, words = command_of(arguments)
         keys, payload = keys_of(spec, words), resp.pack(words)
         if not keys:
+            if not spec.takes(len(words)):
+                raise KeyValueError(wrong_arity(spec).decode())  # its keys are left out
             return await self._at_each(spec, payload)
         place = OneSlot(self._placement, spec.name.replace("|", " ").upper())
         place.check(keys)

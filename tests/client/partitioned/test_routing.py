@@ -242,6 +242,8 @@ async def test_commands_without_keys_go_everywhere_or_are_refused(
         for words in (["SCAN", "0"], ["QUORATE.POSITION"], ["QUORATE.SESSION", "OPEN"]):
             with pytest.raises(KeyValueError, match=f"{words[0]} has no key"):
                 await kv.execute(*words)
+        with pytest.raises(KeyValueError, match="wrong number of arguments for 'get' command"):
+            await kv.execute("GET")
         assert await kv.execute("FLUSHALL") == b"OK"
         assert await kv.execute("DBSIZE") == 0
 

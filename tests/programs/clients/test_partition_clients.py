@@ -75,6 +75,7 @@ def test_redis_py_goes_on_while_slots_move(ports: list[int]) -> None:
                     pipeline.get(name)
                 assert pipeline.execute() == [b"%d" % count] * 20
             count += 1
+            time.sleep(0.02)  # the move needs the processor, too
         assert move.returncode == 0
         with client.pipeline(transaction=True) as transaction:
             transaction.set("{tag}a", 1)
@@ -93,6 +94,7 @@ def test_coredis_goes_on_while_slots_move(ports: list[int]) -> None:
             assert all(await asyncio.gather(*(client.set(name, count) for name in names)))
             assert await client.mget(names) == (b"%d" % count,) * 20
             count += 1
+            await asyncio.sleep(0.02)
         return move.returncode
 
     async def main() -> None:

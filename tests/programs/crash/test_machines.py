@@ -22,7 +22,7 @@ from quorate.local.cluster import HOST, free_client_port
 from tests.support.real import PATIENCE_SECONDS, QUORATE
 
 MACHINES = 3
-WRITERS = 4
+WRITERS = 2
 FAILURES = (redis.RedisError, RedisClusterException, OSError)
 
 
@@ -131,16 +131,16 @@ def test_what_was_acknowledged_outlives_a_machine_and_the_metadata_group(tmp_pat
             writers.go_on(100)
             before = machines.pid(1, "meta")
             os.killpg(machines.pid(1), signal.SIGKILL)
-            writers.go_on(500)
+            writers.go_on(150)
             # Its supervisor is started again, and starts its members.
             until(lambda: machines.pid(1, "meta") != before)
             stopped = [machines.pid(machine, "meta") for machine in range(MACHINES)]
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
-            writers.go_on(500)
+            writers.go_on(150)
             for pid in stopped:
                 os.kill(pid, signal.SIGKILL)
-            writers.go_on(200)
+            writers.go_on(100)
         with machines.client() as client:
             for number, acknowledged in enumerate(writers.acknowledged):
                 written = sorted(acknowledged)
