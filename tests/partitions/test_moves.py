@@ -245,7 +245,7 @@ async def test_a_move_that_its_target_has_forgotten_is_settled(
     async with opened(tmp_path) as world:
         found(world)
         move = Move(2, "0-99", 0, 1, attempts=1)
-        run(world, 0, "FREEZE 2 0-99")
+        run(world, 0, "FREEZE 2 0-99 1")
         run(world, 1, "IMPORT 2 0-99")
         run(world, 1, "OWN 2 5000000 1 1" if owns else "DROP 2")
         for number in range(3, 300):
@@ -260,7 +260,7 @@ async def test_another_error_of_the_target_thaws_nothing(
 ) -> None:
     async with opened(tmp_path) as world:
         found(world)
-        run(world, 0, "FREEZE 2 0-99")
+        run(world, 0, "FREEZE 2 0-99 1")
         move = Move(2, "0-99", 0, META, attempts=1)  # a group without slots
         with pytest.raises(KeyValueError, match="no partitions"):
             await settle(Link(world), move)
@@ -348,7 +348,7 @@ async def test_a_move_that_the_map_does_not_know_is_ended(
 ) -> None:
     async with opened(tmp_path) as world:
         found(world)
-        for words in ("FREEZE 1000 0-99", "FREEZE 1001 200-299"):
+        for words in ("FREEZE 1000 0-99 1", "FREEZE 1001 200-299 1"):
             world.apply(0, (b"QUORATE.SLOTS", *words.encode().split()))
         for words in ("IMPORT 1001 200-299", "OWN 1001 5000000 1 1", "IMPORT 1002 100-199"):
             world.apply(1, (b"QUORATE.SLOTS", *words.encode().split()))
