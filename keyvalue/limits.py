@@ -153,6 +153,6 @@ def work_of_bytes(count: int) -> int:
 
 
 MOST_SKEW_MS: Final = 1000
-"""Milliseconds by which log time of the target of a move may be behind that of the source of a move. So much earlier may leases end at its target.
-Less, and groups whose leaders have ordinary clocks can't move slots. More, and a wrong clock of one
-group ends the leases of another one."""
+"""Milliseconds by which log time of a move's target may be behind that of its source. So much
+earlier leases may end at the target. Less, and groups whose leaders have ordinary clocks can't move
+slots. More, and a wrong clock of one group ends the leases of another one."""
