@@ -58,6 +58,16 @@ When something fails
     without OWN is dropped. If D is then without a quorum, S stays frozen until D has one again: S
     cannot know whether D owns the slots. That is the price of never having two owners. It is paid
     only if D loses its quorum within the few hundredths of a second between FREEZE and OWN.
+
+    Only directors end moves, and a director reads the map. So if the metadata group loses its
+    quorum in the same moment in which the director dies, the slots stay frozen until it has one
+    again, too. Members do not end moves by themselves: they know no other group.
+
+The number of a move
+    Groups answer by number, so a number must never come again. Numbers are epochs of the map, which
+    rise. But a map may be restored from a backup: so a claim takes a number that is also above all
+    that S and D know. FREEZE carries D's number; only that partition can say whether it owns the
+    slots, and a map without it decides nothing.
 """
 
 from __future__ import annotations
