@@ -193,6 +193,8 @@ class PortState:
     """Likewise for each event of LATENCY."""
     unfinished: deque[Callable[[], None]] = attrs.field(factory=deque[Callable[[], None]])
     """Conversations that have paused; each is called once in a later turn."""
+    parked: set[Callable[[], None]] = attrs.field(factory=set[Callable[[], None]])
+    """Ends the wait for a frozen slot of each conversation that has one."""
     wake: Callable[[], None] = attrs.field(default=lambda: None)
     """Makes a turn begin."""
     clients: dict[int, ClientConnection] = attrs.field(factory=dict[int, ClientConnection])
@@ -297,7 +299,10 @@ class PortState:
             # Full. It stays among the gathered requests; clients that come later join the next one.
             if request is not None:
                 request.close()
-            request = JoinedRequest(kind, flags, self.run_bytes, self.gateway, self.counters)
+            states = self.signposts.ownership.states if self.signposts is not None else None
+            request = JoinedRequest(
+                kind, flags, self.run_bytes, self.gateway, self.counters, states=states
+            )
             request.began = self.now
             request.principal, request.rules = principal, self.access.users.version
             self.joining[key] = request
@@ -320,6 +325,11 @@ class PortState:
         if not self.unfinished:
             self.wake()
         self.unfinished.append(resume)
+
+    def wake_parked(self) -> None:
+        """Slots have changed: let the conversations that wait for some look again."""
+        for finish in self.parked:
+            self.resume_later(finish)
 
     # --- budgets
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..client.connect import connect
 from ..errors import ConfigurationError, QuorateError
 from ..keyvalue.slots.cluster_map import MAP_KEY, decode_map_untrusted, encode_map
 from ..keyvalue.slots.folder import MAP_FILE, replace_file
 from ..log_events import log_event
-from .login import login_of_environment
+from .reach import open_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ..keyvalue.slots.cluster_map import ClusterMap
+    from ..node.requests.status import MemberAddress
 
 __all__ = ["KnownMap", "watch_map"]
 
@@ -32,9 +32,6 @@ _LOG: Final = logging.getLogger("quorate.machine")
 PAUSE_SECONDS: Final = 0.5
 """Pause before the metadata group is asked again. Shorter: while it is down, machines ask it all
 the time. Longer: a map arrives late after an election."""
-
-PATIENCE_SECONDS: Final = 5.0
-"""How long one attempt waits for a member that answers."""
 
 
 class KnownMap:
@@ -91,7 +88,7 @@ class KnownMap:
 
 async def watch_map(
     known: KnownMap,
-    members: Callable[[], Sequence[tuple[str, int]]],
+    members: Callable[[], Sequence[MemberAddress]],
     changed: Callable[[ClusterMap], None],
 ) -> None:
     """Take each new map of the metadata group, for ever.
@@ -121,16 +118,15 @@ async def watch_map(
 
 
 async def _watch_once(
-    members: Sequence[tuple[str, int]], take: Callable[[bytes | None], None]
+    members: Sequence[MemberAddress], take: Callable[[bytes | None], None]
 ) -> None:
     """Take each new map until an error.
 
     Raises:
         QuorateError: no member of the group answers.
     """
-    login = login_of_environment()
-    opening = connect(members, **login, exactly_once=False, patience_s=PATIENCE_SECONDS)
-    async with opening as kv, kv.watch(MAP_KEY) as changes:
+    # Not by `quorate.connect`, which goes by the map, and waits for one: we are to bring it.
+    async with open_group(members) as kv, kv.watch(MAP_KEY) as changes:
         take(await kv.get(MAP_KEY))  # the watch has begun, so no change is missed in between
         async for change in changes:
             if change.key == MAP_KEY:

@@ -24,10 +24,12 @@ from ..client.group import Group, StoreOptions
 from ..client.resp import RespError, open_resp
 from ..client.routing import ANSWER_SECONDS, Routes
 from ..client.secure import port_of
+from ..client.watch import RemoteWatches
 from ..errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from ..keyvalue.protocol.resp import encode_command
 from ..keyvalue.retry import Fate, fate_of_code
 from ..local.survey import ask, survey
+from ..node.one_error import one_error
 from ..node.requests.status import MemberAddress
 from ..transport import Address
 from .login import login_of_environment
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import ClusterMap
     from ..partitions import groups
 
-__all__ = ["RemoteGroup", "RemoteGroups", "addresses_of", "open_groups"]
+__all__ = ["RemoteGroup", "RemoteGroups", "addresses_of", "open_group", "open_groups"]
 
 PATIENCE_SECONDS: Final = 4.0
 """How long a request waits for a leader. Shorter than an election under load takes, and it fails
@@ -179,7 +181,8 @@ class RemoteGroup:
     async def _connected(self) -> KeyValue:
         """Return a store whose requests go to the present members."""
         async with self._opening:
-            wanted = {each.member_id: Address(each.host, port_of(each)) for each in self._members()}
+            present = self._members()
+            wanted = _places(present)
             if self._opened is not None:
                 members, kv, scope = self._opened
                 if members == wanted:
@@ -187,28 +190,51 @@ class RemoteGroup:
                 scope.cancel()
             self._opened = None
             kv, scope = cast(
-                "tuple[KeyValue, anyio.CancelScope]", await self._nursery.start(self._hold, wanted)
+                "tuple[KeyValue, anyio.CancelScope]", await self._nursery.start(self._hold, present)
             )
             self._opened = wanted, kv, scope
             return kv
 
     async def _hold(
         self,
-        members: dict[int, Address],
+        members: Sequence[MemberAddress],
         *,
         task_status: trio.TaskStatus[tuple[KeyValue, anyio.CancelScope]],
     ) -> None:
-        dialler = Dialler(**login_of_environment())
-        options = StoreOptions(False, _SESSION_SECONDS, PATIENCE_SECONDS, SystemRandom())
-        group = Group(_Routes(dialler, members), options)
-        try:
-            async with anyio.create_task_group() as tasks:
-                group.start(tasks)
-                task_status.started((group.kv, tasks.cancel_scope))
+        with anyio.CancelScope() as scope:
+            async with open_group(members) as kv:
+                task_status.started((kv, scope))
                 await trio.sleep_forever()
-        finally:
-            with trio.CancelScope(shield=True):  # it waits for no member
-                await group.aclose()
+
+
+@one_error
+@asynccontextmanager
+async def open_group(members: Sequence[MemberAddress]) -> AsyncGenerator[KeyValue]:
+    """Open the store of one group for the length of a block; it needs no map of the cluster.
+
+    Args:
+        members: where its members may be.
+    """
+    dialler, places = Dialler(**login_of_environment()), _places(members)
+    options = StoreOptions(False, _SESSION_SECONDS, PATIENCE_SECONDS, SystemRandom())
+    group = Group(_Routes(dialler, places), options)
+    watches = RemoteWatches(
+        dialler, [*places.values()], patience_s=PATIENCE_SECONDS, rng=options.rng
+    )
+    group.kv.watches = watches
+    try:
+        async with anyio.create_task_group() as tasks:
+            group.start(tasks)
+            yield group.kv
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):  # it waits for no member
+            await group.aclose()
+            await watches.aclose()
+
+
+def _places(members: Sequence[MemberAddress]) -> dict[int, Address]:
+    return {each.member_id: Address(each.host, port_of(each)) for each in members}
 
 
 async def _leader_says(address: MemberAddress) -> Mapping[str, Any] | None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from ..client.secure import port_of
 from ..errors import QuorateError
 from ..keyvalue.slots.cluster_map import META, ClusterMap
 from ..local.child import ChildProcess
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ..node.requests.status import MemberAddress
     from .config import MachineConfig
 
 __all__ = ["LOG_FILE", "supervise"]
@@ -76,7 +76,7 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
             nursery.start_soon(direct_while_leading, config, groups, by_file)
 
 
-def _meta_places(newest: Callable[[], ClusterMap]) -> Callable[[], list[tuple[str, int]]]:
+def _meta_places(newest: Callable[[], ClusterMap]) -> Callable[[], list[MemberAddress]]:
     """Return what names the client ports of the metadata group.
 
     Every second time it names those that all machines would have: the group may have left all of
@@ -84,12 +84,12 @@ def _meta_places(newest: Callable[[], ClusterMap]) -> Callable[[], list[tuple[st
     """
     turns = itertools.cycle((False, True))
 
-    def members() -> list[tuple[str, int]]:
+    def members() -> list[MemberAddress]:
         now = newest()
         if next(turns):
             everywhere = tuple(each.machine_id for each in now.machines)
             now = msgspec.structs.replace(now, metadata=everywhere)
-        return [(each.host, port_of(each)) for each in addresses_of(now, META)]
+        return addresses_of(now, META)
 
     return members
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "Plan", "torture_partitions"]
 
-FOUND_SECONDS: Final = 120.0
+FOUND_SECONDS: Final = 180.0
 END_SECONDS: Final = 120.0
 """How long clients and orders may take to their end."""
 _MACHINE_PORTS: Final = 9
@@ -110,7 +110,7 @@ async def torture_partitions(plan: Plan, tell: Callable[[str], None]) -> Outcome
     """
     with plan.history.open("wb") as file:
         async with _open_machines(plan) as (machines, groups):
-            load = Load(machines.client_ports(), HistoryWriter(file), plan.seed)
+            load = Load(machines.client_ports(), HistoryWriter(file), plan.seed, tell)
             numbers = Numbers(load)
             movers = Movers(groups, _rng(plan, "moves"), tell)
             clients = OURS + THEIRS + COUNTING

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 from typing import TYPE_CHECKING
 
 import attrs
@@ -21,8 +23,10 @@ from quorate.keyvalue.slots.signposts import FRESH_SECONDS, Surroundings
 from tests.support.client_port_world import RawClient, World, command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    from quorate.node.requests.request import Request
 
 OK, NULL, QUEUED = b"+OK\r\n", b"$-1\r\n", b"+QUEUED\r\n"
 HERE, ALSO, ELSEWHERE = "b", "c", "a"
@@ -86,6 +90,9 @@ class Stale:
 
     def went_to(self, slot: int) -> int | None:
         return self.went.get(slot)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        raise NotImplementedError
 
     def facts(self) -> dict[str, object]:
         return {}
@@ -273,6 +280,22 @@ async def test_commands_wait_until_a_slot_is_elsewhere(
     await client.ask(command("PING"), moved.replace(b"%b", to) + b"+PONG\r\n")
 
 
+@pytest.mark.parametrize("name", WAITS)
+async def test_commands_that_wait_go_on_at_once_when_slots_change(
+    world: World, client: RawClient, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(parking, "FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(parking, "LONGEST_PAUSE_S", 60.0)
+    asked, thawed, _ = WAITS[name]
+    await client.ask(command("SET", HERE, "1"), OK)
+    await slots(world, "FREEZE", "5", str(SLOT))
+    await client.send(asked)
+    await world.until(lambda: bool(world.port.state.parked))
+    await slots(world, "THAW", "5")
+    await client.ask(command("PING"), thawed + b"+PONG\r\n")
+    assert not world.port.state.parked
+
+
 async def test_a_command_of_a_session_waits_with_its_stamp(world: World, client: RawClient) -> None:
     await client.ask(command("QUORATE.SESSION", "OPEN"), b":")
     session = (await client.receive_until(b"\r\n")).strip().decode()
@@ -281,6 +304,36 @@ async def test_a_command_of_a_session_waits_with_its_stamp(world: World, client:
     await slots(world, "THAW", "5")
     assert await client.receive(4) == b":1\r\n"
     await client.ask(command("QUORATE.ONCE", session, "1", "INCR", HERE), b":1\r\n")
+
+
+async def test_of_what_is_joined_only_clients_of_frozen_slots_wait(world: World) -> None:
+    everybody = [await world.connect() for _ in range(8)]
+    here, others = everybody[::2], everybody[1::2]
+    member = world.member
+    parked: list[Request] = []
+    member.parked = parked
+    for waiting, other in zip(here, others, strict=True):
+        waiting.send_at_once(SET)
+        other.send_at_once(command("SET", ALSO, "1"))
+    await world.until(lambda: parked)
+    joined = (SET + command("SET", ALSO, "1")) * 4
+    assert [request.payload for request in parked] == [joined]
+    member.parked = None
+    await slots(world, "FREEZE", "5", str(SLOT))
+    before = len(member.commands)
+    for left in (here[3], others[3]):  # killed: nothing is sent once more for them
+        left.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await left.aclose()
+    await world.until(lambda: len(world.port.state.clients) == 8)
+    (request,) = parked
+    request.cancelled = False  # they left once it was sent
+    member.answer(request)
+    assert member.commands[before:] == [joined, command("SET", ALSO, "1") * 3]
+    for other in others[:3]:
+        assert await other.receive(len(OK)) == OK
+    await slots(world, "THAW", "5")
+    for waiting in here[:3]:
+        assert await waiting.receive(len(OK)) == OK
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown to the port"])
