@@ -7,13 +7,16 @@ so. Sets of slots are texts such as ``0-4095,5000``, moves are numbers.
 
 - ``FOUND slots``: own them, unless there were first slots already (``+FOUNDED``)
 - ``STATE``: all about the slots, as JSON
-- source: ``FREEZE move slots`` (reply: revision, log time, epoch), ``THAW move``,
-  ``RELEASE move target keys``
+- ``TIME``: log time, by an entry of the log
+- source: ``FREEZE move slots target`` (reply: revision, log time, epoch),
+  ``THAW move``, ``RELEASE move target keys``
 - target: ``IMPORT move slots``, ``CHUNK move number row ...``, ``OWN move revision now-ms epoch``
   (reply: how many keys came), ``DROP move``
 - rows: ``ROWS slots cursor count``, ``CHANGES slots after``; and ``PURGE count`` behind a move
 
-A row is five words: key, value, expiry in ms, revision, tag; with the tag ``-`` there is none.
+A row is five words: key, value, expiry in ms, revision, tag; with the tag ``-`` there is none. With
+the tag ``+`` the value is one more piece of that of the row that an earlier chunk has brought: a
+value may be as long as a request, so that no chunk could hold it.
 """
 
 from collections.abc import Callable
@@ -27,7 +30,7 @@ from ..protocol import resp
 from ..protocol.resp import CommandError
 from ..slots.ranges import Slots, parse_slots_untrusted
 from ..state.changes import moved_row
-from ..state.ownership import ImportedRow, Ownership
+from ..state.ownership import PIECE, ImportedRow, Ownership
 from ..state.store import KeyStore
 from .arguments import arity_error, integer
 from .slot_rows import NO_ROW, changes, rows
@@ -50,6 +53,7 @@ _NEGATIVE: Final = resp.error("ERR a number is negative, or too large")
 _MOST: Final = 1 << 62  # of revisions and times: sums of some stay below 64 bits
 _ROW_WORDS: Final = 5
 _MOST_TAG: Final = 255
+_MORE: Final = b"+"
 
 _Step: TypeAlias = Callable[[Ownership, KeyStore, list[bytes]], bytes]
 
@@ -95,6 +99,11 @@ def _state(ownership: Ownership, _store: KeyStore, _words: list[bytes]) -> bytes
     return resp.bulk(msgspec.json.encode(ownership.facts()))
 
 
+def _time(_ownership: Ownership, store: KeyStore, _words: list[bytes]) -> bytes:
+    # By an entry, since log time stands still in a log without entries.
+    return resp.integer(store.now)
+
+
 def _purge(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
     count = min(max(_number(words[0]), 1), MOST_PURGED)
     if ownership.stale:
@@ -107,7 +116,11 @@ def _purge(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
 
 def _freeze(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
     frozen = ownership.freeze(
-        _number(words[0]), _slots_untrusted(words[1]), store.revision, store.now
+        _number(words[0]),
+        _slots_untrusted(words[1]),
+        _number(words[2]),
+        store.revision,
+        store.now,
     )
     return resp.array(
         [resp.integer(frozen.revision), resp.integer(frozen.now_ms), resp.integer(frozen.epoch)]
@@ -147,6 +160,8 @@ def _row_untrusted(words: list[bytes]) -> ImportedRow:
     key, value, expires_at_ms, revision, tag = words
     if tag == NO_ROW:
         return key, None
+    if tag == _MORE:
+        return key, (value, _number(expires_at_ms), _number(revision), PIECE)
     if (kind := _number(tag)) > _MOST_TAG:
         raise CommandError(resp.error(b"ERR %b is no tag of a row" % tag[:20]))
     return key, (value, _number(expires_at_ms), _number(revision), kind)
@@ -155,9 +170,8 @@ def _row_untrusted(words: list[bytes]) -> ImportedRow:
 def _own(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
     move, since, now_ms, epoch = map(_number, words)
     position = store.revision - ownership.shift
-    keys = ownership.own(move, since, epoch, position)
-    # Log time of the source: what had expired there must not come back here.
-    store.now = max(store.now, now_ms)
+    keys = ownership.own(move, since, epoch, position, now_ms=now_ms, log_ms=store.now)
+    store.now = max(store.now, ownership.now_ms)
     store.revision = position + ownership.shift
     return resp.integer(keys)
 
@@ -197,6 +211,7 @@ def _number(text: bytes) -> int:
 _READERS: Final[dict[bytes, _Step]] = {b"state": _state, b"rows": _rows, b"changes": _changes}
 _STEPS: Final[dict[bytes, _Step]] = {
     b"found": _found,
+    b"time": _time,
     b"purge": _purge,
     b"freeze": _freeze,
     b"thaw": _thaw,
