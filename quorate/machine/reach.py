@@ -63,7 +63,7 @@ _SESSION_SECONDS: Final = 300.0  # no session is opened
 
 def addresses_of(cluster_map: ClusterMap, partition: int) -> list[MemberAddress]:
     """Return where clients reach the members of a partition, or of `META`; preferred first."""
-    ids = list(cluster_map.replicas_of(partition))
+    ids = list(cluster_map.members_of(partition))
     if partition >= 0:
         preferred = cluster_map.partitions[partition].preferred
         ids.sort(key=lambda each: each != preferred)
