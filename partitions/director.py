@@ -148,7 +148,11 @@ class Director:
                 self._fails(drive, error)
             except QuorateError as error:
                 # Perhaps nobody answers for the slots until it is done, so it is tried again soon.
+                # One that has no trace in any log yet lets others of its partitions go first, lest
+                # they wait for as long as its target has no leader.
                 self._say(error)
+                if not drive.move.attempts:
+                    self._not_before[_wish(drive.move)] = trio.current_time() + _PAUSE_S
         self._drives.remove(drive)
         self._wake.set()
 

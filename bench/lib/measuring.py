@@ -112,7 +112,12 @@ def read_report(text: str) -> Latencies:
 
 
 async def benchmark(
-    load: Load, port: int, requests: int, *, options: Sequence[str] = ()
+    load: Load,
+    port: int,
+    requests: int,
+    *,
+    options: Sequence[str] = (),
+    words: Sequence[str] = (),
 ) -> Latencies:
     """Run redis-benchmark once; all clients send equally many requests.
 
@@ -121,14 +126,16 @@ async def benchmark(
         port: of a member.
         requests: how many, of all clients together.
         options: more of the program's.
+        words: the command, if it is not the usual one of this name.
 
     Raises:
         RuntimeError: the program failed; the message has its output.
     """
     assert requests == load.whole(requests)
     command = ["redis-benchmark", "-h", "127.0.0.1", "-p", str(port)]
-    command += ["-t", load.command, "-c", str(load.clients), "-P", str(load.pipeline)]
+    command += ["-c", str(load.clients), "-P", str(load.pipeline)]
     command += ["-d", str(load.value_bytes), "-r", str(load.keys), "-n", str(requests), *options]
+    command += words or ["-t", load.command]
     done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
     if done.returncode:  # for example, a reply was an error
         said = (done.stderr or done.stdout).decode(errors="replace").strip()
@@ -143,6 +150,12 @@ def processor_seconds(pid: int) -> float:
     """Return the user and system time of all threads of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def running_ms(pid: int) -> float:
+    """Return for how many milliseconds the threads of a process have run, to the nanosecond."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e6
 
 
 @attrs.frozen

@@ -404,6 +404,48 @@ def spark(results: Results) -> str:
     return table(results.rows, columns)
 
 
+def partitions(results: Results) -> str:
+    """What partitions cost, moves under load, and idle groups."""
+    ways = (
+        ("way", "way", "s"),
+        ("command", "command", "s"),
+        *(("a second", "rate", ",.0f"), ("p50 ms", "p50_ms", ".2f"), ("p99 ms", "p99_ms", ".2f")),
+        ("leader µs/op", "leader_us", ".1f"),
+        ("lowest", "lowest_us", ".1f"),
+        ("highest", "highest_us", ".1f"),
+        ("ratio", "leader_us_ratio", ".2f"),
+        ("follower µs/op", "follower_us", ".1f"),
+        ("its ratio", "follower_us_ratio", ".2f"),
+    )
+    moves = (
+        ("client", "client", "s"),
+        ("while", "while", "s"),
+        ("commands", "calls", ",d"),
+        ("errors", "errors", "d"),
+        ("keys", "keys", ",d"),
+        ("move s", "move_s", ".1f"),
+        ("frozen ms", "frozen_ms", ",.0f"),
+        ("longest wait ms, median of clients", "middle_ms", ",.0f"),
+        ("95 %", "p95_ms", ",.0f"),
+        ("of all", "longest_ms", ",.0f"),
+    )
+    resting = (
+        ("at rest", "resting", "s"),
+        ("of all three machines", "kind", "s"),
+        ("processes", "processes", "d"),
+        ("ms/s each", "each_ms", ".1f"),
+        ("ms/s together", "all_ms", ".0f"),
+        ("own MB each", "own_mb", ".0f"),
+    )
+    rows = results.rows
+    parts = (
+        table(_upper([row for row in rows if "way" in row]), ways),
+        table([row for row in rows if "while" in row], moves),
+        table([row for row in rows if "resting" in row], resting),
+    )
+    return "\n\n".join(parts)
+
+
 def anatomy(results: Results) -> str:
     """Where the microseconds go."""
     rows = results.rows
@@ -458,6 +500,7 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "client": client,
     "metrics": metrics,
     "spark": spark,
+    "partitions": partitions,
     "anatomy": anatomy,
     "lone-set": lone_set,
 }

@@ -28,6 +28,7 @@ from bench.lib.measuring import (
     benchmark,
     median,
     processor_seconds,
+    running_ms,
     settled,
     with_batches,
 )
@@ -148,12 +149,6 @@ async def open_unrecorded(configs: list[NodeConfig]) -> AsyncGenerator[LocalClus
         await cluster.stop()
     finally:
         await cluster.kill()
-
-
-def running_ms(pid: int) -> float:
-    """Return for how many milliseconds the threads of a process have run, to the nanosecond."""
-    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e6
 
 
 async def rest(cluster: LocalCluster) -> dict[str, float]:

@@ -193,6 +193,8 @@ class PortState:
     """Likewise for each event of LATENCY."""
     unfinished: deque[Callable[[], None]] = attrs.field(factory=deque[Callable[[], None]])
     """Conversations that have paused; each is called once in a later turn."""
+    parked: set[Callable[[], None]] = attrs.field(factory=set[Callable[[], None]])
+    """Ends the wait for a frozen slot of each conversation that has one."""
     wake: Callable[[], None] = attrs.field(default=lambda: None)
     """Makes a turn begin."""
     clients: dict[int, ClientConnection] = attrs.field(factory=dict[int, ClientConnection])
@@ -320,6 +322,11 @@ class PortState:
         if not self.unfinished:
             self.wake()
         self.unfinished.append(resume)
+
+    def wake_parked(self) -> None:
+        """Slots have changed: let the conversations that wait for some look again."""
+        for finish in self.parked:
+            self.resume_later(finish)
 
     # --- budgets
 

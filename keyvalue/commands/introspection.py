@@ -5,6 +5,7 @@ not listed. redis-cli shows COMMAND DOCS as hints.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 from ..protocol import resp
@@ -46,9 +47,17 @@ def help_reply(name: bytes) -> bytes:
 
 
 def _infos(names: Sequence[bytes], *, resp3: bool) -> bytes:
-    specs = [_named(name) for name in names] if names else all_commands()
+    if not names:
+        return _all_infos(resp3=resp3)
     missing = resp.null(resp3=resp3)
+    specs = map(_named, names)
     return resp.array([_info(spec, resp3=resp3) if spec else missing for spec in specs])
+
+
+# Cluster clients ask for all of it when slots have moved, all at the same time.
+@cache
+def _all_infos(*, resp3: bool) -> bytes:
+    return resp.array([_info(spec, resp3=resp3) for spec in all_commands()])
 
 
 def _named(name: bytes) -> CommandSpec | None:

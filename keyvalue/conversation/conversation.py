@@ -491,9 +491,15 @@ class Conversation:
         self._then = then
         # It is never submitted, but holds what waits: see `unfinished_bytes`.
         self._request = request = Request(RequestKind.CONTROL, payload, 0, self._on_result)
+
+        def finish() -> None:
+            port.parked.discard(finish)
+            if self._request is request:  # else it was woken before the pause was over
+                request.done(b"")
+
         # In a turn, where the requests of all clients that have waited gather.
-        go_on = partial(port.resume_later, lambda: request.done(b""))
-        port.access.penalties.wait(pause, go_on)
+        port.parked.add(finish)
+        port.access.penalties.wait(pause, partial(port.resume_later, finish))
         return True
 
     # --- requests

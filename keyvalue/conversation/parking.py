@@ -1,8 +1,9 @@
 """How long a client's commands wait for a slot that is frozen.
 
 A slot is frozen for some milliseconds while it moves. Then it is served here again, or elsewhere.
-So the client's commands wait, and are tried again after pauses that double. If it takes too long,
-the client gets an error, and may try again by itself. Nothing was done then.
+So the client's commands wait, and are tried again when slots change, and after pauses that double:
+a follower may be asked, or the map may change. If it takes too long, the client gets an error, and
+may try again by itself. Nothing was done then.
 """
 
 from typing import Final

@@ -172,6 +172,8 @@ class ClientPort:
             protected=protected,
             surroundings=surroundings,
         )
+        if (signposts := self._state.signposts) is not None:
+            signposts.ownership.listen(self._state.wake_parked)
         self._pushes = WatchPushes(watches, self._state) if watches is not None else None
         self._state.watches = self._pushes
         self._tls = tls

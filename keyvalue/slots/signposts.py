@@ -51,6 +51,10 @@ class Owned(Protocol):
         """Return the partition to which this one has handed a slot, if it has."""
         ...
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a listener after each change."""
+        ...
+
     def facts(self) -> dict[str, object]:
         """Return everything for JSON."""
         ...

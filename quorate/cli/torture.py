@@ -27,6 +27,7 @@ from ..torture.faults import FAULTS, TLS_FAULTS, Fault
 from ..torture.network import NamespaceError, namespace_command
 from ..torture.plan import Outcome, Plan, torture
 from .params import AsJson, needing_certs
+from .torture_partitions import torture_with_partitions
 
 __all__ = ["torture_members"]
 
@@ -63,6 +64,14 @@ Faults = Annotated[
     ),
 ]
 
+Partitions = Annotated[
+    int,
+    Parameter(
+        help="With 2 or more: a cluster with partitions on three machines, whose slots move all "
+        "the time. Of the other options it takes --seconds, --seed, --history and --json.",
+    ),
+]
+
 
 def torture_members(  # noqa: D417 - the help of two options is made from the code
     *,
@@ -71,7 +80,7 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     members: Members = 3,
     spares: Spares = 2,
     faults: Faults = "",
-    partitions: int = 1,
+    partitions: Partitions = 1,
     tls: Annotated[bool, Parameter(negative=())] = False,
     history: Annotated[Path | None, Parameter(show_default=False)] = None,
     seed: int = 1,
@@ -89,21 +98,15 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     Args:
         seconds: Least time for which faults go on.
         kills: Least number of members to kill, if kills are among the faults.
-        partitions: With 2 or more: a cluster with partitions on three machines, whose slots move
-            all the time. Of the other options it takes --seconds, --history, --seed and --json.
         tls: Members have certificates. These, and the CA, are replaced while all runs.
         history: Keep every request and reply in this file, as JSON lines.
         seed: Seed of the faults, and of the clients' choices.
         as_json: Print the outcome for programs; progress goes to standard error.
     """
     if partitions != 1:
-        from .torture_partitions import torture_with_partitions  # noqa: PLC0415 - it imports much
-
         if faults or tls:
             raise UsageError("--partitions: its faults are chosen: leave out --faults and --tls")
-        return torture_with_partitions(
-            partitions, seconds=seconds, seed=seed, history=history, as_json=as_json
-        )
+        return torture_with_partitions(partitions, seconds, seed, history, as_json=as_json)
     printer = _Printer(as_json=as_json)
     if tls:
         with needing_certs():
@@ -116,12 +119,7 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     left_out = _go_inside(chosen, [*options, *["--json"] * as_json])
     directory = Path(tempfile.mkdtemp(prefix="quorate-torture-"))
     library = _compile(chosen, directory, left_out)
-    for fault, reason in left_out.items():
-        printer.warn(f"LEFT OUT: {fault}, which this machine does not allow: {reason}")
-    possible: tuple[Fault, ...] = tuple(fault for fault in chosen if fault not in left_out)
-    if not possible:
-        names = ",".join(chosen)
-        raise ConfigurationError(f"--faults {names}: this machine allows none of them")
+    possible = _possible(chosen, left_out, printer)
     file = history or directory / "history.jsonl"
     plan = Plan(directory, file, seconds, kills, members, seed, possible, library, spares, tls)
     return _conclude(attrs.evolve(plan, command=_command(plan)), printer, left_out)
@@ -144,6 +142,23 @@ def _parse_faults(text: str, *, tls: bool) -> list[Fault]:
         if fault in TLS_FAULTS and not tls:
             raise UsageError(f"--faults {text}: {fault} replaces certificates: add --tls")
     return chosen
+
+
+def _possible(
+    chosen: Sequence[Fault], left_out: Mapping[Fault, str], printer: "_Printer"
+) -> tuple[Fault, ...]:
+    """Return the faults that this machine allows; warn of the others.
+
+    Raises:
+        ConfigurationError: there are none.
+    """
+    for fault, reason in left_out.items():
+        printer.warn(f"LEFT OUT: {fault}, which this machine does not allow: {reason}")
+    possible: tuple[Fault, ...] = tuple(fault for fault in chosen if fault not in left_out)
+    if not possible:
+        names = ",".join(chosen)
+        raise ConfigurationError(f"--faults {names}: this machine allows none of them")
+    return possible
 
 
 def _go_inside(chosen: Sequence[Fault], options: Sequence[str]) -> dict[Fault, str]:

@@ -31,7 +31,7 @@ MOST_PARTITIONS = 8
 
 
 def torture_with_partitions(
-    partitions: int, *, seconds: float, seed: int, history: Path | None, as_json: bool
+    partitions: int, seconds: float, seed: int, history: Path | None, *, as_json: bool
 ) -> int:
     """Run a plan, print its outcome, and return the exit status.
 
@@ -45,7 +45,7 @@ def torture_with_partitions(
     except ImportError:
         raise UsageError(
             "--partitions: redis-py is missing, whose cluster client is a part of the load: "
-            'pip install "quorate[redis]"'
+            'pip install ".[redis]" in a checkout of quorate'
         ) from None
     from ..torture.partitions.plan import Plan, torture_partitions  # noqa: PLC0415 - with redis
 

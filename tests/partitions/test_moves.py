@@ -328,6 +328,24 @@ async def test_a_new_cluster_is_founded_and_split_under_load(
         assert sorted(freezes) == [0, 1]
 
 
+async def test_a_target_without_a_leader_holds_up_no_other_move_of_its_source(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    first = first_map("orders", machines(3), 3, 3)
+    async with opened(tmp_path, 3, first=first) as world:
+        world.groups[2].answers = False
+        for slots, target in (("0-9", 2), ("10-19", 1)):
+            await request(world, parse_slots_untrusted(slots), target)
+        world.nursery.start_soon(direct, world)
+        with trio.fail_after(60):
+            while len(world.map().moves) > 1:  # noqa: ASYNC110 - what it waits for is in the service
+                await trio.sleep(0.1)
+        (left,) = world.map().moves
+        assert left.target == 2
+        world.groups[2].answers = True
+        await until_done(world)
+
+
 async def test_moves_that_fail_each_time_are_given_up(
     tmp_path: Path, autojump_clock: object
 ) -> None:

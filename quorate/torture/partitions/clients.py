@@ -25,7 +25,7 @@ from .redis_store import RedisStore
 from .stores import RefusedOperationError, UnknownOperationError, WrongReplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from ...keyvalue.programs.client import KeyValue
@@ -41,6 +41,7 @@ READER: Final = 99
 KEY_OPERATIONS: Final = 300
 """A key is retired after about so many operations: checking long histories takes long."""
 SESSION_SECONDS: Final = 3600.0
+LONG_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
 _PADDING_BYTES: Final = 1024
 
@@ -97,19 +98,21 @@ class Load:
         ports: client ports of members.
         history: records the operations.
         seed: of the clients' choices.
+        tell: called with a line about each long wait.
 
     Attributes:
         keys: every key that was used.
         outcomes: number of operations by outcome.
-        refused: of those that failed, by the reason.
         violations: what no member may do.
         last_ok: when each client was last answered, by the clock of trio.
         longest_pause: the longest time for which some client had no answer, in seconds.
+        ends: set to have it end.
     """
 
     ports: Sequence[int]
     history: HistoryWriter
     seed: int
+    tell: Callable[[str], None]
     keys: dict[bytes, None] = attrs.field(factory=dict[bytes, None])
     outcomes: Counter[Status] = attrs.field(factory=Counter["Status"])
     violations: list[str] = attrs.field(factory=list[str])
@@ -149,7 +152,10 @@ class Load:
     def answered(self, number: int) -> None:
         """Note that a client was answered just now."""
         now = trio.current_time()
-        self.longest_pause = max(self.longest_pause, now - self.last_ok.get(number, now))
+        pause = now - self.last_ok.get(number, now)
+        self.longest_pause = max(self.longest_pause, pause)
+        if pause > LONG_SECONDS:
+            self.tell(f"client {number} has waited for {pause:.1f} s")
         self.last_ok[number] = now
 
     def ended(self, operation: Operation) -> None:

@@ -36,7 +36,7 @@ SECOND_FAULT: Final = 0.3
 CALM_SECONDS: Final = (0.5, 4.0)
 """Between two episodes: the shorter ones hit members that have just begun, the longer ones moves
 that could end."""
-PROGRESS_SECONDS: Final = 90.0
+PROGRESS_SECONDS: Final = 120.0
 """How long a client may be without an answer after the faults have ended. An election, a restart of
 a supervisor and its members on a busy machine, and the longest pauses of clients take some
 seconds each."""

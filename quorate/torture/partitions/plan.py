@@ -110,7 +110,7 @@ async def torture_partitions(plan: Plan, tell: Callable[[str], None]) -> Outcome
     """
     with plan.history.open("wb") as file:
         async with _open_machines(plan) as (machines, groups):
-            load = Load(machines.client_ports(), HistoryWriter(file), plan.seed)
+            load = Load(machines.client_ports(), HistoryWriter(file), plan.seed, tell)
             numbers = Numbers(load)
             movers = Movers(groups, _rng(plan, "moves"), tell)
             clients = OURS + THEIRS + COUNTING

@@ -21,7 +21,7 @@ from quorate.keyvalue.slots.signposts import FRESH_SECONDS, Surroundings
 from tests.support.client_port_world import RawClient, World, command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 OK, NULL, QUEUED = b"+OK\r\n", b"$-1\r\n", b"+QUEUED\r\n"
@@ -86,6 +86,9 @@ class Stale:
 
     def went_to(self, slot: int) -> int | None:
         return self.went.get(slot)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        raise NotImplementedError
 
     def facts(self) -> dict[str, object]:
         return {}
@@ -271,6 +274,22 @@ async def test_commands_wait_until_a_slot_is_elsewhere(
     await slots(world, "RELEASE", "5", "1", "1")
     to = b"-MOVED %d 10.1.0.1:7102\r\n" % SLOT
     await client.ask(command("PING"), moved.replace(b"%b", to) + b"+PONG\r\n")
+
+
+@pytest.mark.parametrize("name", WAITS)
+async def test_commands_that_wait_go_on_at_once_when_slots_change(
+    world: World, client: RawClient, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(parking, "FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(parking, "LONGEST_PAUSE_S", 60.0)
+    asked, thawed, _ = WAITS[name]
+    await client.ask(command("SET", HERE, "1"), OK)
+    await slots(world, "FREEZE", "5", str(SLOT))
+    await client.send(asked)
+    await world.until(lambda: bool(world.port.state.parked))
+    await slots(world, "THAW", "5")
+    await client.ask(command("PING"), thawed + b"+PONG\r\n")
+    assert not world.port.state.parked
 
 
 async def test_a_command_of_a_session_waits_with_its_stamp(world: World, client: RawClient) -> None:

@@ -18,6 +18,7 @@ from quorate.keyvalue.slots.notices import RETRY_SECONDS, Notices
 from quorate.keyvalue.slots.signposts import FRESH_SECONDS, NOT_SERVED, Signposts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MACHINES = tuple(Machine(n, f"10.0.0.{n}", 7000, 8000, tls_port=9000 * (n < 2)) for n in range(3))
@@ -52,6 +53,9 @@ class Fake:
 
     def went_to(self, slot: int) -> int | None:
         return self.went.get(slot)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        raise NotImplementedError
 
     def facts(self) -> dict[str, object]:
         return {}

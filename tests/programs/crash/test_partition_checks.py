@@ -20,7 +20,7 @@ UNCHANGED = dict(map(ballast, range(BALLAST)))
 
 
 def numbers() -> Numbers:
-    counted = Numbers(Load([], HistoryWriter(io.BytesIO()), 1))
+    counted = Numbers(Load([], HistoryWriter(io.BytesIO()), 1, print))
     for item in (b"1,", b"2,"):
         counted.sends(b"a", item)
         counted.answered(b"a", counted.expected(b"a"))
