@@ -234,7 +234,7 @@ class _File:
     _stamp: tuple[int, int, int] | None = None
 
     def news(self, now: float) -> bytes | None:
-        """Return the content if it has changed since the last look, some time ago; empty if gone."""
+        """Return the content if it has changed since a look some time ago; empty if it is gone."""
         if now - self._looked < FRESH_SECONDS:
             return None
         self._looked = now
