@@ -1,7 +1,9 @@
 """The first map spreads replicas, leaders and slots evenly."""
 
 from collections import Counter
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
