@@ -150,3 +150,9 @@ def work_of_bytes(count: int) -> int:
     """The work of reading a value of `count` bytes and replying with it, or of making one."""
     # per byte: a quarter of a nanosecond in the caches, two in main memory
     return 2 * count if count >= LARGE_BYTES else count >> 2
+
+
+MOST_SKEW_MS: Final = 1000
+"""Milliseconds by which log time of a move's target may be behind that of its source. So much
+earlier leases may end at the target. Less, and groups whose leaders have ordinary clocks can't move
+slots. More, and a wrong clock of one group ends the leases of another one."""

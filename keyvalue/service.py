@@ -212,6 +212,7 @@ class KeyValueService:
         if self.ownership is not None:
             self.ownership.reload()
             position += self.ownership.shift
+            timestamp_ms = max(timestamp_ms, self.ownership.now_ms)
         self._store.now, self._store.revision = timestamp_ms, position
         # Made anew: the sessions in memory are those of the tables that were just replaced.
         self._store.sessions = Sessions(self._tables)

@@ -6,7 +6,8 @@ and in the groups; when it begins, it looks at them.
 
 - It founds partitions: gives each its first slots.
 - It does the moves in the map, several at once, but each partition is in one move at a time.
-- It ends moves that groups have begun and the map does not know.
+- It ends moves that groups have begun and the map does not know, and corrects a map that is older
+  than the groups.
 - It deletes what groups have of slots that are not theirs.
 - It watches over machines and leaders (:mod:`.health`), and over members (:mod:`.replicas`).
 """
@@ -20,16 +21,17 @@ from typing import TYPE_CHECKING, Final, Never
 import attrs
 import trio
 
-from ..errors import QuorateError, RequestError
+from ..errors import ConfigurationError, QuorateError, RequestError
 from ..keyvalue.slots.cluster_map import META
+from ..keyvalue.slots.ranges import parse_slots_untrusted, text_of
 from ..log_events import log_event
-from .groups import slots_command
+from .groups import PATIENCE_S, slots_command
 from .health import watch_health
 from .metadata import load
 from .move import MoveError, copy_slots, finish, purge, settle
 from .replicas import keep_replicas
 from .slots_state import state_of
-from .wishes import claim, remove
+from .wishes import claim, correct, remove
 
 if TYPE_CHECKING:
     from random import Random
@@ -94,7 +96,6 @@ class Director:
         self._rng = rng
         self._drives: list[_Drive] = []
         self._purging: set[int] = set()
-        self._founded: set[int] = set()
         self._not_before: dict[tuple[str, int, int], float] = {}
         self._wake = trio.Event()
         self._said = ""
@@ -165,20 +166,13 @@ class Director:
             await self._give_up(move)
         else:
             # One that imports before it has its first slots never gets them.
-            await self._found(cluster_map, move.source, move.target)
-            drive.claimed = await claim(self._meta, move)
+            ends = [cluster_map.partitions[each] for each in (move.source, move.target)]
+            above = max([(await self._founded(each, PATIENCE_S)).highest for each in ends])
+            drive.claimed = await claim(self._meta, move, above)
             if drive.claimed is None:
                 return
             await self._copy(drive.claimed)
         self._not_before.pop(_wish(move), None)
-
-    async def _found(self, cluster_map: ClusterMap, *numbers: int) -> None:
-        """Give partitions their first slots, unless they have had them."""
-        for number in numbers:
-            if number not in self._founded:
-                words = ("FOUND", cluster_map.partitions[number].founded)
-                await slots_command(self._groups.group(number), *words)
-                self._founded.add(number)
 
     async def _copy(self, move: Move) -> None:
         """Do a move under a number that we have claimed."""
@@ -260,7 +254,7 @@ class Director:
             for each in cluster_map.partitions:
                 asking.start_soon(self._ask, each, states)
         # After the states: a move that a group knew then is in this map, or has ended.
-        cluster_map = await load(self._meta) or cluster_map
+        before, cluster_map = cluster_map, await load(self._meta) or cluster_map
         known = {each.move for each in cluster_map.moves}.union(*(d.numbers for d in self._drives))
         for partition, state in states.items():
             for number in {*state.frozen, *state.importing} - known:
@@ -271,20 +265,52 @@ class Director:
             if state.stale and partition not in self._purging:
                 self._purging.add(partition)
                 nursery.start_soon(self._purge, partition)
-        return len(states) == len(cluster_map.partitions)
+        complete = len(states) == len(cluster_map.partitions)
+        if complete and before == cluster_map and not self._drives:
+            await self._correct(cluster_map, states)
+        return complete
+
+    async def _correct(self, cluster_map: ClusterMap, states: dict[int, SlotsState]) -> None:
+        """Have the map say what the groups own, if nothing moves: an older one was restored."""
+        if cluster_map.moves or any(each.frozen or each.importing for each in states.values()):
+            return
+        owned = {partition: state.owned for partition, state in states.items()}
+        highest = max(state.highest for state in states.values())
+        if await correct(self._meta, cluster_map, owned, highest):
+            log_event(
+                _log,
+                logging.WARNING,
+                "map_corrected",
+                "the map (epoch %(epoch)d) was older than the partitions; now it says what they own",
+                epoch=cluster_map.epoch,
+            )
 
     async def _ask(self, partition: Partition, states: dict[int, SlotsState]) -> None:
-        """Ask a partition for its slots; give it the first ones if it has had none."""
-        group = self._groups.group(partition.partition)
         try:
-            state = await state_of(group, within_s=_ANSWER_S)
-            if not state.founded:
-                await slots_command(group, "FOUND", partition.founded)
-                state = await state_of(group, within_s=_ANSWER_S)
+            states[partition.partition] = await self._founded(partition, _ANSWER_S)
         except QuorateError as error:
             self._say(error)
-        else:
-            states[partition.partition] = state
+
+    async def _founded(self, partition: Partition, within_s: float) -> SlotsState:
+        """Ask a partition for its slots; give it the first ones if it has had none.
+
+        Raises:
+            ConfigurationError: it has none, although it was founded before.
+            RequestError: it does not answer.
+        """
+        group = self._groups.group(partition.partition)
+        state = await state_of(group, within_s=within_s)
+        if state.founded:
+            return state
+        if partition.members:
+            raise ConfigurationError(
+                f"partition {partition.partition} has lost everything, and begun anew: expected "
+                "the members that have its keys; start those, or restore it from a backup"
+            )
+        # What has moved away belongs to others.
+        first = parse_slots_untrusted(partition.founded) & parse_slots_untrusted(partition.slots)
+        await slots_command(group, "FOUND", text_of(first), within_s=within_s)
+        return await state_of(group, within_s=within_s)
 
     async def _end_unknown(
         self, cluster_map: ClusterMap, partition: int, number: int, state: SlotsState
@@ -292,22 +318,25 @@ class Director:
         """End a move that a group has begun, although the map does not know it.
 
         Nothing of ours leaves such a move behind. But a map may be restored from a backup.
+
+        Raises:
+            ConfigurationError: the map does not know the partition that may own the slots.
+            RequestError: a group does not answer.
         """
-        owners = [partition] if number in state.importing else []
-        if number in state.frozen:
-            owners += [each.partition for each in cluster_map.partitions]
-            owners.remove(partition)
-        owner: int | None = None
-        for each in owners:
-            if await slots_command(self._groups.group(each), "DROP", number) == b"OWNED":
-                owner = each
-        if number not in state.frozen:
+        group, target = self._groups.group(partition), state.frozen.get(number)
+        if target is None:
+            await slots_command(group, "DROP", number)
             return
-        group = self._groups.group(partition)
-        if owner is None:
-            await slots_command(group, "THAW", number)
+        if target >= len(cluster_map.partitions):
+            raise ConfigurationError(
+                f"partition {partition} has frozen slots for partition {target} (move {number}), "
+                f"and the map ends with {len(cluster_map.partitions) - 1}: expected a newer map"
+            )
+        # Nobody else can say whether the slots have got to their target.
+        if await slots_command(self._groups.group(target), "DROP", number) == b"OWNED":
+            await slots_command(group, "RELEASE", number, target, 0)
         else:
-            await slots_command(group, "RELEASE", number, owner, 0)
+            await slots_command(group, "THAW", number)
 
     async def _purge(self, partition: int) -> None:
         try:

@@ -4,6 +4,7 @@ The steps
     The source S owns the slots, the target D is to own them. All that follows is commands of
     ``QUORATE.SLOTS`` in the logs of S and D, under the number m of the move::
 
+        S  TIME, D TIME     log times are close to each other; once more before FREEZE
         D  PURGE            nothing stale is in the way
         D  IMPORT m         rows of these slots are let in, and hidden
         S  CHANGES -1       the position from which changes count
@@ -68,6 +69,7 @@ import attrs
 import trio
 
 from ..errors import KeyValueError, NoLeaderError, RequestError, UnknownOutcomeError
+from ..keyvalue.limits import MOST_SKEW_MS
 from ..keyvalue.slots.cluster_map import META
 from ..keyvalue.slots.ranges import parse_slots_untrusted
 from ..log_events import log_event
@@ -202,11 +204,13 @@ async def copy_slots(groups: Groups, move: Move) -> int:
     """
     source, target = groups.group(move.source), groups.group(move.target)
     try:
+        await _compare_times(source, target)
         await purge(target)
         await slots_command(target, "IMPORT", move.move, move.slots)
         copy = _Copy(source, target, move)
         await copy.copy_rows()
         await copy.follow()
+        await _compare_times(source, target)
         keys = await copy.transfer()
     except RequestError as error:
         raise MoveError(str(error)) from error
@@ -224,6 +228,23 @@ async def copy_slots(groups: Groups, move: Move) -> int:
         frozen=round(copy.frozen_s, 3),
     )
     return keys
+
+
+async def _compare_times(source: Group, target: Group) -> None:
+    """Refuse to move slots between groups whose log times are far apart.
+
+    Log time of the target must not fall behind that of the source, and a lease of any key that is
+    in one of them must not end much before its time.
+
+    Raises:
+        MoveError: they are too far apart.
+    """
+    times = [_integer_untrusted(await slots_command(each, "TIME")) for each in (source, target)]
+    if abs(ahead := times[0] - times[1]) > MOST_SKEW_MS:
+        raise MoveError(
+            f"log time of the source is {ahead} ms ahead of the target's: expected at most "
+            f"{MOST_SKEW_MS} ms; set the clocks of the machines that lead them"
+        )
 
 
 @attrs.define
@@ -272,7 +293,8 @@ class _Copy:
         began = trio.current_time()
         with trio.move_on_after(LONGEST_FREEZE_S):
             number, slots = self.move.move, self.move.slots
-            frozen = await slots_command(self.source, "FREEZE", number, slots)
+            words = ("FREEZE", number, slots, self.move.target)
+            frozen = await slots_command(self.source, *words)
             final, now_ms, epoch = _integers_untrusted(frozen)
             for _ in range(_MOST_FROZEN_ROUNDS):
                 if self.position >= final:

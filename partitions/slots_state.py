@@ -22,6 +22,7 @@ class _Span(msgspec.Struct):
     slots: str
     move: int = 0
     keys: int = 0
+    target: int = -1
 
 
 class SlotsState(msgspec.Struct):
@@ -31,11 +32,15 @@ class SlotsState(msgspec.Struct):
         founded: it has got its first slots, which may be none.
         keys: how many it serves.
         stale: slots whose rows are to be deleted; a text.
+        ended: how the latest moves have ended here.
+        ended_upto: every other move up to this one has ended, too.
     """
 
     founded: bool
     stale: str = ""
     keys: int = 0
+    ended: dict[int, str] = msgspec.field(default_factory=dict[int, str])
+    ended_upto: int = 0
     owned_spans: list[_Span] = msgspec.field(default_factory=list[_Span], name="owned")
     frozen_spans: list[_Span] = msgspec.field(default_factory=list[_Span], name="frozen")
     importing_spans: list[_Span] = msgspec.field(default_factory=list[_Span], name="importing")
@@ -46,14 +51,19 @@ class SlotsState(msgspec.Struct):
         return _join(self.owned_spans) | _join(self.frozen_spans)
 
     @property
-    def frozen(self) -> list[int]:
-        """The moves that have frozen slots here."""
-        return [each.move for each in self.frozen_spans]
+    def frozen(self) -> dict[int, int]:
+        """The moves that have frozen slots here, and the partitions that are to have them."""
+        return {each.move: each.target for each in self.frozen_spans}
 
     @property
     def importing(self) -> list[int]:
         """The moves that bring slots to here."""
         return [each.move for each in self.importing_spans]
+
+    @property
+    def highest(self) -> int:
+        """The highest number of a move that is known here."""
+        return max(self.ended_upto, 0, *self.ended, *self.frozen, *self.importing)
 
     def imported(self, move: int) -> int:
         """Return how many keys a move has brought to here so far; 0 if it is unknown."""

@@ -6,7 +6,7 @@ with each attempt: see :mod:`.move`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from ..keyvalue.slots.ranges import parse_slots_untrusted, text_of
 from .metadata import change
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..keyvalue.slots.cluster_map import ClusterMap
     from ..keyvalue.slots.ranges import Slots
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "abort_move",
     "claim",
+    "correct",
     "plan_move",
     "remove",
     "request_moves",
@@ -33,6 +34,10 @@ __all__ = [
 ]
 
 replace = msgspec.structs.replace
+
+_LOST_EPOCHS: Final = 1000
+"""How many maps there may have been after the last move, before an older one was restored. Machines
+that have seen them take no map with a lower epoch."""
 
 
 # --- for operators
@@ -123,12 +128,14 @@ async def abort_move(group: Group, number: int) -> ClusterMap:
 # --- for the director
 
 
-async def claim(group: Group, move: Move) -> Move | None:
+async def claim(group: Group, move: Move, above: int = 0) -> Move | None:
     """Give a move a new number, under which only the caller copies; None if others were faster.
 
     Args:
         group: the metadata group.
         move: as it was in the map.
+        above: the highest number that its source and target know. If the map is older than they
+            are, its own numbers come again, and these groups would answer for earlier moves.
 
     Raises:
         RequestError: the group does not answer. The number may be in the map: nobody copies it.
@@ -143,8 +150,9 @@ async def claim(group: Group, move: Move) -> Move | None:
         if found is None or not _copies(found):
             claimed = None
             return None
-        claimed = replace(found, move=now.epoch + 1, attempts=found.attempts + 1)
-        return _with_move(now, move.move, claimed)
+        number = max(now.epoch, above) + 1
+        claimed = replace(found, move=number, attempts=found.attempts + 1)
+        return replace(_with_move(now, move.move, claimed), epoch=number)
 
     await change(group, edit)
     return claimed
@@ -178,6 +186,38 @@ async def remove(group: Group, move: Move) -> None:
         group,
         lambda now: _with_move(now, move.move, None) if _find(now, move.move) else None,
     )
+
+
+async def correct(group: Group, seen: ClusterMap, owned: Mapping[int, Slots], highest: int) -> bool:
+    """Have an old map say what the partitions own; return whether it was changed.
+
+    Args:
+        group: the metadata group.
+        seen: a map without moves, that was the newest one before and after the partitions were
+            asked. A newer one is left alone.
+        owned: what each of them has answered to own.
+        highest: the highest number of a move that one of them knows.
+
+    Raises:
+        ConfigurationError: two partitions own a slot: the map would contradict itself.
+        RequestError: the group does not answer. The map may be corrected.
+    """
+    changed = False
+
+    def edit(now: ClusterMap) -> ClusterMap | None:
+        nonlocal changed
+        wrong = any(_slots(each.slots) != owned[each.partition] for each in seen.partitions)
+        changed = now == seen and not now.moves and (wrong or highest > now.epoch)
+        if not changed:
+            return None
+        partitions = [
+            replace(each, slots=text_of(owned[each.partition])) for each in now.partitions
+        ]
+        epoch = max(now.epoch, highest + _LOST_EPOCHS if highest > now.epoch else 0) + 1
+        return replace(now, partitions=tuple(partitions), epoch=epoch)
+
+    await change(group, edit)
+    return changed
 
 
 # --- maps

@@ -73,7 +73,11 @@ class Scenario:
 
     def clock(self, rng: Random) -> Clock:
         """Draw a member's clock."""
-        return draw_clock(rng) if self.clocks else Clock()
+        clock = draw_clock(rng) if self.clocks else Clock()
+        if self.partitions:
+            # Groups whose log times are hours apart refuse to move slots.
+            return Clock(clock.rate, clock.offset_ms % 100)
+        return clock
 
 
 def _perhaps_leased(timeouts: Timeouts, seed: int) -> Timeouts:

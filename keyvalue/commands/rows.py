@@ -112,11 +112,12 @@ quorate.sessions ; 1 ; R fast nokeyspace session ; 0 0 0 ; 1.0.0 ; Count the ses
 quorate.slots ; -2 ; R container ; 0 0 0 ; 1.0.0 ; Which slots a partition owns, and the steps that move slots between partitions
 quorate.slots|found ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Own slots from the beginning, unless there were some (slots)
 quorate.slots|state ; 2 ; R admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Return what is known of all slots and moves, as JSON
+quorate.slots|time ; 2 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Return log time in milliseconds, by an entry of the log
 quorate.slots|import ; 4 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Begin to import slots (move slots)
 quorate.slots|rows ; 5 ; R admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Return some rows of slots, and where to go on (slots cursor count)
 quorate.slots|changes ; 4 ; R admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Return rows of slots that have changed after a position (slots after)
 quorate.slots|chunk ; -4 ; W admin noscript denyoom unmarked ; 0 0 0 ; 1.0.0 ; Put rows of slots that are importing (move number row ...)
-quorate.slots|freeze ; 4 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Serve slots no more; return revision, log time and epoch (move slots)
+quorate.slots|freeze ; 5 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Serve slots no more; return revision, log time and epoch (move slots target)
 quorate.slots|own ; 6 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Take imported slots over; return how many keys came (move revision now-ms epoch)
 quorate.slots|drop ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Decide against a move (move)
 quorate.slots|thaw ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Serve frozen slots again (move)

@@ -7,8 +7,9 @@ so. Sets of slots are texts such as ``0-4095,5000``, moves are numbers.
 
 - ``FOUND slots``: own them, unless there were first slots already (``+FOUNDED``)
 - ``STATE``: all about the slots, as JSON
-- source: ``FREEZE move slots`` (reply: revision, log time, epoch), ``THAW move``,
-  ``RELEASE move target keys``
+- ``TIME``: log time, by an entry of the log
+- source: ``FREEZE move slots target`` (reply: revision, log time, epoch),
+  ``THAW move``, ``RELEASE move target keys``
 - target: ``IMPORT move slots``, ``CHUNK move number row ...``, ``OWN move revision now-ms epoch``
   (reply: how many keys came), ``DROP move``
 - rows: ``ROWS slots cursor count``, ``CHANGES slots after``; and ``PURGE count`` behind a move
@@ -95,6 +96,11 @@ def _state(ownership: Ownership, _store: KeyStore, _words: list[bytes]) -> bytes
     return resp.bulk(msgspec.json.encode(ownership.facts()))
 
 
+def _time(_ownership: Ownership, store: KeyStore, _words: list[bytes]) -> bytes:
+    # By an entry, since log time stands still in a log without entries.
+    return resp.integer(store.now)
+
+
 def _purge(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
     count = min(max(_number(words[0]), 1), MOST_PURGED)
     if ownership.stale:
@@ -107,7 +113,11 @@ def _purge(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
 
 def _freeze(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
     frozen = ownership.freeze(
-        _number(words[0]), _slots_untrusted(words[1]), store.revision, store.now
+        _number(words[0]),
+        _slots_untrusted(words[1]),
+        _number(words[2]),
+        store.revision,
+        store.now,
     )
     return resp.array(
         [resp.integer(frozen.revision), resp.integer(frozen.now_ms), resp.integer(frozen.epoch)]
@@ -155,9 +165,8 @@ def _row_untrusted(words: list[bytes]) -> ImportedRow:
 def _own(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
     move, since, now_ms, epoch = map(_number, words)
     position = store.revision - ownership.shift
-    keys = ownership.own(move, since, epoch, position)
-    # Log time of the source: what had expired there must not come back here.
-    store.now = max(store.now, now_ms)
+    keys = ownership.own(move, since, epoch, position, now_ms=now_ms, log_ms=store.now)
+    store.now = max(store.now, ownership.now_ms)
     store.revision = position + ownership.shift
     return resp.integer(keys)
 
@@ -197,6 +206,7 @@ def _number(text: bytes) -> int:
 _READERS: Final[dict[bytes, _Step]] = {b"state": _state, b"rows": _rows, b"changes": _changes}
 _STEPS: Final[dict[bytes, _Step]] = {
     b"found": _found,
+    b"time": _time,
     b"purge": _purge,
     b"freeze": _freeze,
     b"thaw": _thaw,

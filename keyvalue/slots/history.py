@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from ...errors import ConfigurationError
+from ..limits import MOST_SKEW_MS
 from .ranges import Slots, parse_slots_untrusted, text_of
 
 __all__ = ["SLOTS_COMMAND", "PartitionLog", "Step", "WrongMove", "wrong_moves"]
@@ -35,7 +36,7 @@ Kind: TypeAlias = Literal["found", "freeze", "own", "thaw", "release"]
 _WORDS: Final = {
     b"FOUND": 1,
     b"IMPORT": 2,
-    b"FREEZE": 2,
+    b"FREEZE": 3,
     b"OWN": 4,
     b"DROP": 1,
     b"THAW": 1,
@@ -54,7 +55,7 @@ class Step:
         slots: which ones.
         epoch: theirs in this partition.
         revision: the last one at the source, with "freeze" and "own"; else 0.
-        target: the next owner, with "release"; else -1.
+        target: the next owner, with "freeze" and "release"; else -1.
         position: of the log entry.
         timestamp_ms: log time.
     """
@@ -121,19 +122,22 @@ class PartitionLog:
         self._ended: dict[int, str] = {}
         self._founded = False
         self._shift = 0
+        self._now_ms = 0
         if facts is not None:
             self._load(facts)
 
     def _load(self, facts: Mapping[str, Any]) -> None:
         self._founded, self._shift = bool(facts["founded"]), int(facts["shift"])
+        self._now_ms = int(facts["now_ms"])
         for each in facts["owned"]:
             slots = parse_slots_untrusted(each["slots"])
             step = self._step("own", 0, slots, each["epoch"], each["since"])
             self._owned.append(_Span(slots, each["epoch"], step))
         for each in facts["frozen"]:
             slots = parse_slots_untrusted(each["slots"])
-            move, epoch = each["move"], each["epoch"]
-            self._frozen[move] = self._step("freeze", move, slots, epoch, each["revision"])
+            move, epoch, target = each["move"], each["epoch"], each["target"]
+            step = self._step("freeze", move, slots, epoch, each["revision"], target=target)
+            self._frozen[move] = step
         for each in facts["importing"]:
             self._importing[each["move"]] = parse_slots_untrusted(each["slots"])
         self._ended = {int(each["move"]): str(each["word"]) for each in facts["ended"]}
@@ -177,6 +181,7 @@ class PartitionLog:
         """
         if len(words) < 2 or words[0].upper() != SLOTS_COMMAND:  # noqa: PLR2004 - a container
             return
+        self._now_ms = max(self._now_ms, timestamp_ms)
         name, rest = words[1].upper(), words[2:]
         if len(rest) != _WORDS.get(name, -1):
             return
@@ -194,9 +199,12 @@ class PartitionLog:
             case b"IMPORT":
                 self._import(move, _slots_untrusted(words[1]))
             case b"FREEZE":
-                self._freeze(move, _slots_untrusted(words[1]), place + self._shift, at)
+                self._freeze(move, words[1:], place + self._shift, at)
             case b"OWN":
-                self._own(move, int(words[1]), int(words[3]), place, at)
+                since, now_ms, epoch = map(int, words[1:])
+                if now_ms <= self._now_ms + MOST_SKEW_MS:
+                    self._now_ms = max(self._now_ms, now_ms)
+                    self._own(move, since, epoch, place, at)
             case b"DROP":
                 self._importing.pop(move, None)
                 self._ended.setdefault(move, "dropped")
@@ -221,14 +229,17 @@ class PartitionLog:
             self._founded = True
             self._importing[move] = slots
 
-    def _freeze(self, move: int, slots: Slots, revision: int, at: tuple[int, int]) -> None:
+    def _freeze(
+        self, move: int, words: Sequence[bytes], revision: int, at: tuple[int, int]
+    ) -> None:
+        slots, target = _slots_untrusted(words[0]), int(words[1])
         held = 0
         for each, _, _ in self.served:
             held |= each
         if move in self._ended or move in self._frozen or not slots or slots & ~held:
             return
         epoch = max(each.epoch for each in self._owned if each.slots & slots)
-        step = self._step("freeze", move, slots, epoch, revision, at=at)
+        step = self._step("freeze", move, slots, epoch, revision, target=target, at=at)
         self._frozen[move] = step
         self.steps.append(step)
 
@@ -251,9 +262,10 @@ class PartitionLog:
             self.steps.append(self._step("thaw", move, frozen.slots, frozen.epoch, at=at))
 
     def _release(self, move: int, target: int, at: tuple[int, int]) -> None:
-        frozen = self._frozen.pop(move, None)
-        if frozen is None:
+        frozen = self._frozen.get(move)
+        if frozen is None or frozen.target != target:
             return
+        del self._frozen[move]
         self._ended.setdefault(move, "released")
         for each in self._owned:
             each.slots &= ~frozen.slots

@@ -34,6 +34,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from ...storage.tables.memtable import Record, stored_key
 from ...storage.tables.tables import Tables
+from ..limits import MOST_SKEW_MS
 from ..protocol import resp
 from ..protocol.resp import CommandError
 from ..slots.hashing import SLOTS, key_slot
@@ -54,7 +55,14 @@ from .ownership_note import (
 _OfMove = TypeVar("_OfMove", Frozen, Importing, Ended)
 _OfSlots = TypeVar("_OfSlots", Owned, Gone, Frozen)
 
-__all__ = ["FOREIGN", "FROZEN_SLOT", "KEPT_MOVES", "OWNED", "ImportedRow", "Ownership"]
+__all__ = [
+    "FOREIGN",
+    "FROZEN_SLOT",
+    "KEPT_MOVES",
+    "OWNED",
+    "ImportedRow",
+    "Ownership",
+]
 
 ImportedRow: TypeAlias = tuple[bytes, Record | None]
 """A key and its record; None deletes the key."""
@@ -70,7 +78,9 @@ KEPT_MOVES: Final = 256
 """Moves that have ended and are remembered. With fewer, a repeated command of a move that has ended
 long ago gets no useful answer; with more, each change writes a longer note."""
 
-_OTHER_SLOTS: Final = resp.error("ERR this move has begun here with other slots; nothing was done")
+_OTHER_SLOTS: Final = resp.error(
+    "ERR this move has begun here with other slots, or another target; nothing was done"
+)
 _NOT_CLEAN: Final = resp.error(
     "NOTCLEAN some of these slots are owned here, importing or stale: wait, or send PURGE"
 )
@@ -94,6 +104,7 @@ class Ownership:
         version: rises with each change of a slot or move; in memory only.
         hides: rows lie here that no command may see.
         shift: how far revisions are above log positions; it never falls.
+        now_ms: log time is never before this, whatever the batches say; it never falls.
 
     Raises:
         StorageError: the note is malformed.
@@ -106,6 +117,7 @@ class Ownership:
         self.version = 0
         self.hides = False
         self.shift = 0
+        self.now_ms = 0
         self._note = OwnershipNote()
         self.reload()
 
@@ -187,20 +199,28 @@ class Ownership:
             "stale": text_of(note.stale),
             "moved": [as_facts(each) for each in note.gone],
             "ended": {str(each.move): each.word for each in note.ended},
+            "ended_upto": note.ended_upto,
             "shift": note.shift,
         }
 
     # --- the source of a move
 
-    def freeze(self, move: int, slots: Slots, revision: int, now_ms: int) -> Frozen:
+    def freeze(self, move: int, slots: Slots, target: int, revision: int, now_ms: int) -> Frozen:
         """Stop serving slots.
+
+        Args:
+            move: its number.
+            slots: the set.
+            target: the partition that is to own them: it alone can say whether it does.
+            revision: of the present entry.
+            now_ms: log time.
 
         Raises:
             CommandError: the move has ended here, or not all slots are owned.
         """
         found = _of(self._note.frozen, move)
         if found is not None:
-            if found.slots != slots:
+            if (found.slots, found.target) != (slots, target):
                 raise CommandError(_OTHER_SLOTS)
             return found
         self._refuse_ended(move)
@@ -210,7 +230,7 @@ class Ownership:
         ):
             raise CommandError(_NOT_OWNED)
         epoch = max(each.epoch for each in self._note.owned if each.slots & slots)
-        found = Frozen(move, slots, revision, now_ms, epoch)
+        found = Frozen(move, slots, target, revision, now_ms, epoch)
         self._note.frozen.append(found)
         self._note.frozen.sort(key=_move_of)
         self._put()
@@ -241,13 +261,15 @@ class Ownership:
             What was given up; None if that has happened already.
 
         Raises:
-            CommandError: the move has frozen nothing.
+            CommandError: the move has frozen nothing, or is one to another partition.
         """
         found = _of(self._note.frozen, move)
         if found is None:
             if self._ending(move) == "released":
                 return None
             raise CommandError(_NOT_FROZEN)
+        if found.target != target:
+            raise CommandError(_OTHER_SLOTS)
         note = self._note
         note.frozen.remove(found)
         _take_from(note.gone, found.slots)
@@ -328,7 +350,9 @@ class Ownership:
         found = _of(self._note.importing, move)
         return found.slots if found is not None and number == found.chunk + 1 else 0
 
-    def own(self, move: int, since: int, epoch: int, position: int) -> int:
+    def own(
+        self, move: int, since: int, epoch: int, position: int, *, now_ms: int, log_ms: int
+    ) -> int:
         """Take importing slots over; return how many keys came with them.
 
         Args:
@@ -336,9 +360,13 @@ class Ownership:
             since: revision from which on the changes are this partition's.
             epoch: of the slots until now.
             position: of the present log entry, to which `shift` is not added.
+            now_ms: log time of the source. Log time here is not before it from then on: what had
+                expired there must not come back here.
+            log_ms: log time here until now.
 
         Raises:
-            CommandError: the move was dropped, or never began.
+            CommandError: the move was dropped, or never began; or log time here is so far behind
+                the source's that leases of other keys would end long before their time.
         """
         note = self._note
         found = _of(note.importing, move)
@@ -347,8 +375,13 @@ class Ownership:
             if ended is not None and ended.word == "owned":
                 return ended.keys
             raise _ended(move, self._ending(move) or "not importing")
+        if now_ms > log_ms + MOST_SKEW_MS:
+            raise CommandError(
+                resp.error(f"EARLY log time here is {now_ms - log_ms} ms behind: nothing was done")
+            )
         note.importing.remove(found)
         _take_from(note.gone, found.slots)
+        note.now_ms = max(note.now_ms, now_ms)
         # So every revision is above `since`, that of the present entry's next commands too.
         note.shift = max(note.shift, since + 1 - position)
         note.owned.append(Owned(found.slots, epoch + 1, since, position + note.shift))
@@ -473,7 +506,7 @@ class Ownership:
             for first, last in ranges_of(some):
                 states[first : last + 1] = bytes((state,)) * (last + 1 - first)
         self.hides = bool(note.importing or note.stale)
-        self.shift = note.shift
+        self.shift, self.now_ms = note.shift, note.now_ms
         self.version += 1
         for listener in self._listeners:
             listener()

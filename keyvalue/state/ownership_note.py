@@ -51,6 +51,7 @@ class Frozen(msgspec.Struct):
     Attributes:
         move: its number.
         slots: the set.
+        target: the partition that is to own them.
         revision: of the log entry that froze them; no change of theirs is newer.
         now_ms: log time then.
         epoch: the highest of their epochs.
@@ -58,6 +59,7 @@ class Frozen(msgspec.Struct):
 
     move: int
     slots: Slots
+    target: int
     revision: int
     now_ms: int
     epoch: int
@@ -129,6 +131,7 @@ class OwnershipNote(msgspec.Struct):
         purging: those of the stale slots that the present purge will have cleaned.
         purged: hexadecimal place up to which that purge has walked.
         shift: revisions are this much above log positions.
+        now_ms: the latest log time that came with slots; this partition's is never before it.
     """
 
     founded: bool = False
@@ -143,6 +146,7 @@ class OwnershipNote(msgspec.Struct):
     purging: Slots = 0
     purged: str = ""
     shift: int = 0
+    now_ms: int = 0
 
 
 _text_of: Final = lru_cache(maxsize=256)(text_of)

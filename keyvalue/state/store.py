@@ -94,6 +94,8 @@ class KeyStore:
         self._get = tables.get
         self.put = self.changes.noting(tables.put)
         self.now = tables.timestamp_ms
+        if ownership is not None:
+            self.now = max(self.now, ownership.now_ms)
         self.revision = tables.position + shift
         self.null = resp.NULL[0]
         self.principal = 0

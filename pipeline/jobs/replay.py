@@ -344,9 +344,6 @@ class Machine:
     Args:
         note: of the log of a partition: what it knows of its slots where the pieces begin; empty
             for nothing. None for any other log.
-
-    Attributes:
-        taken_over_ms: the latest log time that came with slots which were taken over.
     """
 
     def __init__(self, note: bytes | None = None) -> None:
@@ -354,7 +351,6 @@ class Machine:
         if note:
             self._keys.notes.put(SLOTS_NOTE, note)
         self._entry = (-1, -1)
-        self.taken_over_ms = 0
         # commands of the log use only this part of Tables
         self._service = KeyValueService(cast("Tables", self._keys), partition=note is not None)
 
@@ -380,6 +376,11 @@ class Machine:
     def shift(self) -> int:
         """How far revisions are above log positions."""
         return 0 if self._service.ownership is None else self._service.ownership.shift
+
+    @property
+    def taken_over_ms(self) -> int:
+        """The latest log time that came with slots which were taken over."""
+        return 0 if self._service.ownership is None else self._service.ownership.now_ms
 
     @property
     def states(self) -> bytes:
@@ -416,10 +417,7 @@ class Machine:
             case b"PURGE":
                 ownership.cleared()  # how far a member walks depends on keys of all shards
             case _:
-                version = ownership.version
                 self._service.apply(command)
-                if words[1].upper() == b"OWN" and ownership.version != version:
-                    self.taken_over_ms = max(self.taken_over_ms, int(words[4]))
                 if ownership.stale:  # rows that have gone, and nobody sees until they are purged
                     gone = (one for one in self._keys.records if not ownership.serves(one))
                     for key in [one for one in gone if not ownership.holds(one)]:

@@ -7,6 +7,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from quorate.errors import KeyValueError
-from quorate.keyvalue.slots.cluster_map import META, Move
+from quorate.keyvalue.slots.cluster_map import MAP_KEY, META, ClusterMap, Move, encode_map
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted, text_of
 from quorate.partitions.balance import first_map, split
@@ -22,7 +23,16 @@ from quorate.partitions.director import Director
 from quorate.partitions.metadata import change
 from quorate.partitions.move import settle
 from quorate.partitions.wishes import abort_move, claim, plan_move, request_moves
-from tests.support.partitions_world import FATES, Fate, Link, World, error_of, machines, opened
+from tests.support.partitions_world import (
+    FATES,
+    Fate,
+    Link,
+    PartitionGroup,
+    World,
+    error_of,
+    machines,
+    opened,
+)
 
 KEYS: Final = [b"key-%d" % at for at in range(40)]
 SLOTS: Final = parse_slots_untrusted("0-8191")
@@ -245,7 +255,7 @@ async def test_a_move_that_its_target_has_forgotten_is_settled(
     async with opened(tmp_path) as world:
         found(world)
         move = Move(2, "0-99", 0, 1, attempts=1)
-        run(world, 0, "FREEZE 2 0-99")
+        run(world, 0, "FREEZE 2 0-99 1")
         run(world, 1, "IMPORT 2 0-99")
         run(world, 1, "OWN 2 5000000 1 1" if owns else "DROP 2")
         for number in range(3, 300):
@@ -260,7 +270,7 @@ async def test_another_error_of_the_target_thaws_nothing(
 ) -> None:
     async with opened(tmp_path) as world:
         found(world)
-        run(world, 0, "FREEZE 2 0-99")
+        run(world, 0, "FREEZE 2 0-99 1")
         move = Move(2, "0-99", 0, META, attempts=1)  # a group without slots
         with pytest.raises(KeyValueError, match="no partitions"):
             await settle(Link(world), move)
@@ -366,7 +376,7 @@ async def test_a_move_that_the_map_does_not_know_is_ended(
 ) -> None:
     async with opened(tmp_path) as world:
         found(world)
-        for words in ("FREEZE 1000 0-99", "FREEZE 1001 200-299"):
+        for words in ("FREEZE 1000 0-99 1", "FREEZE 1001 200-299 1"):
             world.apply(0, (b"QUORATE.SLOTS", *words.encode().split()))
         for words in ("IMPORT 1001 200-299", "OWN 1001 5000000 1 1", "IMPORT 1002 100-199"):
             world.apply(1, (b"QUORATE.SLOTS", *words.encode().split()))
@@ -374,3 +384,106 @@ async def test_a_move_that_the_map_does_not_know_is_ended(
         await trio.sleep(20)
         assert states(world, 0) == states(world, 1) == b""
         assert world.check_owners() == ALL_SLOTS
+
+
+@pytest.mark.parametrize("founded", [False, True])
+async def test_a_partition_that_has_begun_anew_gets_no_slots_of_others(
+    tmp_path: Path, autojump_clock: object, *, founded: bool
+) -> None:
+    """The map knows that slots have moved away; and, later, that it was founded."""
+    async with opened(tmp_path) as world:
+        found(world)
+        world.nursery.start_soon(direct, world)
+        await moved(world, parse_slots_untrusted("0-99"), 1)
+        if founded:
+            await change(Link(world).group(META), with_members)
+        world.groups[0].service.close()
+        world.groups[0] = PartitionGroup(tmp_path / "anew", partition=True, position=5)
+        await trio.sleep(30)
+        wanted = 0 if founded else parse_slots_untrusted("100-8191")
+        assert world.groups[0].slots_in(1, 2) == wanted
+        await request(world, 1 << 200, 1)
+        await trio.sleep(30)
+        assert bool(world.map().moves) == founded, "nothing moves from a partition without slots"
+        world.check_owners()
+
+
+def with_members(now: ClusterMap) -> ClusterMap:
+    """Return a map that knows of all partitions that they are founded."""
+    partitions = tuple(msgspec.structs.replace(each, members=(0, 1)) for each in now.partitions)
+    return msgspec.structs.replace(now, partitions=partitions)
+
+
+async def test_a_map_that_is_older_than_the_groups_is_corrected(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with opened(tmp_path) as world:
+        found(world)
+        old = encode_map(world.map())
+        world.nursery.start_soon(direct, world)
+        for number in range(3):
+            await moved(world, 1 << number, 1)
+        epoch = world.map().epoch
+        world.groups[META].run((b"SET", MAP_KEY, old))
+        await trio.sleep(30)
+        assert world.map().epoch > epoch, "else machines go on by their newer map"
+        assert world.owned(1) == parse_slots_untrusted("0-2,8192-16383")
+        epoch = world.map().epoch
+        await trio.sleep(60)
+        assert world.map().epoch == epoch, "once"
+
+
+async def test_numbers_of_moves_do_not_come_again_after_an_older_map(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    """Else groups answer for the earlier move: all would seem done, and nothing has moved."""
+    async with opened(tmp_path) as world:
+        found(world)
+        old = world.map()
+        for number in range(2, 6):
+            run(world, 0, f"FREEZE {number} {number} 1")
+            run(world, 1, f"IMPORT {number} {number}")
+            run(world, 1, f"OWN {number} 5000000 1 1")
+            run(world, 0, f"RELEASE {number} 1 0")
+        world.groups[META].run((b"SET", MAP_KEY, encode_map(old)))
+        await request(world, parse_slots_untrusted("200-299"), 1)
+        world.nursery.start_soon(direct, world)
+        await trio.sleep(30)
+        assert not world.map().moves
+        assert world.owned(1) == parse_slots_untrusted("2-5,200-299,8192-16383")
+
+
+async def test_a_map_without_the_target_of_a_frozen_move_thaws_nothing(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    """The map is older than a split: its new partition may own the slots."""
+    first = first_map("orders", machines(3), 2, 3)
+    async with opened(tmp_path, 4, first=first) as world:
+        found(world)
+        run(world, 2, "FOUND ")
+        run(world, 2, "IMPORT 7 0-99")
+        run(world, 0, "FREEZE 7 0-99 2")
+        run(world, 2, "OWN 7 5000000 1 1")
+        world.nursery.start_soon(direct, world)
+        await trio.sleep(30)
+        assert states(world, 0) == b"frozen"
+        await change(Link(world).group(META), split)
+        await trio.sleep(30)
+        assert b"frozen" not in states(world, 0)
+        world.check_owners()
+
+
+@pytest.mark.parametrize("ahead_ms", [-5000, 5000])
+async def test_slots_do_not_move_between_groups_with_other_times(
+    tmp_path: Path, autojump_clock: object, ahead_ms: int
+) -> None:
+    async with opened(tmp_path) as world:
+        found(world)
+        world.groups[0].ahead_ms = ahead_ms
+        world.nursery.start_soon(direct, world)
+        await request(world, SLOTS, 1)
+        await trio.sleep(10)
+        assert not [words for _, words in world.words if words[1] in (b"IMPORT", b"FREEZE")]
+        world.groups[0].ahead_ms = world.groups[1].ahead_ms = max(ahead_ms, 0)
+        await until_done(world)
+        assert world.owned(1) == ALL_SLOTS

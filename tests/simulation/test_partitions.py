@@ -113,7 +113,7 @@ async def _split_brain(directory: Path, *, still: bool = False) -> tuple[int, in
             world.isolate(old)
             if still:
                 world.pause(old)
-            frozen = await slots_command(source, "FREEZE", 7, slot)
+            frozen = await slots_command(source, "FREEZE", 7, slot, 1)
             await slots_command(target, "OWN", 7, *_words([b"", frozen]))
             owned.set()
             world.resume(old)

@@ -181,7 +181,8 @@ class FakeMove:
         text = text_of(self.slots)
         self._expect(self.target, "PURGE", "10000")
         self._expect(self.target, "IMPORT", self.number, text)
-        self._facts = list(map(str, self._expect(self.source, "FREEZE", self.number, text)))
+        frozen = self._expect(self.source, "FREEZE", self.number, text, str(self.target.number))
+        self._facts = list(map(str, frozen))
         _, *rows = self._expect(self.source, "ROWS", text, "", "1000")
         words = [
             word if isinstance(word, bytes) else str(word) for row in rows for word in list_of(row)

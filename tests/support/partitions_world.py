@@ -51,6 +51,7 @@ class PartitionGroup:
         # Each log is somewhere else, so revisions of one are none of the other.
         self.position = position
         self.answers = True
+        self.ahead_ms = 0
 
     def run(self, words: tuple[bytes, ...]) -> bytes:
         """Apply a command, or answer a query; return the encoded reply."""
@@ -59,7 +60,7 @@ class PartitionGroup:
         assert spec is not None, words
         if spec.kind is Kind.READ:
             return self.service.query(payload, 0)
-        now = START_MS + round(trio.current_time() * 1000)
+        now = START_MS + round(trio.current_time() * 1000) + self.ahead_ms
         reply = self.service.apply(Command(payload, 0, 0, 0, 1, self.position, 0, now))
         self.position += BATCH_BYTES
         self.service.advance(self.position, now)

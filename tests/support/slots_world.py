@@ -129,7 +129,7 @@ class Mover:
     def freeze(self) -> bool:
         if not self._follow():
             return self._end(self.drop)
-        frozen = self.source.slots("FREEZE", self.move, self.slots)
+        frozen = self.source.slots("FREEZE", self.move, self.slots, 1)
         if isinstance(frozen, str):
             return self._end(self.drop)
         self.frozen = frozen

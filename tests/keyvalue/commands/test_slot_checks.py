@@ -41,7 +41,7 @@ def fed(tmp_path: Path) -> Generator[PartitionFed]:
 
 
 def give_away(fed: PartitionFed) -> None:
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     fed.slots("RELEASE", 3, 7, 1)
 
 
@@ -60,12 +60,12 @@ def test_a_slot_of_another_partition_is_refused(fed: PartitionFed, line: Line) -
 @pytest.mark.parametrize("line", READS)
 def test_queries_are_refused_in_the_same_way(fed: PartitionFed, line: Line) -> None:
     found = fed.query(line)
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     assert fed.query(line) == FROZEN
     assert fed.query("GET b", line) == encode_part(1, b"$1\r\n1\r\n")
     fed.slots("THAW", 3)
     assert fed.query(line) == found
-    fed.slots("FREEZE", 4, A)
+    fed.slots("FREEZE", 4, A, 7)
     fed.slots("RELEASE", 4, 7, 1)
     assert fed.query(line) == fed.query(line, flags=1) == NOT_SERVED
 
@@ -84,7 +84,7 @@ def test_keys_of_two_slots_are_refused(fed: PartitionFed, line: Line) -> None:
 @pytest.mark.parametrize("line", OF_A)
 @pytest.mark.parametrize("flags", [0, IN_PARTS])
 def test_a_payload_stops_before_a_frozen_slot(fed: PartitionFed, line: Line, flags: int) -> None:
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     assert fed.apply(line, flags=flags) == FROZEN
     reply = fed.apply("SET b 2", "GET b", line, "SET b 3", flags=flags)
     assert part(reply, 4) == (2, b"+OK\r\n$1\r\n2\r\n")
@@ -94,7 +94,7 @@ def test_a_payload_stops_before_a_frozen_slot(fed: PartitionFed, line: Line, fla
 
 
 def test_a_member_whose_reply_nobody_wants_stops_there_too(fed: PartitionFed) -> None:
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     payload = encode("SET b 2", "SET a 2", "SET b 3")
     fed.replay(Command(payload, 0, 0, 0, 1, fed.position, 0, fed.now, wants_reply=False))
     assert fed.query("GET b") == b"$1\r\n2\r\n"
@@ -115,7 +115,7 @@ def test_a_transaction_is_of_one_slot(fed: PartitionFed) -> None:
     assert run("SET a 3", "SET b 3") == CROSSSLOT
     assert run("WATCH b 0", "SET a 3") == CROSSSLOT
     assert fed.query("GET a") == b"$1\r\n2\r\n"
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     assert run("DBSIZE", "SET a 3") == FROZEN
     assert run("WATCH a 0", "PING") == FROZEN
     assert run("SET b 3") == b"*1\r\n+OK\r\n"
@@ -126,7 +126,7 @@ def test_a_transaction_is_of_one_slot(fed: PartitionFed) -> None:
 
 
 def test_a_move_is_no_part_of_a_transaction(fed: PartitionFed) -> None:
-    lines = ("SET a 2", f"QUORATE.SLOTS FREEZE 3 {A}", "SET a 3")
+    lines = ("SET a 2", f"QUORATE.SLOTS FREEZE 3 {A} 1", "SET a 3")
     assert fed.apply(*lines, flags=TRANSACTION).startswith(b"-ERR QUORATE.SLOTS must be")
     assert fed.query("GET a") == b"$1\r\n1\r\n"
     assert fed.facts()["frozen"] == []
@@ -135,14 +135,14 @@ def test_a_move_is_no_part_of_a_transaction(fed: PartitionFed) -> None:
 def test_a_session_keeps_that_a_slot_is_not_here(fed: PartitionFed) -> None:
     session = int(fed.apply("QUORATE.SESSION OPEN")[1:])
     assert fed.once(session, 1, "INCR a") == b":2\r\n"
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     assert fed.once(session, 1, "INCR a") == b":2\r\n", "it was applied before"
     assert fed.once(session, 2, "INCR a") == FROZEN
     assert fed.once(session, 2, "SET b 5", "INCR a") == FROZEN, "all or nothing"
     assert fed.query("GET b") == b"$1\r\n1\r\n"
     fed.slots("THAW", 3)
     assert fed.once(session, 2, "INCR a") == b":3\r\n", "nothing was kept"
-    fed.slots("FREEZE", 4, A)
+    fed.slots("FREEZE", 4, A, 7)
     fed.slots("RELEASE", 4, 7, 1)
     not_here = b"-NOTHERE slot %d is not in this partition; nothing was done\r\n" % A
     assert fed.once(session, 2, "INCR a") == b":3\r\n"
@@ -166,7 +166,7 @@ def test_a_session_may_send_commands_of_several_slots(fed: PartitionFed) -> None
 
 
 def test_all_is_deleted_only_while_nothing_moves(fed: PartitionFed) -> None:
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     assert fed.apply("FLUSHALL") == fed.apply("FLUSHDB", flags=TRANSACTION) == FROZEN
     fed.slots("RELEASE", 3, 7, 1)
     fed.slots("IMPORT", 4, "1")
@@ -186,13 +186,13 @@ def test_walks_see_only_what_is_served(tmp_path: Path) -> None:
     for number in range(5):
         fed.apply(f"SET {{a}}{number} 1 EX 100")
         fed.apply(f"SET {{b}}{number} 1 EX 100")
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     assert fed.query("DBSIZE", "QUORATE.EXPIRING") == b":10\r\n:10\r\n", "it still has them"
     fed.slots("RELEASE", 3, 7, 5)
     assert fed.query("DBSIZE", "QUORATE.EXPIRING") == b":5\r\n:5\r\n"
     assert fed.query("KEYS *").startswith(b"*5\r\n")
     assert b"{a}" not in fed.query("KEYS *", "KEYS {a}*", "SCAN 0 COUNT 100", *["RANDOMKEY"] * 9)
-    fed.slots("FREEZE", 4, B)
+    fed.slots("FREEZE", 4, B, 7)
     fed.slots("RELEASE", 4, 7, 5)
     assert fed.query("RANDOMKEY", "DBSIZE") == b"$-1\r\n:0\r\n"
     fed.close()

@@ -52,7 +52,7 @@ def test_every_row_of_the_slots_is_read_once(fed: PartitionFed, count: int) -> N
 
 def test_rows_that_have_expired_are_read_until_they_are_removed(fed: PartitionFed) -> None:
     fed.apply("SET a 1 PX 1000")
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     fed.pass_time(5000)
     assert [row[0] for row in all_rows(fed, A, 10)] == [b"a"]
 
@@ -144,7 +144,7 @@ def test_other_slots_that_go_are_no_change(fed: PartitionFed) -> None:
     fed.apply(["SET", "", "1"])
     here = key_slot(b"")
     (after,) = fed.ask("CHANGES", here, -1)
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     fed.slots("RELEASE", 3, 7, 0)
     assert fed.ask("CHANGES", here, after) == [fed.service.changes.position]
 
@@ -152,4 +152,4 @@ def test_other_slots_that_go_are_no_change(fed: PartitionFed) -> None:
 def test_rows_and_changes_are_not_read_in_the_log(fed: PartitionFed) -> None:
     assert fed.slots("ROWS", A, "", 10) == fed.slots("CHANGES", A, -1) == "ERR"
     assert fed.apply("QUORATE.SLOTS STATE", flags=TRANSACTION).startswith(b"*1\r\n$")
-    assert fed.ask("PURGE", 1) == fed.ask("FREEZE", 3, A) == "ERR", "a query can't write"
+    assert fed.ask("PURGE", 1) == fed.ask("FREEZE", 3, A, 1) == "ERR", "a query can't write"

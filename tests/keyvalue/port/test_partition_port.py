@@ -144,7 +144,7 @@ async def test_a_transaction_has_one_slot_that_is_here(world: World, client: Raw
     await client.ask(multi + command("MGET", HERE, ALSO) + run, OK + CROSSED + spoilt)
     await client.ask(command("WATCH", HERE) + multi + one + run, OK * 2 + QUEUED + b"*1\r\n" + OK)
     await client.ask(multi + one, OK + QUEUED)
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     await slots(world, "RELEASE", "5", "1", "2")
     await client.ask(run, b"-MOVED %d 10.1.0.1:7102\r\n" % SLOT)
     await client.ask(command("PING"), b"+PONG\r\n")
@@ -182,7 +182,7 @@ async def test_a_follower_sends_clients_to_the_leader_of_the_right_partition(
     world.member.follow(1)
     own = b"-MOVED %d 10.0.0.2:7001\r\n" % SLOT
     await client.ask(command("GET", HERE) + command("GET", ELSEWHERE), own + MOVED)
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     await client.ask(command("GET", HERE), own)
     await slots(world, "RELEASE", "5", "1", "1")
     await client.ask(command("GET", HERE), b"-MOVED %d 10.1.0.1:7102\r\n" % SLOT)
@@ -205,7 +205,7 @@ async def test_a_reader_of_a_follower_waits_for_frozen_slots(
     await client.ask(
         read + command("GET", ELSEWHERE) + read, b"$1\r\n1\r\n" + MOVED + b"$1\r\n1\r\n"
     )
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     await client.send(read)
     await slots(world, "THAW", "5")
     assert await client.receive(7) == b"$1\r\n1\r\n"
@@ -255,7 +255,7 @@ async def test_commands_wait_until_a_slot_thaws(
     await client.ask(command("SET", HERE, "1"), OK)
     if not known:
         freeze_behind_its_back(world)
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     read = world.port.state.counters.input_bytes
     await client.send(asked)
     await world.has_read(read + len(asked))
@@ -269,7 +269,7 @@ async def test_commands_wait_until_a_slot_is_elsewhere(
 ) -> None:
     asked, _, moved = WAITS[name]
     await client.ask(command("SET", HERE, "1"), OK)
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     await client.send(asked)
     await slots(world, "RELEASE", "5", "1", "1")
     to = b"-MOVED %d 10.1.0.1:7102\r\n" % SLOT
@@ -295,7 +295,7 @@ async def test_commands_that_wait_go_on_at_once_when_slots_change(
 async def test_a_command_of_a_session_waits_with_its_stamp(world: World, client: RawClient) -> None:
     await client.ask(command("QUORATE.SESSION", "OPEN"), b":")
     session = (await client.receive_until(b"\r\n")).strip().decode()
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     await client.send(command("QUORATE.ONCE", session, "1", "INCR", HERE))
     await slots(world, "THAW", "5")
     assert await client.receive(4) == b":1\r\n"
@@ -309,7 +309,7 @@ async def test_after_a_while_a_client_may_try_again(
     monkeypatch.setattr(parking, "PARK_SECONDS", 0.01)
     if not known:
         freeze_behind_its_back(world)
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     await client.ask(SET, TRY_AGAIN)
     await client.ask(SET + GET + command("INCR", ALSO), TRY_AGAIN * 2 + b":1\r\n")
     await client.ask(command("WATCH", HERE), TRY_AGAIN)
@@ -332,7 +332,7 @@ def test_pauses_double_and_end_after_seconds() -> None:
 
 
 async def test_a_client_that_leaves_waits_no_more(world: World, client: RawClient) -> None:
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     await client.send(SET)
     await client.aclose()
     await slots(world, "THAW", "5")
@@ -408,7 +408,7 @@ async def test_a_partition_without_ports_for_tls_is_not_shown_to_clients_with_tl
 
 
 async def test_the_own_log_is_shown_before_the_map(world: World, client: RawClient) -> None:
-    await slots(world, "FREEZE", "5", "0-99")
+    await slots(world, "FREEZE", "5", "0-99", "1")
     await slots(world, "RELEASE", "5", "1", "0")
     found = await ask(client, "CLUSTER", "SLOTS")
     assert isinstance(found, list)

@@ -56,7 +56,7 @@ async def test_a_watch_ends_where_its_slot_has_left_and_names_the_next_owner(
     await client.send(command("QUORATE.WATCH", "{b}"))
     await client.receive_until(b":1\r\n" + b":%d\r\n" % world.member.position)
     other = await world.connect()
-    await other.send(command("QUORATE.SLOTS", "FREEZE", "7", str(SLOT)))
+    await other.send(command("QUORATE.SLOTS", "FREEZE", "7", str(SLOT), "1"))
     frozen = await other.receive_until(b":1\r\n")
     revision = int(frozen.split(b"\r\n")[1][1:])
     await other.ask(command("QUORATE.SLOTS", "RELEASE", "7", "1", "0"), OK)

@@ -34,7 +34,7 @@ class Cluster:
 def moved(cluster: Cluster, move: int, source: int, target: int, epoch: int) -> None:
     slots = "5-9"
     cluster.do(target, f"IMPORT {move} {slots}")
-    cluster.do(source, f"FREEZE {move} {slots}")
+    cluster.do(source, f"FREEZE {move} {slots} {target}")
     revision = cluster.logs[source].steps[-1].revision
     cluster.do(target, f"OWN {move} {revision} 1 {epoch}")
     cluster.do(source, f"RELEASE {move} {target} 0")
@@ -47,7 +47,7 @@ def test_moves_back_and_forth_are_sound() -> None:
         target = rng.choice([at for at in range(3) if at != owner])
         if rng.random() < 0.3:  # an attempt that is given up, with late and repeated commands
             cluster.do(target, f"IMPORT {100 + move} 5-9")
-            cluster.do(owner, f"FREEZE {100 + move} 5-9")
+            cluster.do(owner, f"FREEZE {100 + move} 5-9 1")
             cluster.do(target, f"DROP {100 + move}")
             cluster.do(target, f"OWN {100 + move} 7 1 {move}")
             cluster.do(owner, f"THAW {100 + move}")
@@ -61,7 +61,7 @@ def test_moves_back_and_forth_are_sound() -> None:
 def test_a_slot_that_is_served_in_two_places_is_found() -> None:
     cluster = Cluster()
     cluster.do(1, "IMPORT 7 5")
-    revision = cluster.do(0, "FREEZE 7 5")
+    revision = cluster.do(0, "FREEZE 7 5 1")
     cluster.do(1, f"OWN 7 {revision} 1 1")
     assert cluster.kinds() == []  # the move is under way
     cluster.do(0, "THAW 7")
@@ -72,7 +72,7 @@ def test_a_slot_that_is_served_in_two_places_is_found() -> None:
 def test_a_target_that_takes_over_at_another_place_is_found(line: str) -> None:
     cluster = Cluster()
     cluster.do(1, "IMPORT 7 5")
-    right = cluster.do(0, "FREEZE 7 5")
+    right = cluster.do(0, "FREEZE 7 5 1")
     cluster.do(1, line.format(right=right, more=right + 1))
     (wrong,) = wrong_moves(cluster.logs)
     assert wrong.kind == "own-without-freeze"
@@ -82,7 +82,7 @@ def test_a_target_that_takes_over_at_another_place_is_found(line: str) -> None:
 def test_a_slot_that_is_given_up_too_early_is_found() -> None:
     cluster = Cluster()
     cluster.do(1, "IMPORT 7 5")
-    cluster.do(0, "FREEZE 7 5")
+    cluster.do(0, "FREEZE 7 5 1")
     cluster.do(0, "RELEASE 7 1 0")
     assert cluster.kinds() == ["release-without-own"]
 
@@ -91,7 +91,7 @@ def test_two_owners_at_one_epoch_are_found() -> None:
     cluster = Cluster(3)
     for target in (1, 2):
         cluster.do(target, "IMPORT 7 5")
-    revision = cluster.do(0, "FREEZE 7 5")
+    revision = cluster.do(0, "FREEZE 7 5 1")
     for target in (1, 2):
         cluster.do(target, f"OWN 7 {revision} 1 1")
     (wrong,) = wrong_moves(cluster.logs)
@@ -111,10 +111,11 @@ def test_a_log_that_ends_earlier_misses_nothing() -> None:
 def test_a_log_may_begin_with_a_snapshot() -> None:
     cluster = Cluster()
     moved(cluster, 7, 0, 1, 1)
-    cluster.do(1, "FREEZE 8 5")
+    cluster.do(1, "FREEZE 8 5 0")
     owned = {"slots": "5-9", "epoch": 2, "since": 201}
-    frozen = {"move": 8, "slots": "5", "revision": cluster.logs[1].steps[-1].revision, "epoch": 2}
-    facts = {"founded": True, "shift": 0, "owned": [owned], "frozen": [frozen]}
+    revision = cluster.logs[1].steps[-1].revision
+    frozen = {"move": 8, "slots": "5", "target": 0, "revision": revision, "epoch": 2}
+    facts = {"founded": True, "shift": 0, "now_ms": 0, "owned": [owned], "frozen": [frozen]}
     later = PartitionLog(1, facts | {"importing": [], "ended": [{"move": 7, "word": "owned"}]})
     cluster.logs[1] = later
     assert cluster.kinds() == []
@@ -128,12 +129,12 @@ def test_a_log_may_begin_with_a_snapshot() -> None:
 def test_malformed_commands_change_nothing() -> None:
     cluster = Cluster()
     for line in (
-        "FREEZE x 5",
-        "FREEZE 7 5-1",
+        "FREEZE x 5 1",
+        "FREEZE 7 5-1 1",
         "FREEZE 7",
         "OWN 1 2 3 4",
         "NOTHING 1",
-        "FREEZE 7 200",
+        "FREEZE 7 200 1",
     ):
         cluster.do(0, line)
     cluster.logs[0].apply_untrusted([b"SET", b"a", b"b"], 0)

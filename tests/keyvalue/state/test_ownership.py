@@ -72,7 +72,7 @@ def test_first_slots_are_given_once(tmp_path: Path) -> None:
         "FOUND 5-4",
         "IMPORT x 0-1",
         "IMPORT -1 0-1",
-        "FREEZE 1 0-1,1",
+        "FREEZE 1 0-1,1 1",
         "OWN 1 2 3 -4",
         "OWN 1 4611686018427387904 3 4",
         "RELEASE 1 2 x",
@@ -87,30 +87,30 @@ def test_first_slots_are_given_once(tmp_path: Path) -> None:
 )
 def test_malformed_commands_change_nothing(source: PartitionFed, line: str) -> None:
     source.apply("SET a 1")
-    source.slots("FREEZE", 9, A)
+    source.slots("FREEZE", 9, A, 7)
     before = source.facts()
     assert source.slots(*line.split(" ")) == "ERR"
     assert source.facts() == before
 
 
 def test_frozen_slots_thaw(source: PartitionFed) -> None:
-    frozen = source.slots("FREEZE", 3, A)
+    frozen = source.slots("FREEZE", 3, A, 7)
     assert frozen == [source.position - 320 + 1, START_MS, 1]
     source.pass_time(10)
-    assert source.slots("FREEZE", 3, A) == frozen, "the same reply again"
-    assert source.slots("FREEZE", 3, "1,2") == "ERR", "the slots of a move never change"
-    assert source.slots("FREEZE", 4, A) == "NOTOWNED"
+    assert source.slots("FREEZE", 3, A, 7) == frozen, "the same reply again"
+    assert source.slots("FREEZE", 3, "1,2", 7) == "ERR", "the slots of a move never change"
+    assert source.slots("FREEZE", 4, A, 7) == "NOTOWNED"
     assert source.ownership.states[A] == FROZEN_SLOT
     assert source.slots("THAW", 3) == b"OK"
     assert source.ownership.states[A] == OWNED
     assert source.slots("THAW", 3) == b"OK"
-    assert source.slots("FREEZE", 3, A) == "ENDED", "a late command"
+    assert source.slots("FREEZE", 3, A, 7) == "ENDED", "a late command"
     assert source.slots("RELEASE", 3, 1, 0) == "NOTFROZEN"
 
 
 def test_a_move_that_was_thawed_before_it_froze_never_freezes(source: PartitionFed) -> None:
     assert source.slots("THAW", 3) == b"OK"
-    assert source.slots("FREEZE", 3, A) == "ENDED"
+    assert source.slots("FREEZE", 3, A, 7) == "ENDED"
     assert source.ownership.states[A] == OWNED
 
 
@@ -118,11 +118,11 @@ def test_released_slots_are_stale_until_they_are_purged(source: PartitionFed) ->
     source.apply("SET a 1")
     source.apply("SET b 1")
     assert source.slots("RELEASE", 3, 7, 1) == "NOTFROZEN"
-    source.slots("FREEZE", 3, A)
+    source.slots("FREEZE", 3, A, 7)
     assert source.slots("RELEASE", 3, 7, 1) == b"OK"
     assert source.slots("RELEASE", 3, 7, 1) == b"OK"
     assert source.slots("THAW", 3) == "ENDED", "it has another owner now"
-    assert source.slots("FREEZE", 3, A) == "ENDED"
+    assert source.slots("FREEZE", 3, A, 7) == "ENDED"
     assert source.slots("IMPORT", 4, A) == "NOTCLEAN"
     assert source.ownership.went_to(A) == 7
     assert source.ownership.went_to(slot_of("b")) is None
@@ -145,7 +145,7 @@ def test_a_purge_goes_on_where_it_was_also_after_a_restart(source: PartitionFed)
     for number in range(20):
         source.apply(f"SET {{a}}{number} 1")
         source.apply(f"SET {{b}}{number} 1")
-    source.slots("FREEZE", 3, A)
+    source.slots("FREEZE", 3, A, 7)
     source.slots("RELEASE", 3, 7, 20)
     purges = 0
     while source.slots("PURGE", 7):
@@ -168,7 +168,7 @@ def test_a_purge_goes_as_far_on_every_member(tmp_path: Path) -> None:
         flushed.apply(f"SET {{a}}0{at} 2")
         kept.apply(f"SET {{a}}0{at} 2")
     for fed in (kept, flushed):
-        fed.slots("FREEZE", 3, A)
+        fed.slots("FREEZE", 3, A, 7)
         fed.slots("RELEASE", 3, 7, 20)
     more = 1
     while more:
@@ -184,7 +184,7 @@ def test_slots_that_become_stale_amid_a_purge_take_another_one(source: Partition
     for key in ("{a}1", "{a}2", "{b}1", "{b}2"):
         source.apply(f"SET {key} 1")
     for move, key in ((3, "a"), (4, "b")):
-        source.slots("FREEZE", move, slot_of(key))
+        source.slots("FREEZE", move, slot_of(key), 7)
     source.slots("RELEASE", 3, 7, 2)
     assert source.slots("PURGE", 1) == 1
     source.slots("RELEASE", 4, 7, 2)
@@ -275,7 +275,7 @@ def test_moves_that_ended_long_ago_are_still_refused(target: PartitionFed) -> No
 def test_revisions_and_time_rise_over_a_move(source: PartitionFed, target: PartitionFed) -> None:
     for _ in range(30):
         source.apply("INCR a")
-    source.pass_time(5000)
+    source.pass_time(900)
     old = source.query("QUORATE.RECORDS a")
     move = Mover(3, str(A), source, target)
     move.run()
@@ -340,7 +340,7 @@ def test_what_waits_for_a_move_expires_behind_it(
 
 def test_frozen_keys_expire_when_they_thaw(source: PartitionFed) -> None:
     source.apply("SET a 1 PX 100")
-    source.slots("FREEZE", 3, A)
+    source.slots("FREEZE", 3, A, 7)
     source.pass_time(1000)
     source.restart()
     source.pass_time(1000)
@@ -354,7 +354,7 @@ def test_frozen_keys_expire_when_they_thaw(source: PartitionFed) -> None:
 def test_stale_rows_expire_unseen(source: PartitionFed) -> None:
     source.apply("SET a 1 PX 100")
     source.apply("SET {a}2 1")
-    source.slots("FREEZE", 3, A)
+    source.slots("FREEZE", 3, A, 7)
     source.slots("RELEASE", 3, 7, 2)
     source.pass_time(1000)
     assert source.query("DBSIZE", "QUORATE.EXPIRING") == b":0\r\n:0\r\n"
@@ -365,8 +365,8 @@ def test_stale_rows_expire_unseen(source: PartitionFed) -> None:
 def test_changes_are_heard(source: PartitionFed) -> None:
     heard: list[int] = []
     source.ownership.listen(lambda: heard.append(source.ownership.version))
-    source.slots("FREEZE", 3, A)
-    source.slots("FREEZE", 3, A)
+    source.slots("FREEZE", 3, A, 7)
+    source.slots("FREEZE", 3, A, 7)
     source.slots("THAW", 3)
     assert len(heard) == 2
     assert heard == sorted(set(heard))
@@ -377,13 +377,13 @@ async def test_a_member_that_loads_a_snapshot_has_the_same_slots(tmp_path: Path)
     other = PartitionFed(tmp_path / "other", "0-99")
     for key in KEYS:
         fed.apply(f"SET {key} 1 PX 1000")
-    fed.slots("FREEZE", 3, A)
+    fed.slots("FREEZE", 3, A, 7)
     fed.slots("RELEASE", 3, 7, 2)
     fed.slots("PURGE", 1)
-    fed.slots("FREEZE", 4, slot_of("b"))
+    fed.slots("FREEZE", 4, slot_of("b"), 7)
     assert fed.slots("IMPORT", 5, 16100) == b"OK"
     fed.slots("DROP", 6)
-    fed.slots("FREEZE", 7, "1")
+    fed.slots("FREEZE", 7, "1", 3)
     fed.slots("RELEASE", 7, 3, 0)
     heard: list[int] = []
     other.ownership.listen(lambda: heard.append(other.ownership.version))
@@ -423,3 +423,63 @@ def test_a_note_that_cannot_be_read_is_refused(tmp_path: Path, row: bytes) -> No
     with pytest.raises(StorageError, match="slots can't be read"):
         Ownership(tables)
     fed.close()
+
+
+@pytest.mark.parametrize("wait", [0, 500])
+def test_log_time_that_came_with_slots_is_in_a_snapshot(
+    source: PartitionFed, target: PartitionFed, tmp_path: Path, wait: int
+) -> None:
+    """A member that loads it gives the same deadlines as one that has applied OWN."""
+    source.pass_time(900)
+    Mover(3, str(A), source, target).run()
+    target.pass_time(wait)
+    other = loaded_from(target, tmp_path / "other")
+    deadlines = set[bytes]()
+    for each in (target, other):
+        each.apply("SET a 1 PX 100")
+        deadlines.add(each.query("PEXPIRETIME a"))
+        each.close()
+    assert deadlines == {b":%d\r\n" % (source.now + 100)}
+
+
+def test_slots_of_a_group_with_a_wrong_clock_are_not_taken_over(
+    source: PartitionFed, target: PartitionFed
+) -> None:
+    """Else the leases of all other keys would end, and nothing would expire for long."""
+    target.apply("SET b 1 PX 3000")
+    source.pass_time(1001)
+    move = Mover(3, str(A), source, target)
+    while move.step != move.own:
+        assert move.step()
+    assert target.slots("OWN", 3, *move.frozen) == "EARLY"
+    assert target.facts()["importing"], "nothing was done"
+    target.pass_time(1)
+    assert target.slots("OWN", 3, *move.frozen) == 0
+    assert target.slots("TIME") == source.now
+    target.pass_time(1)
+    assert target.slots("TIME") == source.now, "log time never goes back"
+
+
+def test_a_release_names_the_partition_that_the_freeze_has_named(source: PartitionFed) -> None:
+    source.slots("FREEZE", 3, A, 7)
+    assert source.slots("FREEZE", 3, A, 8) == "ERR"
+    assert source.slots("RELEASE", 3, 8, 0) == "ERR"
+    assert source.facts()["frozen"][0]["target"] == 7
+    assert source.slots("RELEASE", 3, 7, 0) == b"OK"
+
+
+def loaded_from(fed: PartitionFed, directory: Path) -> PartitionFed:
+    """Return another member, which has loaded a snapshot of the first one as of now."""
+    other = PartitionFed(directory, None)
+
+    async def copy() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(fed.service.run)
+            await nursery.start(other.service.run)
+            pieces = await fed.service.save()
+            await other.service.load(pieces, fed.position, fed.now)
+            nursery.cancel_scope.cancel()
+
+    trio.run(copy)
+    other.position, other.now = fed.position, fed.now
+    return other

@@ -33,7 +33,7 @@ def batches(*lines: str) -> list[Batch]:
 
 def write_cluster(directory: Path, *, released: bool = True) -> None:
     """Write the logs of two partitions and the metadata group on two machines, after a move."""
-    source = batches("QUORATE.SLOTS FOUND 0-99", "SET a 1", "QUORATE.SLOTS FREEZE 7 5-9")
+    source = batches("QUORATE.SLOTS FOUND 0-99", "SET a 1", "QUORATE.SLOTS FREEZE 7 5-9 1")
     frozen = decode_header_untrusted(encoded(source)[-1]).position + 1
     last = "RELEASE 7 1 0" if released else "THAW 7"
     end = "SET x 1"  # so that what comes before is known to be committed

@@ -55,7 +55,7 @@ def lines(rng: random.Random) -> list[str]:
     copy(2)
     found.append(f"QUORATE.SLOTS OWN 2 {rng.choice([10, 1 << 30])} {BEGAN_MS} 4")
     write()
-    found.append(f"QUORATE.SLOTS FREEZE 3 {a}")
+    found.append(f"QUORATE.SLOTS FREEZE 3 {a} 1")
     write()
     found.append(rng.choice(["QUORATE.SLOTS THAW 3", "QUORATE.SLOTS RELEASE 3 1 3"]))
     write()
@@ -128,7 +128,7 @@ def test_a_command_of_a_session_that_came_to_a_frozen_slot_counts_when_it_comes_
     log = [
         Batch((pipeline("QUORATE.SESSION OPEN 60000"),), BEGAN_MS),
         Batch((pipeline(f"QUORATE.SLOTS FOUND {slot}"),), BEGAN_MS),
-        Batch((pipeline(f"QUORATE.SLOTS FREEZE 1 {slot}"),), BEGAN_MS),
+        Batch((pipeline(f"QUORATE.SLOTS FREEZE 1 {slot} 1"),), BEGAN_MS),
         write,
         Batch((pipeline("QUORATE.SLOTS THAW 1"),), BEGAN_MS),
         write,

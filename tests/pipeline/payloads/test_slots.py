@@ -24,7 +24,7 @@ def test_rows_that_were_copied_are_marked() -> None:
 
 def test_each_step_of_a_move_has_an_operation_of_its_own() -> None:
     for line, operation in (
-        ("QUORATE.SLOTS FREEZE 7 5-9", "QUORATE.SLOTS FREEZE"),
+        ("QUORATE.SLOTS FREEZE 7 5-9 1", "QUORATE.SLOTS FREEZE"),
         ("quorate.slots release 7 1 0", "QUORATE.SLOTS RELEASE"),
         ("QUORATE.SLOTS CHUNK 7 1 odd", COPIED),
         ("QUORATE.SLOTS NOTHING", "QUORATE.SLOTS"),

@@ -87,7 +87,7 @@ def release_before_the_target_owns(patch: pytest.MonkeyPatch) -> None:
 
     async def transfer(self: Copy) -> int:
         move = self.move
-        await slots_command(self.source, "FREEZE", move.move, move.slots)
+        await slots_command(self.source, "FREEZE", move.move, move.slots, move.target)
         await slots_command(self.source, "RELEASE", move.move, move.target, 0)
         return await original(self)
 
@@ -164,8 +164,8 @@ def take_a_chunk_twice(patch: pytest.MonkeyPatch) -> None:
 def keep_the_epoch(patch: pytest.MonkeyPatch) -> None:
     """Own slots at the epoch that they had."""
 
-    def own(self: Ownership, move: int, since: int, epoch: int, position: int) -> int:
-        return original(self, move, since, epoch - 1, position)
+    def own(self: Ownership, move: int, since: int, epoch: int, position: int, **times: int) -> int:
+        return original(self, move, since, epoch - 1, position, **times)
 
     original = Ownership.own
     patch.setattr(Ownership, "own", own)
@@ -174,10 +174,10 @@ def keep_the_epoch(patch: pytest.MonkeyPatch) -> None:
 def go_on_with_own_revisions(patch: pytest.MonkeyPatch) -> None:
     """Write slots that were taken over by the revisions of one's own log."""
 
-    def own(self: Ownership, move: int, since: int, epoch: int, position: int) -> int:
+    def own(self: Ownership, move: int, since: int, epoch: int, position: int, **times: int) -> int:
         note = self._note  # pyright: ignore[reportPrivateUsage]
         before = note.shift
-        keys = original(self, move, since, epoch, position)
+        keys = original(self, move, since, epoch, position, **times)
         note.shift = before
         return keys
 
