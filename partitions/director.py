@@ -4,7 +4,7 @@ It runs on one machine, the one with the metadata group's leader, and is replace
 any time. Nothing depends on there being one only: see :mod:`.move`. All that it knows is in the map
 and in the groups; when it begins, it looks at them.
 
-- It founds partitions: gives each its first slots.
+- It founds partitions: gives each its first slots, and before that the users, if a split made it.
 - It does the moves in the map, several at once, but each partition is in one move at a time.
 - It ends moves that groups have begun and the map does not know, and corrects a map that is older
   than the groups.
@@ -31,6 +31,7 @@ from .metadata import load
 from .move import MoveError, copy_slots, finish, purge, settle
 from .replicas import keep_replicas
 from .slots_state import state_of
+from .users import copy_users
 from .wishes import claim, correct, remove
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Director:
         self._rng = rng
         self._drives: list[_Drive] = []
         self._purging: set[int] = set()
+        self._founding = trio.Lock()
         self._not_before: dict[tuple[str, int, int], float] = {}
         self._wake = trio.Event()
         self._said = ""
@@ -307,9 +309,15 @@ class Director:
                 f"partition {partition.partition} has lost everything, and begun anew: expected "
                 "the members that have its keys; start those, or restore it from a backup"
             )
-        # What has moved away belongs to others.
-        first = parse_slots_untrusted(partition.founded) & parse_slots_untrusted(partition.slots)
-        await slots_command(group, "FOUND", text_of(first), within_s=within_s)
+        async with self._founding:
+            if (state := await state_of(group, within_s=within_s)).founded:
+                return state
+            if not partition.founded:  # a split has made it, to get slots that have their guards
+                await copy_users(self._groups.group(0), group)
+            # What has moved away belongs to others.
+            owned = parse_slots_untrusted(partition.slots)
+            first = parse_slots_untrusted(partition.founded) & owned
+            await slots_command(group, "FOUND", text_of(first), within_s=within_s)
         return await state_of(group, within_s=within_s)
 
     async def _end_unknown(
