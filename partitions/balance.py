@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import ConfigurationError
-from ..keyvalue.slots.cluster_map import MOST_PARTITIONS, ClusterMap, Move, Partition
+from ..keyvalue.slots.cluster_map import META, MOST_PARTITIONS, ClusterMap, Move, Partition
 from ..keyvalue.slots.hashing import SLOTS
 from ..keyvalue.slots.ranges import count_of, parse_slots_untrusted, ranges_of, slots_of, text_of
 from ..node.config.config import MAX_MEMBERS
@@ -112,6 +112,9 @@ def rebalanced(cluster_map: ClusterMap, well: Collection[int]) -> ClusterMap:
     Args:
         cluster_map: the newest map.
         well: ids of the machines that may get replicas. Those that drain get none.
+
+    Raises:
+        ConfigurationError: replicas should move of a group that is not founded yet.
     """
     usable = {
         each.machine_id: each.rack
@@ -133,7 +136,9 @@ def rebalanced(cluster_map: ClusterMap, well: Collection[int]) -> ClusterMap:
         after.append(_replace(each, replicas=tuple(sorted(held)), preferred=best))
     metadata = {*cluster_map.metadata}
     _leave(metadata, (), usable)
-    return _replace(cluster_map, partitions=tuple(after), metadata=tuple(sorted(metadata)))
+    plan = _replace(cluster_map, partitions=tuple(after), metadata=tuple(sorted(metadata)))
+    _check_founded(cluster_map, plan)
+    return plan
 
 
 def _leave(held: set[int], replicas: Sequence[set[int]], usable: dict[int, str]) -> None:
@@ -224,7 +229,8 @@ def with_replicas(cluster_map: ClusterMap, number: int, machines: Sequence[int])
             is one of them; otherwise the first one is.
 
     Raises:
-        ConfigurationError: there is no such partition, or no such machine.
+        ConfigurationError: there is no such partition, or no such machine; or the partition is not
+            founded yet.
     """
     if not 0 <= number < len(cluster_map.partitions):
         last = len(cluster_map.partitions) - 1
@@ -241,7 +247,27 @@ def with_replicas(cluster_map: ClusterMap, number: int, machines: Sequence[int])
     was = partitions[number]
     preferred = was.preferred if was.preferred in chosen else machines[0]
     partitions[number] = _replace(was, replicas=chosen, preferred=preferred)
-    return _replace(cluster_map, partitions=tuple(partitions))
+    after = _replace(cluster_map, partitions=tuple(partitions))
+    _check_founded(cluster_map, after)
+    return after
+
+
+def _check_founded(before: ClusterMap, after: ClusterMap) -> None:
+    """Refuse to have the members elsewhere of a group that has not said yet where they are.
+
+    Nobody would look for it where it is.
+
+    Raises:
+        ConfigurationError: one is not founded, as far as the map says.
+    """
+    for number in range(META, len(before.partitions)):
+        wanted = after.replicas_of(number)
+        if not (before.is_founded(number) or wanted == before.replicas_of(number)):
+            name = "the metadata group" if number == META else f"partition {number}"
+            raise ConfigurationError(
+                f"{name}: by map {before.epoch} it is not founded yet: expected one with members, "
+                "for its replicas to go elsewhere: see quorate partition list, and try again"
+            )
 
 
 def differences(before: ClusterMap, after: ClusterMap) -> list[str]:

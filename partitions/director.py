@@ -61,6 +61,10 @@ _PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 _DOUBLINGS: Final = 7
 
+OTHERS_S: Final = 10.0
+"""For how long a move is left alone that another director has claimed after we began. Shorter, and
+two directors end what the other one copies; longer, and what a dead one has left waits longer."""
+
 _LAST_S: Final = 1.0
 """Seconds for ending a move, when the director is stopped while it copies."""
 
@@ -83,6 +87,36 @@ class _Drive:
         return {self.move.move} | ({self.claimed.move} if self.claimed else set())
 
 
+@attrs.define
+class _Others:
+    """What other directors may be copying: what was claimed after we began, and not by us.
+
+    A director that ends what another one has just begun, and the other way round, keeps all moves
+    from being done.
+    """
+
+    ours: set[int] = attrs.field(factory=set[int])
+    """Numbers that we have claimed."""
+    _began_at: int | None = None
+    _seen_at: dict[int, float] = attrs.field(factory=dict[int, float])
+
+    def look(self, cluster_map: ClusterMap) -> None:
+        """Note what the newest map has."""
+        if self._began_at is None:
+            self._began_at = cluster_map.epoch
+        there = {each.move for each in cluster_map.moves if each.attempts}
+        # A map may have been read before the last claims.
+        self.ours = {each for each in self.ours if each in there or each > cluster_map.epoch}
+        now, before = trio.current_time(), self._seen_at
+        strange = {each for each in there - self.ours if each > self._began_at}
+        self._seen_at = {each: before.get(each, now) for each in strange}
+
+    def may_copy(self, move: Move) -> bool:
+        """Whether another director may be at work on a move of the map that was looked at last."""
+        seen_at = self._seen_at.get(move.move)
+        return seen_at is not None and trio.current_time() - seen_at < OTHERS_S
+
+
 class Director:
     """Brings the partitions to where the map says they are to be.
 
@@ -99,6 +133,7 @@ class Director:
         self._purging: set[int] = set()
         self._founding = trio.Lock()
         self._not_before: dict[tuple[str, int, int], float] = {}
+        self._others = _Others()
         self._wake = trio.Event()
         self._said = ""
 
@@ -126,6 +161,7 @@ class Director:
             return
         if cluster_map is None:
             return
+        self._others.look(cluster_map)
         for move in cluster_map.moves:
             running = [each for each in self._drives if move.move in each.numbers]
             if running:
@@ -138,6 +174,8 @@ class Director:
 
     def _may_copy(self, move: Move) -> bool:
         """Whether no other move is under way at its partitions, and its pause is over."""
+        if self._others.may_copy(move):
+            return False
         copies = [each.move for each in self._drives if each.move.step == "copying"]
         busy = {each.source for each in copies} | {each.target for each in copies}
         due_at = self._not_before.get(_wish(move), 0.0)
@@ -173,6 +211,7 @@ class Director:
             drive.claimed = await claim(self._meta, move, above)
             if drive.claimed is None:
                 return
+            self._others.ours.add(drive.claimed.move)
             await self._copy(drive.claimed)
         self._not_before.pop(_wish(move), None)
 

@@ -108,7 +108,8 @@ def faults(cluster_map: ClusterMap, statuses: Statuses) -> dict[int, str] | None
         heard = Counter(
             _hears(status, machine)
             for partition, status in statuses.items()
-            if machine in cluster_map.replicas_of(partition)
+            # One that is to get a member has perhaps none yet that could be heard.
+            if machine in cluster_map.present_in(partition)
         )
         own = [each for each in statuses.values() if each["member_id"] == machine]
         if heard[False] > heard[True]:

@@ -11,11 +11,15 @@ compares the two, and asks for the next step:
 3. Then those go that the map does not name any more, one after the other.
 
 All orders say what is to be, so they may be repeated, and two directors do no harm.
+
+Who has a member is in the map, too, before anything is asked for. So all find a group however many
+of its members are to be elsewhere, and nobody takes one that is founded for a new one.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Never
 
 import msgspec
@@ -24,19 +28,26 @@ import trio
 from ..errors import QuorateError, RequestError
 from ..keyvalue.slots.cluster_map import META
 from ..log_events import log_event
-from .metadata import load
+from .metadata import change, load
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..keyvalue.slots.cluster_map import ClusterMap, Machine
     from .groups import Groups
 
-__all__ = ["MemberList", "keep_replicas", "next_order"]
+__all__ = ["MemberList", "keep_replicas", "next_order", "with_members"]
 
 _log = logging.getLogger("quorate.partitions")
 
 PERIOD_S: Final = 5.0
 """Seconds between two looks. Shorter, and groups answer more questions; longer, and a new machine
 waits for its first member."""
+
+_YOUNG_S: Final = 1.0
+"""The same, as long as a group is not founded."""
+
+_replace = msgspec.structs.replace
 
 _ANSWER_S: Final = 5.0
 _ORDER_S: Final = 60.0
@@ -108,44 +119,89 @@ def _add(machine: Machine, partition: int, replaces: int | None) -> str:
     return " ".join([*words, f"id={machine.machine_id}"])
 
 
+def with_members(cluster_map: ClusterMap, lists: Mapping[int, MemberList]) -> ClusterMap | None:
+    """Return a map with the members that groups have said to have; None if it has them already.
+
+    Args:
+        cluster_map: the newest one.
+        lists: by partition, `META` among them; of those that have answered.
+    """
+    known = {each.machine_id for each in cluster_map.machines}
+    partitions, metadata = [*cluster_map.partitions], cluster_map.metadata_members
+    for number, now in lists.items():
+        # One that joins has nothing yet, and is where the map wants it.
+        present = {each.member_id for each in now.members if each.state != "joining"}
+        if not (there := tuple(sorted(present & known))):
+            continue
+        if number == META:
+            metadata = there
+        else:
+            partitions[number] = _replace(partitions[number], members=there)
+    after = _replace(cluster_map, partitions=tuple(partitions), metadata_members=metadata)
+    return None if after == cluster_map else after
+
+
 async def keep_replicas(groups: Groups) -> Never:
     """Ask the groups for changes of their members, until cancelled."""
     said: dict[int, str] = {}
     while True:
-        try:
-            cluster_map = await load(groups.group(META))
-        except QuorateError:
-            cluster_map = None  # the director says why
-        for partition in range(META, len(cluster_map.partitions)) if cluster_map else ():
-            outcome = await _step(groups, cluster_map, partition) if cluster_map else None
-            if outcome is not None and said.get(partition) != outcome:
-                said[partition] = outcome
-                log_event(
-                    _log,
-                    logging.INFO,
-                    "replicas",
-                    "partition %(partition)d: %(outcome)s",
-                    partition=partition,
-                    outcome=outcome,
-                )
-        await trio.sleep(PERIOD_S)
+        all_founded = False
+        # The director says why the metadata group does not answer.
+        with suppress(QuorateError):
+            all_founded = await _look(groups, said)
+        await trio.sleep(PERIOD_S if all_founded else _YOUNG_S)
 
 
-async def _step(groups: Groups, cluster_map: ClusterMap, partition: int) -> str | None:
-    """Do one step of one group; return what has come of it, None if there was nothing to do."""
-    group = groups.group(partition)
-    order = None
-    try:
-        with trio.fail_after(_ANSWER_S):
-            now = _decode_untrusted(await group.control("member list"))
+async def _look(groups: Groups, said: dict[int, str]) -> bool:
+    """Note who has members, and do one step of each group; return whether all are founded.
+
+    Raises:
+        QuorateError: the metadata group does not answer.
+    """
+    cluster_map = await load(groups.group(META))
+    if cluster_map is None:
+        return False
+    lists: dict[int, MemberList] = {}
+    async with trio.open_nursery() as nursery:
+        for partition in range(META, len(cluster_map.partitions)):
+            nursery.start_soon(_ask, groups, partition, lists)
+    if with_members(cluster_map, lists) is not None:
+        cluster_map = await change(groups.group(META), lambda now: with_members(now, lists))
+    for partition, now in sorted(lists.items()):
         order = next_order(cluster_map, partition, now)
         if order is None:
-            return None
+            continue
+        outcome = await _give(groups, partition, order)
+        if said.get(partition) != outcome:
+            said[partition] = outcome
+            log_event(
+                _log,
+                logging.INFO,
+                "replicas",
+                "partition %(partition)d: %(outcome)s",
+                partition=partition,
+                outcome=outcome,
+            )
+    return all(cluster_map.is_founded(each) for each in range(META, len(cluster_map.partitions)))
+
+
+async def _ask(groups: Groups, partition: int, lists: dict[int, MemberList]) -> None:
+    """Ask a group for its members. One without a leader has nobody to ask."""
+    with (
+        suppress(RequestError, msgspec.MsgspecError, trio.TooSlowError),
+        trio.fail_after(_ANSWER_S),
+    ):
+        answer = await groups.group(partition).control("member list")
+        lists[partition] = _decode_untrusted(answer)
+
+
+async def _give(groups: Groups, partition: int, order: str) -> str:
+    """Give an order to a group; return what has come of it."""
+    try:
         with trio.fail_after(_ORDER_S):
-            return f"{order}: {await group.control(order)}"
-    except (RequestError, msgspec.MsgspecError, trio.TooSlowError) as error:
-        # A group without a leader has nobody to ask.
-        return order and f"{order}: {str(error) or 'no answer'}"
+            return f"{order}: {await groups.group(partition).control(order)}"
+    except (RequestError, trio.TooSlowError) as error:
+        return f"{order}: {str(error) or 'no answer'}"
 
 
 def _decode_untrusted(answer: str) -> MemberList:

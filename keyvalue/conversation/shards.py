@@ -138,7 +138,7 @@ def _members(
     found = signposts.map
     assert found is not None, "the caller has looked"
     leader = signposts.leader(partition)
-    machines = [found.machine(machine_id) for machine_id in found.replicas_of(partition)]
+    machines = [found.machine(machine_id) for machine_id in found.present_in(partition)]
     there = [each for each in machines if each is not None]
     there.sort(key=lambda machine: machine != leader)
     if leader is not None and leader not in there:  # the map has not heard of it yet

@@ -161,13 +161,26 @@ class ClusterMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the machines of a partition's members, or of `META`'s."""
         return self.metadata if partition == META else self.partitions[partition].replicas
 
+    def is_founded(self, partition: int) -> bool:
+        """Whether a partition, or `META`, has said that it is founded, which it is only once."""
+        there = self.metadata_members if partition == META else self.partitions[partition].members
+        return bool(there)
+
+    def present_in(self, partition: int) -> tuple[int, ...]:
+        """Return the machines that have a member of a partition, or of `META`, as it has said last.
+
+        Until it is founded, these are the ones that are to have a member.
+        """
+        there = self.metadata_members if partition == META else self.partitions[partition].members
+        return there or self.replicas_of(partition)
+
     def members_of(self, partition: int) -> tuple[int, ...]:
         """Return the machines where members of a partition, or of `META`, are to be looked for.
 
         These are the ones that are to have a member, and those that have one until then.
         """
         replicas = self.replicas_of(partition)
-        there = self.metadata_members if partition == META else self.partitions[partition].members
+        there = self.present_in(partition)
         return (*replicas, *(each for each in there if each not in replicas))
 
     def owners(self) -> list[int]:
@@ -230,21 +243,27 @@ def _trouble_in(found: ClusterMap) -> str | None:
     numbers = [each.partition for each in found.partitions]
     if numbers != list(range(len(numbers))) or not 1 <= len(numbers) <= MOST_PARTITIONS:
         return f"partitions {numbers}"
+    if not {*found.metadata, *found.metadata_members} <= {*ids} or not found.metadata:
+        return f"metadata {found.metadata}, members {found.metadata_members}"
     owned = 0
     for each in found.partitions:
-        if not {*each.replicas, each.preferred} <= {*ids} or not each.replicas:
-            return f"partition {each.partition} has replicas {each.replicas}"
-        if not each.founders:
-            return f"partition {each.partition} has no founders"
+        if trouble := _trouble_with_members(each, ids):
+            return f"partition {each.partition} has {trouble}"
         slots = parse_slots_untrusted(each.slots, what=f"slots of partition {each.partition}")
         parse_slots_untrusted(each.founded, what=f"founded of partition {each.partition}")
         if owned & slots:
             return f"partition {each.partition} has a slot of another one"
         owned |= slots
-    if not {*found.metadata} <= {*ids} or not found.metadata:
-        return f"metadata {found.metadata}"
     for move in found.moves:
         parse_slots_untrusted(move.slots, what=f"slots of move {move.move}")
         if not {move.source, move.target} <= {*numbers} or move.move > found.epoch:
             return f"move {move.move}"
     return None
+
+
+def _trouble_with_members(partition: Partition, ids: list[int]) -> str | None:
+    if not {*partition.replicas, partition.preferred} <= {*ids} or not partition.replicas:
+        return f"replicas {partition.replicas}"
+    if not {*partition.members} <= {*ids}:
+        return f"members {partition.members}"
+    return None if partition.founders else "no founders"

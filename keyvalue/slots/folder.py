@@ -11,7 +11,7 @@
 
 Files, since they outlive every process and need no connection: when the metadata group or the
 supervisor is down, all members go on by the last map. A file is replaced as a whole, so nobody
-reads half of one.
+reads half of one. A notice is deleted while its member does not run.
 """
 
 from __future__ import annotations

@@ -112,9 +112,9 @@ class Surroundings:
         leader = self.noticed(partition)
         if leader is not None and (machine := found.machine(leader)) is not None:
             return machine
-        wanted = found.partitions[partition]
-        some = (wanted.preferred, *wanted.replicas)
-        return found.machine(next(filter(self.reaches, some), wanted.preferred))
+        preferred = found.partitions[partition].preferred
+        some = sorted(found.present_in(partition), key=lambda each: each != preferred)
+        return found.machine(next(filter(self.reaches, some), some[0]))
 
     def noticed(self, partition: int) -> int | None:
         """Return the leader that this machine's member of a partition has noted; None for none."""
@@ -234,7 +234,7 @@ class _File:
     _stamp: tuple[int, int, int] | None = None
 
     def news(self, now: float) -> bytes | None:
-        """Return the content if it has changed, and the last look was some time ago."""
+        """Return the content if it has changed since a look some time ago; empty if it is gone."""
         if now - self._looked < FRESH_SECONDS:
             return None
         self._looked = now
@@ -245,6 +245,9 @@ class _File:
             if stamp == self._stamp:
                 return None
             data = self.path.read_bytes()
+        except FileNotFoundError:  # it was taken back
+            had, self._stamp = self._stamp, None
+            return None if had is None else b""
         except OSError:
             return None
         self._stamp = stamp

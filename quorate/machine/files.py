@@ -1,9 +1,11 @@
 """The file of each member of a machine, made of the machine's file and of the map.
 
-A member whose machine is among the founders of its group founds it, together with theirs. Founders
-never change, so a machine that lost its disk writes the same file again, and its member finds out
-from the others what to do. All other members join. The founders of the metadata group are those of
-the first map, which is made of the machine's file. A member that has begun stays what it was.
+A group comes into being once. As long as the map says that a group has no member yet, those on the
+machines of its founders found it. From then on all members without a store join, those of founders
+that have lost their disks, too: they have no vote until the group's log admits them. The founders
+of the metadata group are those of the first map, which is made of the machine's file; any map that
+this machine has got is from that group, so it is founded. A member that has begun stays what it
+was.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def member_config(config: MachineConfig, cluster_map: ClusterMap, partition: int
     """
     own, founders = config.machine_id, _founders(config, cluster_map, partition)
     founds = own in founders
-    ids = founders if founds else (*cluster_map.replicas_of(partition), own)
+    ids = founders if founds else (*cluster_map.members_of(partition), own)
     return NodeConfig(
         group_name(config.cluster, partition),
         own,
@@ -77,11 +79,10 @@ def _founders(config: MachineConfig, cluster_map: ClusterMap, partition: int) ->
         return () if before.join else tuple(each.member_id for each in before.members)
     if any(folder.parent.glob(f"{folder.name}{SET_ASIDE}*")):
         return ()  # it was removed, and comes back with an empty store
-    if partition != META:
-        return cluster_map.partitions[partition].founders
-    # The map is in the metadata group, so once there is one, that group is founded.
-    is_founded = config.join or (config.directory / MAP_FILE).exists()
-    return () if is_founded else cluster_map.metadata
+    if partition == META:
+        is_founded = config.join or (config.directory / MAP_FILE).exists()
+        return () if is_founded else cluster_map.metadata
+    return () if cluster_map.is_founded(partition) else cluster_map.partitions[partition].founders
 
 
 def _machine(config: MachineConfig, cluster_map: ClusterMap, machine_id: int) -> Machine:

@@ -6,6 +6,7 @@ Files are those of a machine, so they answer even when nothing runs. A member of
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,19 +16,28 @@ import trio
 from ..client.resp import RespError, open_resp
 from ..client.secure import port_of
 from ..errors import ConfigurationError, NoLeaderError
-from ..keyvalue.slots.cluster_map import MAP_KEY, ClusterMap, decode_map_untrusted
+from ..keyvalue.slots.cluster_map import MAP_KEY, META, ClusterMap, decode_map_untrusted, encode_map
 from ..local.survey import ANSWER_SECONDS, at, in_words
 from .maps import map_at
+from .reach import address_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..client.resp import Reply, RespClient
     from ..node.requests.status import MemberAddress
+    from .config import MachineConfig
+    from .map_watch import KnownMap
 
-__all__ = ["ask_for_map", "find_map"]
+__all__ = ["ask_for_map", "find_map", "look_for_map"]
 
 _MOST_BYTES: Final = 1 << 21
+
+_LOOK_SECONDS: Final = 4.0
+"""How long a machine without a map looks for one. Shorter, and busy members are not heard. Longer,
+and a new cluster starts later, if machines are down."""
+
+_MOST_QUESTIONS: Final = 64
 
 
 async def find_map(
@@ -85,8 +95,8 @@ async def ask_for_map(address: MemberAddress) -> ClusterMap:
         try:
             async with open_resp(address.host, port_of(address)) as client:
                 said = await client.call("QUORATE.MAP")
-                if said is not None:
-                    return _map_in_answer_untrusted(said)
+                if said is not None and (found := _map_in_answer_untrusted(said)) is not None:
+                    return found
                 said = await _key_of_metadata(client)
         except RespError as refusal:
             raise ConfigurationError(f"{at(address)}: {refusal}") from None
@@ -114,8 +124,8 @@ class _Answer(msgspec.Struct):
     map: msgspec.Raw
 
 
-def _map_in_answer_untrusted(said: Reply) -> ClusterMap:
-    """Decode the answer to QUORATE.MAP.
+def _map_in_answer_untrusted(said: Reply) -> ClusterMap | None:
+    """Decode the answer to QUORATE.MAP; None if the member has no map yet.
 
     Raises:
         ConfigurationError: no member answers so.
@@ -126,4 +136,39 @@ def _map_in_answer_untrusted(said: Reply) -> ClusterMap:
         found = msgspec.json.decode(data, type=_Answer)
     except msgspec.MsgspecError:
         raise ConfigurationError(f"{what}: {said!r:.80}: expected a map") from None
-    return decode_map_untrusted(bytes(found.map), what=what)
+    return (
+        None if bytes(found.map) == b"null" else decode_map_untrusted(bytes(found.map), what=what)
+    )
+
+
+async def look_for_map(config: MachineConfig, known: KnownMap) -> None:
+    """Ask all members of the other machines for a map, before this machine founds anything.
+
+    A machine with a new disk does not know that its cluster was founded long ago, perhaps in other
+    places by now.
+
+    Args:
+        config: of the machine.
+        known: gets the newest map that is found, if any is.
+
+    Raises:
+        ConfigurationError: it is of another cluster.
+        OSError: its file cannot be written.
+    """
+    limit = trio.CapacityLimiter(_MOST_QUESTIONS)
+
+    async def look(address: MemberAddress) -> None:
+        # Who does not answer, or refuses to say, keeps nobody from founding a cluster.
+        async with limit:
+            with suppress(OSError, ConfigurationError):
+                found.append(await ask_for_map(address))
+
+    found: list[ClusterMap] = []
+    with trio.move_on_after(_LOOK_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for each in config.machines:
+                for partition in range(META, config.partitions):
+                    if each.machine_id != config.machine_id:
+                        nursery.start_soon(look, address_in(each.as_machine(), partition))
+    if found:
+        known.offer(encode_map(max(found, key=lambda each: each.epoch)))

@@ -40,10 +40,18 @@ if TYPE_CHECKING:
     from ..client.dialling import Value, Wire
     from ..keyvalue.programs.client import Argument, KeyValue
     from ..keyvalue.protocol.resp import Reply
-    from ..keyvalue.slots.cluster_map import ClusterMap
+    from ..keyvalue.slots.cluster_map import ClusterMap, Machine
     from ..partitions import groups
 
-__all__ = ["RemoteGroup", "RemoteGroups", "addresses_of", "open_group", "open_groups"]
+__all__ = [
+    "RemoteGroup",
+    "RemoteGroups",
+    "address_in",
+    "addresses_of",
+    "open_group",
+    "open_groups",
+    "says_it_leads",
+]
 
 PATIENCE_SECONDS: Final = 4.0
 """How long a request waits for a leader. Shorter than an election under load takes, and it fails
@@ -63,21 +71,23 @@ _SESSION_SECONDS: Final = 300.0  # no session is opened
 
 def addresses_of(cluster_map: ClusterMap, partition: int) -> list[MemberAddress]:
     """Return where clients reach the members of a partition, or of `META`; preferred first."""
-    ids = list(cluster_map.replicas_of(partition))
+    ids = list(cluster_map.members_of(partition))
     if partition >= 0:
         preferred = cluster_map.partitions[partition].preferred
         ids.sort(key=lambda each: each != preferred)
     machines = [machine for each in ids if (machine := cluster_map.machine(each)) is not None]
-    return [
-        MemberAddress(
-            each.machine_id,
-            each.host,
-            each.client_port(partition),
-            each.port_of_member(partition),
-            tls_port=each.client_tls_port(partition),
-        )
-        for each in machines
-    ]
+    return [address_in(each, partition) for each in machines]
+
+
+def address_in(machine: Machine, partition: int) -> MemberAddress:
+    """Return where clients reach a machine's member of a partition, or of `META`."""
+    return MemberAddress(
+        machine.machine_id,
+        machine.host,
+        machine.client_port(partition),
+        machine.port_of_member(partition),
+        tls_port=machine.client_tls_port(partition),
+    )
 
 
 class _Routes(Routes):
@@ -157,10 +167,14 @@ class RemoteGroup:
             NoLeaderError: nothing happened.
             UnknownOutcomeError: it may have happened, and may still happen.
         """
-        for address in self._members():
-            if (said := await _control(address, words)) is not None:
-                return said
-        raise NoLeaderError("no member answers")
+        trouble = NoLeaderError("no member answers")
+        for address in await self._leader_first():
+            try:
+                if (said := await _control(address, words)) is not None:
+                    return said
+            except NoLeaderError as error:  # it knows none, but nothing has happened there
+                trouble = error
+        raise trouble
 
     async def status(self) -> Mapping[str, Any]:
         """Return the leader's answer to QUORATE.STATUS, with what it has measured of late.
@@ -170,13 +184,22 @@ class RemoteGroup:
         """
         said = None if self._leader is None else await _leader_says(self._leader)
         if said is None:
-            seen = await survey(self._members())
-            leads = [each.address for each in seen.answers if each.status is seen.leader]
-            self._leader = leads[0] if leads and seen.leader is not None else None
+            await self._find_leader()
             said = None if self._leader is None else await _leader_says(self._leader)
         if said is None:
             raise NoLeaderError("no member says that it leads")
         return said
+
+    async def _find_leader(self) -> None:
+        seen = await survey(self._members())
+        leads = [each.address for each in seen.answers if each.status is seen.leader]
+        self._leader = leads[0] if leads and seen.leader is not None else None
+
+    async def _leader_first(self) -> list[MemberAddress]:
+        """Return the members. One without a seat may hold a request for long, and knows nobody."""
+        if self._leader not in self._members():
+            await self._find_leader()
+        return sorted(self._members(), key=lambda each: each != self._leader)
 
     async def _connected(self) -> KeyValue:
         """Return a store whose requests go to the present members."""
@@ -243,6 +266,14 @@ async def _leader_says(address: MemberAddress) -> Mapping[str, Any] | None:
     if answer.status is None or answer.status.role != "leader":
         return None
     return attrs.asdict(answer.status) | {"recent": answer.recent or {}}
+
+
+async def says_it_leads(address: MemberAddress) -> bool | None:
+    """Ask a member whether it leads; None if it does not answer."""
+    answer = await ask(address, since=NO_STEPS)
+    if answer.refused:
+        return True  # it is not to be told to us, so what it has noted has to do
+    return None if answer.status is None else answer.status.role == "leader"
 
 
 async def _control(address: MemberAddress, words: str) -> str | None:

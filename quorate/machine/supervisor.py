@@ -16,11 +16,14 @@ import trio
 
 from ..errors import QuorateError
 from ..keyvalue.slots.cluster_map import META, ClusterMap
+from ..keyvalue.slots.folder import folder_of
 from ..local.child import ChildProcess
+from ..local.stores import has_store
 from ..log_events import log_event
 from ..partitions.metadata import change
 from .children import Children
 from .direction import direct_while_leading
+from .finding import look_for_map
 from .map_watch import KnownMap, watch_map
 from .maps import map_of_file
 from .reach import RemoteGroups, addresses_of
@@ -63,17 +66,22 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
     def newest() -> ClusterMap:
         return known.newest or by_file
 
-    places = _meta_places(newest)
+    def first() -> ClusterMap | None:
+        # A metadata group that has lost its map gets the one that was there last.
+        if known.newest is not None:
+            return msgspec.structs.replace(known.newest, epoch=known.newest.epoch + 1)
+        return None if config.join else by_file
 
     async with trio.open_nursery() as nursery:
         children = Children(config, nursery, child)
+        if not (known.newest or config.join or has_store(folder_of(config.directory, META))):
+            await look_for_map(config, known)
         if known.newest is not None or not config.join:
-            children.adopt(newest())
+            children.adopt(newest(), guessed=known.newest is None)
         groups = RemoteGroups(nursery, newest)
-        nursery.start_soon(watch_map, known, places, children.adopt)
+        nursery.start_soon(watch_map, known, _meta_places(newest), children.adopt)
         nursery.start_soon(_keep_entry, config, known, groups)
-        if not config.join:
-            nursery.start_soon(direct_while_leading, config, groups, by_file)
+        nursery.start_soon(direct_while_leading, config, groups, first)
 
 
 def _meta_places(newest: Callable[[], ClusterMap]) -> Callable[[], list[MemberAddress]]:

@@ -12,6 +12,7 @@ from quorate.keyvalue.slots.folder import MAP_FILE
 from quorate.machine.config import MachineConfig, MachineEntry
 from quorate.machine.files import member_config, write_member
 from quorate.machine.maps import map_of_file
+from quorate.machine.reach import addresses_of
 from quorate.node.config.config import Security, Web, load_config
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(4))
@@ -63,10 +64,32 @@ def test_a_machine_that_did_not_found_a_partition_joins_it(tmp_path: Path) -> No
     made = member_config(config, moved, 0)
     assert made.join
     assert [each.member_id for each in made.members] == [1, 2, 3]
-    # A founder stays one, wherever the members are now.
-    founder = member_config(machine(0, tmp_path), moved, 0)
-    assert not founder.join
-    assert [each.member_id for each in founder.members] == [0, 1, 2]
+
+
+def test_a_group_is_founded_once(tmp_path: Path) -> None:
+    """Machines of founders that get new disks join the group, wherever it was in between."""
+    first = map_of_file(machine(0, tmp_path))
+    for n in (0, 1, 2):
+        assert not member_config(machine(n, tmp_path), with_replicas(first, 0, (1, 2, 3)), 0).join
+    there = msgspec.structs.replace(first.partitions[0], members=(1, 3))
+    back = msgspec.structs.replace(first, epoch=4, partitions=(there, *first.partitions[1:]))
+    for n in (0, 1, 2):
+        made = member_config(machine(n, tmp_path), back, 0)
+        assert made.join
+        assert [each.member_id for each in made.members] == [0, 1, 2, 3]
+
+
+def test_a_new_member_hears_of_the_members_that_are_there(tmp_path: Path) -> None:
+    """All replicas are to be elsewhere: the group that has the data is in its file."""
+    first = map_of_file(machine(0, tmp_path))
+    moved = msgspec.structs.replace(
+        first.partitions[0], members=first.partitions[0].replicas, replicas=(3,), preferred=3
+    )
+    after = msgspec.structs.replace(first, epoch=2, partitions=(moved, *first.partitions[1:]))
+    made = member_config(machine(3, tmp_path), after, 0)
+    assert made.join
+    assert [each.member_id for each in made.members] == [0, 1, 2, 3]
+    assert [each.member_id for each in addresses_of(after, 0)] == [3, 0, 1, 2]
 
 
 def test_a_machine_that_joins_the_cluster_founds_nothing(tmp_path: Path) -> None:

@@ -23,9 +23,16 @@ from tests.support.partitions_world import Link, machines, opened
 
 
 def grown(count: int, racks: int = 0) -> ClusterMap:
-    """A cluster of three machines that has got more of them since."""
+    """A founded cluster of three machines that has got more of them since."""
     first = first_map("orders", machines(3), 6, 3)
-    return msgspec.structs.replace(first, machines=tuple(machines(count, racks)))
+    return msgspec.structs.replace(
+        first,
+        machines=tuple(machines(count, racks)),
+        partitions=tuple(
+            msgspec.structs.replace(each, members=each.replicas) for each in first.partitions
+        ),
+        metadata_members=first.metadata,
+    )
 
 
 def test_an_even_cluster_is_left_alone() -> None:
@@ -138,3 +145,23 @@ def test_replicas_go_where_they_are_wanted_and_the_leader_stays_if_it_can() -> N
 def test_replicas_that_cannot_be_are_refused(number: int, machines_of: list[int]) -> None:
     with pytest.raises(ConfigurationError, match="expected"):
         with_replicas(grown(3), number, machines_of)
+
+
+def test_the_members_that_are_there_stay_in_the_map_until_they_are_gone() -> None:
+    """No plan may cut off a group, not even one that has all its members elsewhere."""
+    before = grown(6)
+    for after in (with_replicas(before, 0, [3, 4, 5]), rebalanced(before, {3, 4, 5})):
+        assert after.members_of(0) == (3, 4, 5, 0, 1, 2)
+        assert decode_map_untrusted(encode_map(after)) == after
+    assert rebalanced(before, {3, 4, 5}).members_of(META) == (3, 4, 5, 0, 1, 2)
+
+
+def test_members_go_nowhere_as_long_as_it_is_unknown_where_they_are() -> None:
+    young = msgspec.structs.replace(
+        first_map("orders", machines(3), 2, 3), machines=tuple(machines(6))
+    )
+    with pytest.raises(ConfigurationError, match="partition 0: by map 1 it is not founded yet"):
+        with_replicas(young, 0, [0, 1, 3])
+    with pytest.raises(ConfigurationError, match="the metadata group: by map 1 it is not founded"):
+        rebalanced(young, {3, 4, 5})
+    assert with_replicas(young, 0, [2, 1, 0]) == young

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quorate.keyvalue.slots.cluster_map import META, ClusterMap
 from quorate.node.leader.members.orders import Add, Remove, parse_member_order_untrusted
 from quorate.partitions.balance import first_map
-from quorate.partitions.replicas import MemberList, next_order
+from quorate.partitions.replicas import MemberList, next_order, with_members
 from tests.support.partitions_world import machines
 
 FIRST = first_map("orders", machines(6), 2, 3)
@@ -115,3 +115,17 @@ def test_any_members_become_any_others(before: set[int], wanted: set[int]) -> No
 def test_every_group_of_a_new_cluster_is_as_the_map_says(partition: int) -> None:
     there = members(voters=FIRST.replicas_of(partition))
     assert next_order(FIRST, partition, there) is None
+
+
+def test_the_map_has_the_members_that_groups_say_to_have() -> None:
+    assert not FIRST.is_founded(0)
+    said = with_members(FIRST, {META: members(), 0: members([5], [0, 1, 4])})
+    assert said is not None
+    assert (said.metadata_members, said.partitions[0].members) == ((0, 1, 2), (0, 1, 4))
+    assert said.is_founded(0)
+    assert not said.is_founded(1)
+    # They are looked for there, and where they are to be.
+    assert said.members_of(0) == (0, 1, 2, 4)
+    assert said.present_in(0) == (0, 1, 4)
+    assert with_members(said, {META: members(), 0: members(voters=[0, 1, 4])}) is None
+    assert with_members(said, {0: members(voters=[77])}) is None  # no machine of the map

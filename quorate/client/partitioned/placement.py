@@ -135,7 +135,7 @@ class Placement:
     def members_of(self, partition: int) -> tuple[Address, ...]:
         """Return the addresses of a partition's members; the leader first, if it is known."""
         first = self._leaders.get(partition, self.map.partitions[partition].preferred)
-        machines = sorted(self.map.replicas_of(partition), key=lambda each: each != first)
+        machines = sorted(self.map.members_of(partition), key=lambda each: each != first)
         found = [self.address_of(machine_id, partition) for machine_id in machines]
         return tuple(address for address in found if address is not None)
 
