@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, QuorateError, RequestError
-from ..keyvalue.slots.cluster_map import META
+from ..keyvalue.slots.cluster_map import MAP_KEY, META
 from ..keyvalue.slots.ranges import parse_slots_untrusted, text_of
 from ..log_events import log_event
 from .groups import PATIENCE_S, slots_command
@@ -138,7 +138,11 @@ class Director:
         self._said = ""
 
     async def run(self) -> Never:
-        """Direct until cancelled."""
+        """Direct until cancelled.
+
+        Raises:
+            ExceptionGroup: of a ConfigurationError: the map is gone.
+        """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._reconcile_for_ever, nursery)
             nursery.start_soon(watch_health, self._groups)
@@ -153,14 +157,21 @@ class Director:
     # --- moves
 
     async def _look(self, nursery: trio.Nursery) -> None:
-        """Begin with the moves of the map that can begin."""
+        """Begin with the moves of the map that can begin.
+
+        Raises:
+            ConfigurationError: the map is gone.
+        """
         try:
             cluster_map = await load(self._meta)
         except QuorateError as error:
             self._say(error)
             return
         if cluster_map is None:
-            return
+            raise ConfigurationError(
+                f"the metadata group has no map: expected the key {MAP_KEY}; it gets the newest "
+                "one that this machine has"
+            )
         self._others.look(cluster_map)
         for move in cluster_map.moves:
             running = [each for each in self._drives if move.move in each.numbers]

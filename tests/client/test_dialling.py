@@ -86,7 +86,7 @@ async def test_it_goes_on_without_a_login_only_if_it_may() -> None:
     async with serving(wrong, HELLO, asked=asked) as address:
         await (await login(or_nobody=True).open(address)).aclose()
         assert asked.pop() == [b"HELLO", b"3"]
-        with pytest.raises(KeyValueError, match="^WRONGPASS invalid pair$"):
+        with pytest.raises(KeyValueError, match=r"^WRONGPASS invalid pair$"):
             await login().open(address)
         assert len(asked) == 2
     async with serving(wrong, none) as address:

@@ -68,7 +68,7 @@ async def test_a_partition_of_a_split_waits_for_the_users(
         world.groups[0].answers = False
         world.nursery.start_soon(direct, world)
         await change(Link(world).group(META), split)
-        await trio.sleep(30)
+        await trio.sleep(5)
         assert not any(words[1] == b"FOUND" for _partition, words in world.words)
 
 
@@ -81,7 +81,7 @@ async def test_slots_do_not_move_to_other_users(
         world.nursery.start_soon(direct, world)
         moves = plan_move(world.map(), SLOTS, 1)
         await request_moves(Link(world).group(META), moves)
-        await trio.sleep(10)
+        await trio.sleep(4)
         assert not world.owned(1) & SLOTS
         name = line.split()[1]
         assert f"the users of partitions 0 and 1 differ: {name}; expected the same" in caplog.text
@@ -102,7 +102,7 @@ async def test_users_that_change_during_the_copying_keep_the_slots_where_they_ar
         world.fate = fate
         world.nursery.start_soon(direct, world)
         await request_moves(Link(world).group(META), plan_move(world.map(), SLOTS, 1))
-        await trio.sleep(10)
+        await trio.sleep(4)
         assert any(words[1] == b"ROWS" for _partition, words in world.words)
         assert not any(words[1] == b"FREEZE" for _partition, words in world.words)
 
