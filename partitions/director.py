@@ -169,8 +169,8 @@ class Director:
             return
         if cluster_map is None:
             raise ConfigurationError(
-                f"the metadata group has no map: expected the key {MAP_KEY}; it gets the newest "
-                "one that this machine has"
+                f"the metadata group has no map: expected the key {MAP_KEY.decode()}; it gets the "
+                "newest one that this machine has"
             )
         self._others.look(cluster_map)
         for move in cluster_map.moves:
@@ -333,7 +333,7 @@ class Director:
                 _log,
                 logging.WARNING,
                 "map_corrected",
-                "the map (epoch %(epoch)d) was older than the partitions; now it says what they own",
+                "the map (epoch %(epoch)d) was older than the partitions: now it says what they own",
                 epoch=cluster_map.epoch,
             )
 
