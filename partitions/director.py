@@ -333,7 +333,7 @@ class Director:
                 _log,
                 logging.WARNING,
                 "map_corrected",
-                "the map (epoch %(epoch)d) was older than the partitions: now it says what they own",
+                "the map (epoch %(epoch)d) was older than the partitions; it is right again",
                 epoch=cluster_map.epoch,
             )
 

@@ -59,6 +59,16 @@ When something fails
     without OWN is dropped. If D is then without a quorum, S stays frozen until D has one again: S
     cannot know whether D owns the slots. That is the price of never having two owners. It is paid
     only if D loses its quorum within the few hundredths of a second between FREEZE and OWN.
+
+    Only directors end moves, and a director reads the map. So if the metadata group loses its
+    quorum in the same moment in which the director dies, the slots stay frozen until it has one
+    again, too. Members do not end moves by themselves: they know no other group.
+
+The number of a move
+    Groups answer by number, so a number must never come again. Numbers are epochs of the map, which
+    rise. But a map may be restored from a backup: so a claim takes a number that is also above all
+    that S and D know. FREEZE carries D's number; only that partition can say whether it owns the
+    slots, and a map without it decides nothing.
 """
 
 from __future__ import annotations
@@ -80,7 +90,7 @@ from .users import differing
 from .wishes import set_owner
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..keyvalue.protocol.resp import Reply
     from ..keyvalue.slots.cluster_map import Move
@@ -110,7 +120,12 @@ _ROUNDS_EACH: Final = 10
 _PAGE_ROWS: Final = 2000
 """Keys that the source looks at for a page: a few milliseconds in which clients there wait."""
 
+_CHUNK_BYTES: Final = 256 << 10
+"""Of rows in a chunk: about a page (`slot_rows.PAGE_BYTES`). A page may be much longer, since an
+entry of the source's log is read whole, and a value, too; a request may not."""
+
 _ROW_WORDS: Final = 5
+_NUMBER_BYTES: Final = 20
 _MOST_DIGITS: Final = 19
 _MOST_PAGES: Final = 10_000_000
 _MOST_ROUNDS: Final = 100_000
@@ -342,15 +357,40 @@ class _Copy:
         return size
 
     async def _send(self, rows: Sequence[Sequence[Reply]]) -> int:
-        """Send rows as the next chunk; return their bytes."""
-        if not rows:
-            return 0
-        words = [_word(word) for row in rows for word in row]
-        # Counted before it is sent: a chunk whose reply was lost keeps its number when it is
-        # repeated, and no other one ever gets it.
-        self.chunks += 1
-        await slots_command(self.target, "CHUNK", self.move.move, self.chunks, *words)
-        return sum(len(word) for word in words if isinstance(word, bytes))
+        """Send rows as the next chunks; return their bytes."""
+        sent = 0
+        for words in _chunks([[_word(word) for word in row] for row in rows]):
+            # Counted before it is sent: a chunk whose reply was lost keeps its number when it is
+            # repeated, and no other one ever gets it.
+            self.chunks += 1
+            await slots_command(self.target, "CHUNK", self.move.move, self.chunks, *words)
+            sent += _size(words)
+        return sent
+
+
+def _chunks(rows: Sequence[list[bytes | int]]) -> Iterator[list[bytes | int]]:
+    """Yield the words of chunks: as many rows as fit, or a piece of one that is too long."""
+    words: list[bytes | int] = []
+    size = 0
+    for row in rows:
+        size += _size(row)
+        if words and size > _CHUNK_BYTES:
+            yield words
+            words, size = [], _size(row)
+        key, value, *numbers, _tag = row
+        if isinstance(value, bytes) and len(value) > _CHUNK_BYTES:
+            yield [key, value[:_CHUNK_BYTES], *row[2:]]
+            for at in range(_CHUNK_BYTES, len(value), _CHUNK_BYTES):
+                yield [key, value[at : at + _CHUNK_BYTES], *numbers, b"+"]
+            size = 0
+        else:
+            words += row
+    if words:
+        yield words
+
+
+def _size(words: Sequence[bytes | int]) -> int:
+    return sum(len(word) if isinstance(word, bytes) else _NUMBER_BYTES for word in words)
 
 
 # --- replies

@@ -14,7 +14,9 @@ so. Sets of slots are texts such as ``0-4095,5000``, moves are numbers.
   (reply: how many keys came), ``DROP move``
 - rows: ``ROWS slots cursor count``, ``CHANGES slots after``; and ``PURGE count`` behind a move
 
-A row is five words: key, value, expiry in ms, revision, tag; with the tag ``-`` there is none.
+A row is five words: key, value, expiry in ms, revision, tag; with the tag ``-`` there is none. With
+the tag ``+`` the value is one more piece of that of the row that an earlier chunk has brought: a
+value may be as long as a request, so that no chunk could hold it.
 """
 
 from collections.abc import Callable
@@ -28,7 +30,7 @@ from ..protocol import resp
 from ..protocol.resp import CommandError
 from ..slots.ranges import Slots, parse_slots_untrusted
 from ..state.changes import moved_row
-from ..state.ownership import ImportedRow, Ownership
+from ..state.ownership import PIECE, ImportedRow, Ownership
 from ..state.store import KeyStore
 from .arguments import arity_error, integer
 from .slot_rows import NO_ROW, changes, rows
@@ -51,6 +53,7 @@ _NEGATIVE: Final = resp.error("ERR a number is negative, or too large")
 _MOST: Final = 1 << 62  # of revisions and times: sums of some stay below 64 bits
 _ROW_WORDS: Final = 5
 _MOST_TAG: Final = 255
+_MORE: Final = b"+"
 
 _Step: TypeAlias = Callable[[Ownership, KeyStore, list[bytes]], bytes]
 
@@ -157,6 +160,8 @@ def _row_untrusted(words: list[bytes]) -> ImportedRow:
     key, value, expires_at_ms, revision, tag = words
     if tag == NO_ROW:
         return key, None
+    if tag == _MORE:
+        return key, (value, _number(expires_at_ms), _number(revision), PIECE)
     if (kind := _number(tag)) > _MOST_TAG:
         raise CommandError(resp.error(b"ERR %b is no tag of a row" % tag[:20]))
     return key, (value, _number(expires_at_ms), _number(revision), kind)

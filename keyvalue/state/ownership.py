@@ -34,7 +34,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from ...storage.tables.memtable import Record, stored_key
 from ...storage.tables.tables import Tables
-from ..limits import MOST_SKEW_MS
+from ..limits import MAX_VALUE_BYTES, MOST_SKEW_MS
 from ..protocol import resp
 from ..protocol.resp import CommandError
 from ..slots.hashing import SLOTS, key_slot
@@ -60,12 +60,16 @@ __all__ = [
     "FROZEN_SLOT",
     "KEPT_MOVES",
     "OWNED",
+    "PIECE",
     "ImportedRow",
     "Ownership",
 ]
 
 ImportedRow: TypeAlias = tuple[bytes, Record | None]
 """A key and its record; None deletes the key."""
+
+PIECE: Final = -1
+"""Tag of an imported row whose value is to be appended to that of the row that is there."""
 
 FOREIGN: Final = 0
 """State of a slot: another partition owns it, or none."""
@@ -323,7 +327,8 @@ class Ownership:
         """Put rows of importing slots, or delete them (None); return how many were put or deleted.
 
         Raises:
-            CommandError: the move is not importing, a chunk is missing, or a key is of other slots.
+            CommandError: the move is not importing, a chunk is missing, a key is of other slots, or
+                a piece is of no row, or of one that would be too long.
         """
         found = _of(self._note.importing, move)
         if found is None:
@@ -335,6 +340,7 @@ class Ownership:
         if any(not found.slots >> key_slot(key) & 1 for key, _ in rows):
             raise CommandError(resp.error("ERR a key is not in the slots of this move"))
         tables = self._tables
+        rows = [self._whole(key, record) for key, record in rows]
         for key, record in rows:
             found.keys -= tables.get(key) is not None
             # Past the store: no watch here may see it, and the row keeps its revision.
@@ -346,6 +352,15 @@ class Ownership:
         found.chunk = number
         self._save()
         return len(rows)
+
+    def _whole(self, key: bytes, record: Record | None) -> ImportedRow:
+        """Return a row with all pieces of its value that have come."""
+        if record is None or record[3] != PIECE:
+            return key, record
+        there = self._tables.get(key)
+        if there is None or len(there[0]) + len(record[0]) > MAX_VALUE_BYTES:
+            raise CommandError(resp.error("ERR a piece of a value fits no row; nothing was done"))
+        return key, (there[0] + record[0], *there[1:])
 
     def awaits(self, move: int, number: int) -> Slots:
         """Return the slots of a move whose next chunk has this number; empty for any other."""

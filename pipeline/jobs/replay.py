@@ -430,6 +430,9 @@ class Machine:
             return
         if tag == b"-":
             self._keys.delete(key)
+        elif tag == b"+":
+            if there := self._keys.records.get(key):
+                self._keys.put(key, (there[0] + value, *there[1:]))
         else:
             expires_at_ms, revision = map(int, numbers)
             self._keys.put(key, (value, expires_at_ms, revision, int(tag)))

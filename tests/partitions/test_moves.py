@@ -17,11 +17,11 @@ from trio.testing import MockClock
 from quorate.errors import KeyValueError
 from quorate.keyvalue.slots.cluster_map import MAP_KEY, META, ClusterMap, Move, encode_map
 from quorate.keyvalue.slots.hashing import key_slot
-from quorate.keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted, text_of
+from quorate.keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted, slots_of, text_of
 from quorate.partitions.balance import first_map, split
 from quorate.partitions.director import Director
 from quorate.partitions.metadata import change
-from quorate.partitions.move import settle
+from quorate.partitions.move import copy_slots, settle
 from quorate.partitions.wishes import abort_move, claim, plan_move, request_moves
 from tests.support.partitions_world import (
     FATES,
@@ -487,3 +487,31 @@ async def test_slots_do_not_move_between_groups_with_other_times(
         world.groups[0].ahead_ms = world.groups[1].ahead_ms = max(ahead_ms, 0)
         await until_done(world)
         assert world.owned(1) == ALL_SLOTS
+
+
+async def test_long_values_and_long_entries_move_in_short_requests(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    """A value may be as long as a request, and an entry may change many of them."""
+    async with opened(tmp_path) as world:
+        found(world)
+        values = {key: bytes((at,)) * ((900 << 10) + at) for at, key in enumerate(KEYS[:6])}
+        slots = slots_of((key_slot(key), key_slot(key)) for key in values) & SLOTS
+        for key, value in values.items():
+            world.groups[key_slot(key) > 8191].run((b"SET", key, value))
+        here = [key for key in values if slots >> key_slot(key) & 1]
+
+        def decide(_number: int, words: tuple[bytes, ...]) -> Fate:
+            if words[1] == b"CHUNK" and words[3] == b"1":  # longer values while rows are copied
+                for key in here:
+                    values[key] += b"x" * (300 << 10)
+                    world.groups[0].run((b"SET", key, values[key]))
+            return "twice" if words[1] == b"CHUNK" else None
+
+        world.fate = decide
+        assert await copy_slots(Link(world), Move(2, text_of(slots), 0, 1)) == len(here) > 1
+        for key in here:
+            reply = world.groups[1].run((b"GET", key))
+            assert reply == b"$%d\r\n%b\r\n" % (len(values[key]), values[key])
+        longest = max(sum(map(len, words)) for _, words in world.words)
+        assert longest < 300 << 10

@@ -111,7 +111,7 @@ class Moves:
                 case _:
                     assert row is None
         there.batch(" ".join(words))
-        source.kept.batch(f"QUORATE.SLOTS FREEZE {move} {slot}")
+        source.kept.batch(f"QUORATE.SLOTS FREEZE {move} {slot} {target}")
         return move
 
     def frozen_at(self, slot: int) -> int:

@@ -288,7 +288,7 @@ async def test_commands_that_wait_go_on_at_once_when_slots_change(
     monkeypatch.setattr(parking, "LONGEST_PAUSE_S", 60.0)
     asked, thawed, _ = WAITS[name]
     await client.ask(command("SET", HERE, "1"), OK)
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     await client.send(asked)
     await world.until(lambda: bool(world.port.state.parked))
     await slots(world, "THAW", "5")
@@ -319,7 +319,7 @@ async def test_of_what_is_joined_only_clients_of_frozen_slots_wait(world: World)
     joined = (SET + command("SET", ALSO, "1")) * 4
     assert [request.payload for request in parked] == [joined]
     member.parked = None
-    await slots(world, "FREEZE", "5", str(SLOT))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
     before = len(member.commands)
     for left in (here[3], others[3]):  # killed: nothing is sent once more for them
         left.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

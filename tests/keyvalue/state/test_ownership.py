@@ -8,6 +8,7 @@ import trio
 
 from quorate.errors import StorageError
 from quorate.keyvalue.commands.table import lookup
+from quorate.keyvalue.limits import MAX_VALUE_BYTES
 from quorate.keyvalue.state.ownership import FOREIGN, FROZEN_SLOT, KEPT_MOVES, OWNED, Ownership
 from quorate.keyvalue.state.ownership_note import SLOTS_NOTE
 from quorate.storage.tables.tables import Tables
@@ -478,6 +479,17 @@ def test_a_release_names_the_partition_that_the_freeze_has_named(source: Partiti
     assert source.slots("RELEASE", 3, 8, 0) == "ERR"
     assert source.facts()["frozen"][0]["target"] == 7
     assert source.slots("RELEASE", 3, 7, 0) == b"OK"
+
+
+def test_a_value_comes_in_pieces(target: PartitionFed) -> None:
+    target.slots("IMPORT", 3, A)
+    assert target.slots("CHUNK", 3, 1, "a", "more", 0, 5, "+") == "ERR", "of no row"
+    assert target.slots("CHUNK", 3, 1, "a", "one", 0, 5, 1) == b"OK"
+    for _ in range(2):
+        assert target.slots("CHUNK", 3, 2, "a", " two", 0, 5, "+") == b"OK"
+    assert target.slots("CHUNK", 3, 3, "a", b"x" * MAX_VALUE_BYTES, 0, 5, "+") == "ERR"
+    assert target.slots("OWN", 3, 9, target.now, 1) == 1
+    assert target.query("GET a") == b"$7\r\none two\r\n"
 
 
 def loaded_from(fed: PartitionFed, directory: Path) -> PartitionFed:

@@ -46,6 +46,7 @@ def lines(rng: random.Random) -> list[str]:
             rows.append("{b}2 x 0 5 -")
             found.append(f"QUORATE.SLOTS CHUNK {move} {number} {' '.join(rows)}")
             write()
+        found.append(f"QUORATE.SLOTS CHUNK {move} 3 {{b}}0 more 0 5 +")
 
     write()
     copy(1)
