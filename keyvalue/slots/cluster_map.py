@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from ...errors import ConfigurationError
+from ...node.config.config import HOST
 from .ranges import ALL_SLOTS, parse_slots_untrusted
 
 __all__ = [
@@ -47,6 +48,7 @@ MAP_KEY: Final = b"quorate/map"
 """The key of the map in the metadata group."""
 
 _MOST_BYTES: Final = 1 << 20
+_LAST_PORT: Final = 65_535 - MOST_PARTITIONS
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -238,8 +240,8 @@ def decode_map_untrusted(data: bytes, *, what: str = "the map of the cluster") -
 def _trouble_in(found: ClusterMap) -> str | None:
     """Return what is wrong with a map, if anything is."""
     ids = [each.machine_id for each in found.machines]
-    if ids != sorted(set(ids)) or not 1 <= len(ids) <= MOST_MACHINES or min(ids) < 0:
-        return f"machines {ids}"
+    if trouble := _trouble_with_machines(found.machines, ids):
+        return trouble
     numbers = [each.partition for each in found.partitions]
     if numbers != list(range(len(numbers))) or not 1 <= len(numbers) <= MOST_PARTITIONS:
         return f"partitions {numbers}"
@@ -267,3 +269,14 @@ def _trouble_with_members(partition: Partition, ids: list[int]) -> str | None:
     if not {*partition.members} <= {*ids}:
         return f"members {partition.members}"
     return None if partition.founders else "no founders"
+
+
+def _trouble_with_machines(machines: tuple[Machine, ...], ids: list[int]) -> str | None:
+    if ids != sorted(set(ids)) or not 1 <= len(ids) <= MOST_MACHINES or min(ids) < 0:
+        return f"machines {ids}"
+    for each in machines:
+        # They are in redirections, as they are.
+        ports = [port for port in (each.port, each.tls_port, each.member_port) if port]
+        if not HOST.holds(each.host) or any(not 1 <= port <= _LAST_PORT for port in ports):
+            return f"machine {each.machine_id} at {each.host!r}, ports {ports}"
+    return None

@@ -22,7 +22,7 @@ from ..errors import (
 from ..keyvalue.slots.cluster_map import META, ClusterMap, Move
 from ..keyvalue.slots.ranges import parse_slots_untrusted
 from ..local.show import make_console, print_table
-from ..local.words import counted, size
+from ..local.words import counted
 from ..machine.partition_survey import GroupSeen, survey_groups
 from ..partitions import wishes
 from ..partitions.balance import differences, rebalanced, with_replicas
@@ -31,7 +31,7 @@ from ..partitions.health import faults
 from ..partitions.metadata import change
 from ..partitions.progress import follow_moves, in_words
 from .params import Addresses, AsJson
-from .partition_status import slots_in_words
+from .partition_status import lag_in_words, slots_in_words
 from .whole_cluster import DONE, HERE, REFUSED, Cluster, EndedError, open_cluster
 
 __all__ = ["abort", "list_partitions", "move", "partition", "rebalance", "replicas", "split"]
@@ -294,7 +294,7 @@ def _row(cluster_map: ClusterMap, seen: GroupSeen) -> list[str]:
         replicas_of,
         "" if is_meta else slots_in_words(seen.slots),
         "" if seen.keys is None else f"{seen.keys:,}",
-        f"{size(seen.lag_bytes)} behind" if seen.lag_bytes else "up to date",
+        lag_in_words(seen),
     ]
 
 

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rich.console import Console
+
     from ..keyvalue.slots.cluster_map import ClusterMap
     from ..machine.partition_survey import GroupSeen
 
-__all__ = ["show_groups", "slots_in_words", "verdict_of"]
+__all__ = ["lag_in_words", "show_groups", "slots_in_words", "verdict_of"]
 
 
 async def show_groups(place: Path, *, as_json: bool) -> int:
@@ -54,9 +56,7 @@ async def show_groups(place: Path, *, as_json: bool) -> int:
     print_table(console, table)
     console.print()
     for each in seen:
-        for style, lines in (("red", each.survey.problems), ("yellow", each.survey.warnings)):
-            for line in lines:
-                console.print(f"{each.name}: {line}", style=style, soft_wrap=True)
+        _print_troubles(console, each)
     if verdict is Verdict.AGREED:
         words = counted(len(cluster_map.partitions), "partition", "partitions")
         words = f'Cluster "{cluster_map.cluster}": {words}, map {cluster_map.epoch}'
@@ -64,10 +64,21 @@ async def show_groups(place: Path, *, as_json: bool) -> int:
     return int(verdict)
 
 
+def _print_troubles(console: Console, seen: GroupSeen) -> None:
+    for style, lines in (("red", seen.survey.problems), ("yellow", seen.survey.warnings)):
+        for line in lines:
+            console.print(f"{seen.name}: {line}", style=style, soft_wrap=True)
+    if seen.survey.leader is not None and not seen.is_ready:
+        words = "it has not said yet that it has got its first slots; the director gives them"
+        console.print(f"{seen.name}: {words}", style="yellow", soft_wrap=True)
+
+
 def verdict_of(seen: Sequence[GroupSeen]) -> Verdict:
-    """Return the verdict on all groups: agreed if it is that on each."""
+    """Return the verdict on all groups: agreed if it is that on each, and each has its slots."""
     verdicts = {each.survey.verdict for each in seen}
-    if verdicts == {Verdict.UNREACHABLE}:
+    if not all(each.is_ready for each in seen):
+        verdicts.add(Verdict.DISAGREED)
+    if {each.survey.verdict for each in seen} == {Verdict.UNREACHABLE}:
         return Verdict.UNREACHABLE
     return Verdict.AGREED if verdicts == {Verdict.AGREED} else Verdict.DISAGREED
 
@@ -75,6 +86,13 @@ def verdict_of(seen: Sequence[GroupSeen]) -> Verdict:
 def slots_in_words(slots: str) -> str:
     """Write slots with their number, for people: ``0-8191 (8,192)``."""
     return f"{slots} ({count_of(parse_slots_untrusted(slots)):,})" if slots else "none"
+
+
+def lag_in_words(seen: GroupSeen) -> str:
+    """Write how far the members of a group are, for people; nothing without a leader."""
+    if seen.survey.leader is None:
+        return ""
+    return f"{size(seen.lag_bytes)} behind" if seen.lag_bytes else "up to date"
 
 
 def _row(seen: GroupSeen) -> list[str]:
@@ -88,7 +106,7 @@ def _row(seen: GroupSeen) -> list[str]:
         "-" if leader is None else str(leader.term),
         slots,
         "" if seen.keys is None else f"{seen.keys:,}",
-        f"{size(seen.lag_bytes)} behind" if seen.lag_bytes else "up to date",
+        lag_in_words(seen),
         f"{len(seen.survey.said)} of {len(seen.survey.answers)}",
     ]
 

@@ -7,12 +7,15 @@ import msgspec
 import pytest
 import trio
 
-from quorate.keyvalue.slots.cluster_map import ClusterMap
+from quorate.keyvalue.slots.cluster_map import META, ClusterMap
+from quorate.keyvalue.slots.folder import Notice, board_file, replace_file
 from quorate.machine import children
 from quorate.machine.children import Children
 from quorate.machine.config import MachineConfig, MachineEntry
+from quorate.machine.files import write_member
 from quorate.machine.maps import map_of_file
 from quorate.node.config.config import load_config
+from quorate.storage import Identity, VotingRight, VotingStatus, make_store
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(4))
 
@@ -153,3 +156,92 @@ def keep(made: list[Fake], fake: Fake) -> Fake:
     if fake.name == "partition-0":
         made.append(fake)
     return fake
+
+
+async def test_a_notice_is_taken_back_when_its_member_does_not_run(
+    tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    machine = Machine(tmp_path, 0, lambda name, _start: (10, 66 if name == "meta" else 1))
+    notices = [board_file(tmp_path, META), board_file(tmp_path, 0)]
+
+    def write() -> None:
+        for file in notices:
+            replace_file(file, msgspec.json.encode(Notice(0, 5)))
+
+    write()  # of another life
+    async with trio.open_nursery() as nursery:
+        Children(machine.config, nursery, machine.make).adopt(map_of_file(machine.config))
+        await trio.sleep(1)
+        assert not any(file.exists() for file in notices)
+        write()
+        await trio.sleep(9.1)
+        assert not any(file.exists() for file in notices)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_member_whose_file_cannot_be_written_is_tried_again_and_holds_up_nobody(
+    tmp_path: Path, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = list[float]()
+
+    def failing(config: MachineConfig, cluster_map: ClusterMap, partition: int) -> Path:
+        if partition == 0:
+            attempts.append(trio.current_time())
+            if len(attempts) < 3:
+                raise OSError(28, "No space left on device")
+        return write_member(config, cluster_map, partition)
+
+    monkeypatch.setattr(children, "write_member", failing)
+    machine = Machine(tmp_path, 1, for_ever)
+    async with trio.open_nursery() as nursery:
+        Children(machine.config, nursery, machine.make).adopt(map_of_file(machine.config))
+        await trio.sleep(0.1)
+        assert sorted(machine.made) == ["meta", "partition-1"]
+        await trio.sleep(1)
+        assert sorted(machine.made) == ["meta", "partition-0", "partition-1"]
+        nursery.cancel_scope.cancel()
+    assert [at - attempts[0] for at in attempts] == [0, 0.25, 0.75]
+
+
+async def test_no_partition_begins_by_a_map_that_nobody_has_sent(
+    tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    machine = Machine(tmp_path, 1, for_ever)
+    first = map_of_file(machine.config)
+    store = tmp_path / "partition-1" / "log" / "data.mdb"
+    store.parent.mkdir(parents=True)
+    store.touch()
+    async with trio.open_nursery() as nursery:
+        running = Children(machine.config, nursery, machine.make)
+        running.adopt(first, guessed=True)
+        await trio.sleep(1)
+        assert sorted(machine.made) == ["meta", "partition-1"]  # that one has begun before
+        running.adopt(first)
+        await trio.sleep(1)
+        assert sorted(machine.made) == ["meta", "partition-0", "partition-1"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_empty_stores_of_a_member_without_a_seat_are_not_kept(
+    tmp_path: Path, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "partition-0"
+    removed = VotingStatus(VotingRight.REMOVED)
+    made = list[float]()
+
+    def make(file: Path) -> Fake:
+        if file.parent == folder:
+            made.append(trio.current_time())
+            make_store(folder / "log", Identity("orders.p0", 3, len(made)), removed)
+        return machine.make(file)
+
+    machine = Machine(tmp_path, 3, lambda name, _: (2, 77) if name == folder.name else (1e6, 0))
+    first = with_replicas((1, 2, 3), 2, map_of_file(machine.config))
+    async with trio.open_nursery() as nursery:
+        Children(machine.config, nursery, make).adopt(first)
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    assert not any(
+        each.exists() for each in (tmp_path / f"partition-0.removed-{n}" for n in (1, 2))
+    )
+    assert len(made) < 20

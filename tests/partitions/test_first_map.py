@@ -1,7 +1,9 @@
 """The first map spreads replicas, leaders and slots evenly."""
 
 from collections import Counter
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,3 +57,12 @@ def test_replicas_lie_in_different_racks() -> None:
 def test_a_wrong_number_is_refused(count: int, partitions: int, replicas: int, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         first_map("orders", machines(count), partitions, replicas)
+
+
+@pytest.mark.parametrize("changes", [{"host": "x\r\n+OK"}, {"port": 65_500}, {"member_port": -1}])
+def test_a_map_with_what_is_no_address_is_none(changes: dict[str, Any]) -> None:
+    first = first_map("orders", machines(2), 1, 1)
+    bad = msgspec.structs.replace(first.machines[0], **changes)
+    found = msgspec.structs.replace(first, machines=(bad, first.machines[1]))
+    with pytest.raises(ConfigurationError, match="machine 0 at"):
+        decode_map_untrusted(encode_map(found))

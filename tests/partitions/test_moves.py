@@ -19,7 +19,7 @@ from quorate.keyvalue.slots.cluster_map import MAP_KEY, META, ClusterMap, Move, 
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted, slots_of, text_of
 from quorate.partitions.balance import first_map, split
-from quorate.partitions.director import Director
+from quorate.partitions.director import OTHERS_S, Director
 from quorate.partitions.metadata import change
 from quorate.partitions.move import copy_slots, settle
 from quorate.partitions.wishes import abort_move, claim, plan_move, request_moves
@@ -314,6 +314,24 @@ async def test_two_directors_at_once_do_no_harm(
             nursery.cancel_scope.cancel()
         world.nursery.start_soon(direct, world)
         await until_done(world)
+
+
+async def test_two_directors_for_a_while_do_not_end_what_the_other_has_just_begun(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with loaded(tmp_path, 1) as (world, _counters):
+        world.latency_s = 0.05  # the move takes longer than any pause of a director
+        async with trio.open_nursery() as nursery:
+            for seed in (1, 2):
+                nursery.start_soon(Director(Link(world), Random(seed)).run)
+            await trio.sleep(3)
+            await request(world, SLOTS, 1)
+            with trio.fail_after(OTHERS_S):
+                while world.map().moves:
+                    assert world.map().moves[0].attempts <= 1
+                    await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+        assert not world.owned(0)
 
 
 async def test_a_new_cluster_is_founded_and_split_under_load(

@@ -110,6 +110,24 @@ def test_a_client_is_sent_to_the_noted_leader_or_where_it_is_meant_to_be(world: 
     assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.1:7002\r\n"
 
 
+def test_a_notice_that_is_taken_back_is_believed_no_more(world: World) -> None:
+    world.write(HALVES)
+    world.note(1, 2)
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.2:7002\r\n"
+    board_file(world.machine, 1).unlink()
+    world.now += 1
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.1:7002\r\n"
+    world.note(1, 2)
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.2:7002\r\n"
+
+
+def test_a_client_is_sent_to_members_that_are_there(world: World) -> None:
+    """The replicas are to be elsewhere, and their machines have no members yet."""
+    there = msgspec.structs.replace(HALVES.partitions[1], members=(0, 2))
+    world.write(msgspec.structs.replace(HALVES, partitions=(HALVES.partitions[0], there)))
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.0:7002\r\n"
+
+
 def test_without_a_notice_a_machine_that_is_cut_off_is_passed_over(world: World) -> None:
     world.write(HALVES)
     world.posts.reaches = lambda machine: machine == 2
