@@ -4,7 +4,7 @@ It runs on one machine, the one with the metadata group's leader, and is replace
 any time. Nothing depends on there being one only: see :mod:`.move`. All that it knows is in the map
 and in the groups; when it begins, it looks at them.
 
-- It founds partitions: gives each its first slots.
+- It founds partitions: gives each its first slots, and before that the users, if a split made it.
 - It does the moves in the map, several at once, but each partition is in one move at a time.
 - It ends moves that groups have begun and the map does not know, and corrects a map that is older
   than the groups.
@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, QuorateError, RequestError
-from ..keyvalue.slots.cluster_map import META
+from ..keyvalue.slots.cluster_map import MAP_KEY, META
 from ..keyvalue.slots.ranges import parse_slots_untrusted, text_of
 from ..log_events import log_event
 from .groups import PATIENCE_S, slots_command
@@ -31,6 +31,7 @@ from .metadata import load
 from .move import MoveError, copy_slots, finish, purge, settle
 from .replicas import keep_replicas
 from .slots_state import state_of
+from .users import copy_users
 from .wishes import claim, correct, remove
 
 if TYPE_CHECKING:
@@ -130,13 +131,18 @@ class Director:
         self._rng = rng
         self._drives: list[_Drive] = []
         self._purging: set[int] = set()
+        self._founding = trio.Lock()
         self._not_before: dict[tuple[str, int, int], float] = {}
         self._others = _Others()
         self._wake = trio.Event()
         self._said = ""
 
     async def run(self) -> Never:
-        """Direct until cancelled."""
+        """Direct until cancelled.
+
+        Raises:
+            ExceptionGroup: of a ConfigurationError: the map is gone.
+        """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._reconcile_for_ever, nursery)
             nursery.start_soon(watch_health, self._groups)
@@ -151,14 +157,21 @@ class Director:
     # --- moves
 
     async def _look(self, nursery: trio.Nursery) -> None:
-        """Begin with the moves of the map that can begin."""
+        """Begin with the moves of the map that can begin.
+
+        Raises:
+            ConfigurationError: the map is gone.
+        """
         try:
             cluster_map = await load(self._meta)
         except QuorateError as error:
             self._say(error)
             return
         if cluster_map is None:
-            return
+            raise ConfigurationError(
+                f"the metadata group has no map: expected the key {MAP_KEY.decode()}; it gets the "
+                "newest one that this machine has"
+            )
         self._others.look(cluster_map)
         for move in cluster_map.moves:
             running = [each for each in self._drives if move.move in each.numbers]
@@ -346,9 +359,15 @@ class Director:
                 f"partition {partition.partition} has lost everything, and begun anew: expected "
                 "the members that have its keys; start those, or restore it from a backup"
             )
-        # What has moved away belongs to others.
-        first = parse_slots_untrusted(partition.founded) & parse_slots_untrusted(partition.slots)
-        await slots_command(group, "FOUND", text_of(first), within_s=within_s)
+        async with self._founding:
+            if (state := await state_of(group, within_s=within_s)).founded:
+                return state
+            if not partition.founded:  # a split has made it, to get slots that have their guards
+                await copy_users(self._groups.group(0), group)
+            # What has moved away belongs to others.
+            owned = parse_slots_untrusted(partition.slots)
+            first = parse_slots_untrusted(partition.founded) & owned
+            await slots_command(group, "FOUND", text_of(first), within_s=within_s)
         return await state_of(group, within_s=within_s)
 
     async def _end_unknown(

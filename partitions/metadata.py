@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import ClusterMap
     from .groups import Group
 
-__all__ = ["Edit", "change", "found", "load"]
+__all__ = ["LOST_EPOCHS", "Edit", "again", "change", "found", "load"]
 
 _ATTEMPTS: Final = 30
 """How often a change is tried at most. Fewer, and some of many changes at once fail; more, and a
@@ -29,6 +29,11 @@ change that never fits goes on for minutes."""
 
 _PAUSE_S: Final = 0.02
 """After an attempt without effect, and longer after each: then another one was faster."""
+
+LOST_EPOCHS: Final = 1000
+"""How many maps there may have been after the newest one that is left. Machines that have seen them
+take no map with a lower epoch. Fewer, and such a machine goes by a map that is no more; more, and
+nothing is gained."""
 
 if TYPE_CHECKING:
     Edit = Callable[[ClusterMap], ClusterMap | None]
@@ -55,7 +60,7 @@ async def found(group: Group, first: ClusterMap) -> ClusterMap:
 
     Args:
         group: the metadata group.
-        first: the map; its epoch is 1.
+        first: the map; its epoch is 1 if there was never one.
 
     Raises:
         ConfigurationError: the cluster that is there has another name.
@@ -71,6 +76,15 @@ async def found(group: Group, first: ClusterMap) -> ClusterMap:
             "same name; give another directory to a new cluster"
         )
     return there
+
+
+def again(newest: ClusterMap) -> ClusterMap:
+    """Return what a metadata group begins with that has lost its map, by a FLUSHALL or otherwise.
+
+    Args:
+        newest: the newest map that was seen.
+    """
+    return msgspec.structs.replace(newest, epoch=newest.epoch + LOST_EPOCHS)
 
 
 async def change(group: Group, edit: Edit) -> ClusterMap:

@@ -5,6 +5,7 @@ The steps
     ``QUORATE.SLOTS`` in the logs of S and D, under the number m of the move::
 
         S  TIME, D TIME     log times are close to each other; once more before FREEZE
+        S, D ACL LIST       the same users guard both; once more before FREEZE
         D  PURGE            nothing stale is in the way
         D  IMPORT m         rows of these slots are let in, and hidden
         S  CHANGES -1       the position from which changes count
@@ -85,6 +86,7 @@ from ..keyvalue.slots.ranges import parse_slots_untrusted
 from ..log_events import log_event
 from .groups import slots_command
 from .slots_state import state_of
+from .users import differing
 from .wishes import set_owner
 
 if TYPE_CHECKING:
@@ -132,6 +134,7 @@ _MOST_FROZEN_ROUNDS: Final = 1000
 _PURGE_KEYS: Final = 1000
 _MOST_PURGES: Final = 10_000_000
 _RELEASE_S: Final = 1.0
+_MOST_NAMED: Final = 5
 
 
 class MoveError(Exception):
@@ -220,12 +223,14 @@ async def copy_slots(groups: Groups, move: Move) -> int:
     source, target = groups.group(move.source), groups.group(move.target)
     try:
         await _compare_times(source, target)
+        await _compare_users(source, target, move)
         await purge(target)
         await slots_command(target, "IMPORT", move.move, move.slots)
         copy = _Copy(source, target, move)
         await copy.copy_rows()
         await copy.follow()
         await _compare_times(source, target)
+        await _compare_users(source, target, move)
         keys = await copy.transfer()
     except RequestError as error:
         raise MoveError(str(error)) from error
@@ -259,6 +264,22 @@ async def _compare_times(source: Group, target: Group) -> None:
         raise MoveError(
             f"log time of the source is {ahead} ms ahead of the target's: expected at most "
             f"{MOST_SKEW_MS} ms; set the clocks of the machines that lead them"
+        )
+
+
+async def _compare_users(source: Group, target: Group, move: Move) -> None:
+    """Refuse to move slots to where other users could read and write them.
+
+    Raises:
+        MoveError: the users of the partitions differ.
+        RequestError: a group does not answer.
+    """
+    if names := await differing(source, target):
+        shown = ", ".join([*names[:_MOST_NAMED], *["..."] * (len(names) > _MOST_NAMED)])
+        raise MoveError(
+            f"the users of partitions {move.source} and {move.target} differ: {shown}; expected "
+            "the same lines in ACL LIST of both, with the same hashes: send ACL SETUSER name reset "
+            "with the words of such a line, or ACL DELUSER name, to the one that is wrong"
         )
 
 

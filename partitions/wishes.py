@@ -6,14 +6,14 @@ with each attempt: see :mod:`.move`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..errors import ConfigurationError
 from ..keyvalue.slots.cluster_map import Move
 from ..keyvalue.slots.ranges import parse_slots_untrusted, text_of
-from .metadata import change
+from .metadata import LOST_EPOCHS, change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,11 +34,6 @@ __all__ = [
 ]
 
 replace = msgspec.structs.replace
-
-_LOST_EPOCHS: Final = 1000
-"""How many maps there may have been after the last move, before an older one was restored. Machines
-that have seen them take no map with a lower epoch."""
-
 
 # --- for operators
 
@@ -213,7 +208,7 @@ async def correct(group: Group, seen: ClusterMap, owned: Mapping[int, Slots], hi
         partitions = [
             replace(each, slots=text_of(owned[each.partition])) for each in now.partitions
         ]
-        epoch = max(now.epoch, highest + _LOST_EPOCHS if highest > now.epoch else 0) + 1
+        epoch = max(now.epoch, highest + LOST_EPOCHS if highest > now.epoch else 0) + 1
         return replace(now, partitions=tuple(partitions), epoch=epoch)
 
     await change(group, edit)

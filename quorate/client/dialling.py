@@ -180,17 +180,24 @@ class Dialler:
         tls: with TLS; None without.
         user: to log in as; None for the user `default`.
         password: of the user; None to log in as nobody.
+        or_nobody: go on without a login if the member refuses that one, and lets us in without.
 
     Attributes:
         tls: with TLS; None without.
     """
 
     def __init__(
-        self, *, tls: ClientTls | None = None, user: str | None = None, password: str | None = None
+        self,
+        *,
+        tls: ClientTls | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        or_nobody: bool = False,
     ) -> None:
         self.tls = tls
         login = [] if password is None else ["AUTH", user or "default", password]
         self._hello = encode_command(["HELLO", "3", *login])
+        self._or_nobody = or_nobody and password is not None
 
     async def open(self, address: Address) -> Wire:
         """Open a connection and log in.
@@ -220,6 +227,11 @@ class Dialler:
         try:
             await wire.send(self._hello)
             reply = await wire.receive()
+            if self._or_nobody and isinstance(reply, KeyValueError) and reply.code in REFUSALS:
+                await wire.send(encode_command(["HELLO", "3"]))
+                refused, reply = reply, await wire.receive()
+                if isinstance(reply, KeyValueError) and reply.code in REFUSALS:
+                    reply = KeyValueError(f"{refused}; without a login: {reply}")
         except ConnectionAbortedError as error:
             raise HandshakeError(f"{wire.address}: {error} (is it a client port?)") from None
         except ConnectionResetError as error:

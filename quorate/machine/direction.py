@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from ..keyvalue.slots.cluster_map import ClusterMap
     from ..node.requests.status import MemberAddress
+    from ..partitions.groups import Groups
     from .config import MachineConfig
-    from .reach import RemoteGroups
 
 __all__ = ["direct_while_leading", "leads"]
 
@@ -49,7 +49,7 @@ PAUSE_SECONDS: Final = 1.0
 
 
 async def direct_while_leading(
-    config: MachineConfig, groups: RemoteGroups, first: Callable[[], ClusterMap | None]
+    config: MachineConfig, groups: Groups, first: Callable[[], ClusterMap | None]
 ) -> None:
     """Run the director whenever this machine leads the metadata group, for ever.
 
@@ -102,7 +102,7 @@ def _own_member(config: MachineConfig) -> MemberAddress:
     return address_in(config.own.as_machine(), META)
 
 
-async def _direct(groups: RemoteGroups, first: Callable[[], ClusterMap | None]) -> None:
+async def _direct(groups: Groups, first: Callable[[], ClusterMap | None]) -> None:
     """Direct the cluster until cancelled. A bug in that must not end the machine's members."""
     while True:
         try:
@@ -117,7 +117,7 @@ async def _direct(groups: RemoteGroups, first: Callable[[], ClusterMap | None]) 
         await trio.sleep(PAUSE_SECONDS)
 
 
-async def _found_and_direct(groups: RemoteGroups, first: Callable[[], ClusterMap | None]) -> None:
+async def _found_and_direct(groups: Groups, first: Callable[[], ClusterMap | None]) -> None:
     """Found the cluster if it is new, and direct it.
 
     Raises:

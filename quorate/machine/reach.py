@@ -154,10 +154,18 @@ class RemoteGroup:
         Raises:
             KeyValueError: the store replied with an error.
             NoLeaderError: nothing happened.
+            RefusedError: nothing happened: we may not log in, or writes are suspended.
             UnknownOutcomeError: it may have happened, and may still happen.
         """
         kv = await self._connected()
-        return await kv.execute(*words)
+        try:
+            return await kv.execute(*words)
+        except RefusedError:
+            # Perhaps users were changed under the connection. A new one logs in anew.
+            if self._opened is not None and self._opened[1] is kv:
+                self._opened[2].cancel()
+                self._opened = None
+            raise
 
     async def control(self, words: str) -> str:
         """Ask the leader for what only an operator may, through any member.
@@ -238,7 +246,9 @@ async def open_group(members: Sequence[MemberAddress]) -> AsyncGenerator[KeyValu
     Args:
         members: where its members may be.
     """
-    dialler, places = Dialler(**login_of_environment()), _places(members)
+    # A group that has just begun knows no users; the director gives it some.
+    dialler = Dialler(**login_of_environment(), or_nobody=True)
+    places = _places(members)
     options = StoreOptions(False, _SESSION_SECONDS, PATIENCE_SECONDS, SystemRandom())
     group = Group(_Routes(dialler, places), options)
     watches = RemoteWatches(

@@ -20,7 +20,7 @@ from ..keyvalue.slots.folder import folder_of
 from ..local.child import ChildProcess
 from ..local.stores import has_store
 from ..log_events import log_event
-from ..partitions.metadata import change
+from ..partitions.metadata import again, change
 from .children import Children
 from .direction import direct_while_leading
 from .finding import look_for_map
@@ -69,7 +69,7 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
     def first() -> ClusterMap | None:
         # A metadata group that has lost its map gets the one that was there last.
         if known.newest is not None:
-            return msgspec.structs.replace(known.newest, epoch=known.newest.epoch + 1)
+            return again(known.newest)
         return None if config.join else by_file
 
     async with trio.open_nursery() as nursery:

@@ -79,6 +79,21 @@ async def test_it_logs_in_and_reads_values_and_pushes() -> None:
     assert asked[0] == [b"HELLO", b"3", b"AUTH", b"alice", b"secret"]
 
 
+async def test_it_goes_on_without_a_login_only_if_it_may() -> None:
+    wrong, none = b"-WRONGPASS invalid pair\r\n", b"-NOAUTH There are no users yet\r\n"
+    asked: list[list[bytes]] = []
+    login = partial(Dialler, user="alice", password="secret")
+    async with serving(wrong, HELLO, asked=asked) as address:
+        await (await login(or_nobody=True).open(address)).aclose()
+        assert asked.pop() == [b"HELLO", b"3"]
+        with pytest.raises(KeyValueError, match=r"^WRONGPASS invalid pair$"):
+            await login().open(address)
+        assert len(asked) == 2
+    async with serving(wrong, none) as address:
+        with pytest.raises(KeyValueError, match=r"^WRONGPASS .*; without a login: NOAUTH There"):
+            await login(or_nobody=True).open(address)
+
+
 async def test_an_idle_connection_that_was_closed_is_not_used_again() -> None:
     async with serving(HELLO, b"+late\r\n") as address:
         wire = await Dialler().open(address)

@@ -7,14 +7,19 @@ import pytest
 import trio
 
 from quorate.errors import NoLeaderError
-from quorate.keyvalue.slots.cluster_map import META
+from quorate.keyvalue.slots.cluster_map import META, ClusterMap, encode_map
 from quorate.keyvalue.slots.folder import Notice, board_file, replace_file
+from quorate.keyvalue.slots.ranges import parse_slots_untrusted
 from quorate.machine import direction
 from quorate.machine.config import MachineConfig, MachineEntry
 from quorate.machine.direction import direct_while_leading, leads
+from quorate.machine.map_watch import KnownMap
 from quorate.machine.maps import map_of_file
 from quorate.machine.reach import RemoteGroups
 from quorate.node.requests.status import MemberAddress
+from quorate.partitions.metadata import LOST_EPOCHS, again
+from quorate.partitions.wishes import plan_move, request_moves
+from tests.support.partitions_world import Link, opened
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000) for n in range(3))
 
@@ -116,3 +121,33 @@ async def test_the_director_comes_and_goes_with_the_leadership_and_outlives_erro
         await trio.sleep(5)
         assert len(runs) == 4
         nursery.cancel_scope.cancel()
+
+
+async def test_a_metadata_group_that_loses_its_map_gets_the_newest_one_again(
+    tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    async with opened(tmp_path) as world:
+        groups = Link(world)
+        known = KnownMap(tmp_path, "orders")
+        first = world.map()
+        known.offer(encode_map(first))
+
+        def begins_with() -> ClusterMap:
+            assert known.newest is not None
+            return again(known.newest)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(direction._direct, groups, begins_with)
+            slots = parse_slots_untrusted("0-99")
+            await request_moves(groups.group(META), plan_move(first, slots, 1))
+            await trio.sleep(20)
+            begun = world.map()
+            assert begun.partitions[1].slots.startswith("0-99")
+            known.offer(encode_map(begun))
+            world.groups[META].run((b"FLUSHALL",))
+            await trio.sleep(5)
+            nursery.cancel_scope.cancel()
+        there = world.map()
+        assert there.partitions == begun.partitions
+        assert known.offer(encode_map(there)), "machines take it, since its epoch is higher"
+        assert there.epoch < 3 * LOST_EPOCHS

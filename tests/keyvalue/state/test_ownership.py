@@ -273,6 +273,18 @@ def test_moves_that_ended_long_ago_are_still_refused(target: PartitionFed) -> No
     assert len(target.facts()["ended"]) == KEPT_MOVES
 
 
+def test_a_release_of_a_move_that_ended_long_ago_is_done(source: PartitionFed) -> None:
+    source.slots("FREEZE", 3, A, 7)
+    assert source.slots("RELEASE", 3, 7, 0) == b"OK"
+    for move in range(10, 12 + KEPT_MOVES):
+        source.slots("DROP", move)
+    before = source.facts()
+    assert "3" not in before["ended"]
+    assert source.slots("RELEASE", 3, 7, 0) == b"OK", "or its director sends it for ever"
+    assert source.facts() == before
+    assert source.slots("RELEASE", 1000, 7, 0) == "NOTFROZEN"
+
+
 def test_revisions_and_time_rise_over_a_move(source: PartitionFed, target: PartitionFed) -> None:
     for _ in range(30):
         source.apply("INCR a")
