@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from ...errors import ConfigurationError
+from ...node.protocol.hosts import is_host
 from .ranges import ALL_SLOTS, parse_slots_untrusted
 
 __all__ = [
@@ -47,6 +48,9 @@ MAP_KEY: Final = b"quorate/map"
 """The key of the map in the metadata group."""
 
 _MOST_BYTES: Final = 1 << 20
+
+_LAST_PORT: Final = 65_535 - MOST_PARTITIONS
+"""The first port of a range is at most this."""
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,8 +229,8 @@ def decode_map_untrusted(data: bytes, *, what: str = "the map of the cluster") -
 def _trouble_in(found: ClusterMap) -> str | None:
     """Return what is wrong with a map, if anything is."""
     ids = [each.machine_id for each in found.machines]
-    if ids != sorted(set(ids)) or not 1 <= len(ids) <= MOST_MACHINES or min(ids) < 0:
-        return f"machines {ids}"
+    if trouble := _trouble_with_machines(found.machines, ids):
+        return trouble
     numbers = [each.partition for each in found.partitions]
     if numbers != list(range(len(numbers))) or not 1 <= len(numbers) <= MOST_PARTITIONS:
         return f"partitions {numbers}"
@@ -248,3 +252,24 @@ def _trouble_in(found: ClusterMap) -> str | None:
         if not {move.source, move.target} <= {*numbers} or move.move > found.epoch:
             return f"move {move.move}"
     return None
+
+
+def _trouble_with_machines(machines: tuple[Machine, ...], ids: list[int]) -> str | None:
+    if ids != sorted(set(ids)) or not 1 <= len(ids) <= MOST_MACHINES or min(ids) < 0:
+        return f"machines {ids}"
+    for machine in machines:
+        if trouble := _trouble_with_addresses(machine):
+            return f"machine {machine.machine_id} has {trouble}"
+    return None
+
+
+def _trouble_with_addresses(machine: Machine) -> str | None:
+    # Clients get them in replies, as they are.
+    if not is_host(machine.host):
+        return f"host {machine.host!r:.80}"
+    ports = machine.port, machine.member_port, machine.tls_port
+    if not all(0 <= port <= _LAST_PORT for port in ports) or not machine.member_port:
+        return f"ports {ports}"
+    if not (machine.port or machine.tls_port):
+        return "no port for clients"
+    return None if machine.rack.isprintable() else f"rack {machine.rack!r:.80}"
