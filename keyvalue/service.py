@@ -243,6 +243,8 @@ class KeyValueService:
         store.advance(position + self._first - 1)
         if store.sessions:
             store.sessions.expire(store.now)
+        if self._checks is not None:
+            store.changes.tire(store.now)
         tables.advance(position, store.now)
 
     def query(self, payload: bytes, flags: int) -> bytes:
