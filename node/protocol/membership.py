@@ -181,9 +181,10 @@ class Membership:
         return {seat.member_id for seat in to_vote} - {seat.replaces for seat in to_vote}
 
     def is_removed(self, member_id: int) -> bool:
-        """Say whether a member has no seat, and never gets one: its id is not used again.
+        """Say whether a member has no seat, although its id was used, or might have been.
 
-        Also for an id that nobody has had, below one that is in use.
+        So nobody talks to it. Also for an id that nobody has had, below one that is in use. Only an
+        order that names the id gives it a seat, for a store that has nothing of the earlier ones.
         """
         # In version 0 nobody was removed.
         return self.version > 0 and member_id < self.next_id and self.seat(member_id) is None
