@@ -18,7 +18,7 @@ from ..keyvalue.slots.cluster_map import META, ClusterMap, Move
 from ..keyvalue.slots.ranges import parse_slots_untrusted
 from ..local.show import make_console, print_table
 from ..local.words import counted, size
-from ..machine.partition_survey import GroupSeen, survey_groups
+from ..machine.partition_survey import GroupSeen, owners_seen, survey_groups
 from ..partitions import wishes
 from ..partitions.balance import differences, rebalanced, with_replicas
 from ..partitions.balance import split as split_map
@@ -26,7 +26,7 @@ from ..partitions.health import lasting_faults
 from ..partitions.metadata import change
 from ..partitions.progress import follow_moves, in_words
 from .params import Addresses, AsJson
-from .partition_status import slots_in_words
+from .partition_status import slots_in_words, tell_owners
 from .whole_cluster import DONE, HERE, REFUSED, Cluster, EndedError, open_cluster
 
 __all__ = ["abort", "list_partitions", "move", "partition", "rebalance", "replicas", "split"]
@@ -266,6 +266,7 @@ def _render(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> None:
     for one in cluster_map.moves:
         attempt = f", attempt {one.attempts}" if one.attempts else ""
         console.print(f"move {one.move}: {in_words(one)}: {one.step}{attempt}", soft_wrap=True)
+    tell_owners(console, cluster_map, seen)
     console.print(f'Cluster "{cluster_map.cluster}", map {cluster_map.epoch}.')
 
 
@@ -311,9 +312,12 @@ def _plain(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> dict[str, obje
         }
         for one in cluster_map.moves
     ]
+    problems, warnings = owners_seen(cluster_map, seen)
     return {
         "cluster": cluster_map.cluster,
         "epoch": cluster_map.epoch,
+        "problems": problems,
+        "warnings": warnings,
         "partitions": found,
         "moves": moves,
     }

@@ -13,16 +13,18 @@ from ..local.show import make_console, print_table
 from ..local.survey import Verdict
 from ..local.words import counted, size
 from ..machine.maps import map_at
-from ..machine.partition_survey import survey_groups
+from ..machine.partition_survey import owners_seen, survey_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rich.console import Console
+
     from ..keyvalue.slots.cluster_map import ClusterMap
     from ..machine.partition_survey import GroupSeen
 
-__all__ = ["show_groups", "slots_in_words", "verdict_of"]
+__all__ = ["show_groups", "slots_in_words", "tell_owners", "verdict_of"]
 
 
 async def show_groups(place: Path, *, as_json: bool) -> int:
@@ -38,6 +40,8 @@ async def show_groups(place: Path, *, as_json: bool) -> int:
     cluster_map = map_at(place)
     seen = await survey_groups(cluster_map)
     verdict = verdict_of(seen)
+    if verdict is Verdict.AGREED and owners_seen(cluster_map, seen)[0]:
+        verdict = Verdict.DISAGREED
     if as_json:
         print(_as_json(cluster_map, seen, verdict))
         return int(verdict)
@@ -57,11 +61,20 @@ async def show_groups(place: Path, *, as_json: bool) -> int:
         for style, lines in (("red", each.survey.problems), ("yellow", each.survey.warnings)):
             for line in lines:
                 console.print(f"{each.name}: {line}", style=style, soft_wrap=True)
+    tell_owners(console, cluster_map, seen)
     if verdict is Verdict.AGREED:
         words = counted(len(cluster_map.partitions), "partition", "partitions")
         words = f'Cluster "{cluster_map.cluster}": {words}, map {cluster_map.epoch}'
         console.print(f"{words}; all members agree.", style="green")
     return int(verdict)
+
+
+def tell_owners(console: Console, cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> None:
+    """Print what is wrong with who owns which slots, if anything is."""
+    problems, warnings = owners_seen(cluster_map, seen)
+    for style, lines in (("red", problems), ("yellow", warnings)):
+        for line in lines:
+            console.print(line, style=style, soft_wrap=True)
 
 
 def verdict_of(seen: Sequence[GroupSeen]) -> Verdict:
@@ -105,5 +118,13 @@ def _as_json(cluster_map: ClusterMap, seen: Sequence[GroupSeen], verdict: Verdic
         }
         for each in seen
     ]
-    found = {"verdict": verdict.name.lower(), "cluster": cluster_map.cluster}
-    return json.dumps(found | {"epoch": cluster_map.epoch, "groups": groups}, indent=2)
+    problems, warnings = owners_seen(cluster_map, seen)
+    found = {
+        "verdict": verdict.name.lower(),
+        "cluster": cluster_map.cluster,
+        "epoch": cluster_map.epoch,
+        "problems": problems,
+        "warnings": warnings,
+        "groups": groups,
+    }
+    return json.dumps(found, indent=2)
