@@ -37,6 +37,7 @@ BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("runs.tls",),
     ("runs.client",),
     ("runs.metrics",),
+    ("runs.partitions",),
     ("runs.growth", "--by", "keys"),
 )
 

@@ -50,7 +50,6 @@ from bench.lib.measuring import (
     Load,
     benchmark,
     memory,
-    processor_seconds,
     running_ms,
     settled,
 )
@@ -63,7 +62,7 @@ from quorate.local.cluster import LocalCluster
 
 CLIENTS: Final = 64
 PARTITIONS: Final = 4
-LOADS: Final = (Load("set", CLIENTS), Load("get", CLIENTS))
+LOADS: Final = (Load("set", CLIENTS, keys=20_000), Load("get", CLIENTS, keys=20_000))
 MOVING_KEYS: Final = 400_000
 """A quarter of them moves."""
 
@@ -119,7 +118,7 @@ async def fill(target: Target, load: Load) -> None:
 async def turn(targets: Sequence[Target], load: Load, requests: int) -> list[Turn]:
     """Load some groups at the same time, once."""
     pids = [pid for each in targets for pid in (each.leader, *each.followers)]
-    before = {pid: processor_seconds(pid) for pid in pids}
+    before = {pid: running_ms(pid) for pid in pids}
     seen: dict[int, Latencies] = {}
 
     async def run(target: Target) -> None:
@@ -130,7 +129,7 @@ async def turn(targets: Sequence[Target], load: Load, requests: int) -> list[Tur
     async with trio.open_nursery() as nursery:
         for each in targets:
             nursery.start_soon(run, each)
-    each_us = {pid: (processor_seconds(pid) - before[pid]) / requests * 1e6 for pid in pids}
+    each_us = {pid: (running_ms(pid) - before[pid]) / requests * 1000 for pid in pids}
     return [
         Turn(
             **attrs.asdict(seen[one.port]),
@@ -181,7 +180,7 @@ def row_of(way: str, load: Load, taken: list[list[Turn]], base: list[list[Turn]]
 def middle(taken: list[list[Turn]], name: str) -> float:
     """Return the median over turns of the mean over groups of a figure."""
     means = [statistics.mean(attrs.asdict(one)[name] for one in each) for each in taken]
-    return statistics.median(means)
+    return float(statistics.median(means))
 
 
 async def measure_operations(bench: Bench, runs: int, seconds: float) -> None:

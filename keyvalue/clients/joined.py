@@ -12,7 +12,8 @@ result comes through `_on_result` (a command) or `answer` (a query), in the orde
 commands back (:meth:`JoinedClient.take_over`) and has a request of its own. That happens when
 
 - a client disconnects before the request was sent (:meth:`JoinedRequest.leave`),
-- the state machine executed only a part of the payload,
+- the state machine executed only a part of the payload; if a slot is frozen, only the clients with
+  keys that are not served here leave, and the others share one request again,
 - the request failed: then each client gets the error.
 
 So nothing outside of this file has to know partial results of several clients.
@@ -27,8 +28,8 @@ from ...log_events import log_event
 from ...node.requests.gateway import Gateway
 from ...node.requests.request import QUERY, Request, RequestKind
 from ..limits import AT_ONCE_BYTES, RUN_COMMANDS
-from ..native.resp_reader import cut_replies_untrusted
-from ..protocol.payload import IN_PARTS, PART, encode_part, part
+from ..native.resp_reader import cut_replies_untrusted, owned_untrusted
+from ..protocol.payload import FROZEN, IN_PARTS, PART, encode_part, part
 from .counters import KINDS, Counters
 
 __all__ = ["JoinedClient", "JoinedRequest"]
@@ -74,6 +75,7 @@ class JoinedRequest(Request):
         limit_bytes: the longest payload; a single client may exceed it.
         gateway: takes the requests that this one is split into.
         counters: figures of the port.
+        states: of each slot, by what this member has applied; None without partitions.
 
     Attributes:
         began: when the turn of the port began that has made it (trio's clock).
@@ -90,6 +92,7 @@ class JoinedRequest(Request):
         "_payloads",
         "_room",
         "_size",
+        "_states",
         "began",
     )
 
@@ -100,9 +103,12 @@ class JoinedRequest(Request):
         limit_bytes: int,
         gateway: Gateway,
         counters: Counters,
+        *,
+        states: bytearray | None = None,
     ) -> None:
         super().__init__(kind, b"", flags, self._on_result)
         self._gateway = gateway
+        self._states = states
         self._counters = counters
         self.began = 0.0
         self._own_flags = flags
@@ -129,15 +135,18 @@ class JoinedRequest(Request):
 
     def close(self) -> None:
         """Take no more clients and become a request."""
-        # Joined once, at the end: bytes that grow with each client would be copied each time.
-        self.payload = b"".join(self._payloads)
+        self._encode()
         counters = self._counters
         counters.commands += self._commands
         counters.by_command["get" if self.kind is QUERY else "set"] += self._commands
         counters.input_bytes += self._size
+
+    def _encode(self) -> None:
+        """Make payload and flags of what the clients have sent."""
+        # Joined once, at the end: bytes that grow with each client would be copied each time.
+        self.payload = b"".join(self._payloads)
         # Many clients' commands may be too much work for one entry; `_take_in_part` can resume.
-        if self._commands > 1:
-            self.flags |= IN_PARTS
+        self.flags = self._own_flags | IN_PARTS if self._commands > 1 else self._own_flags
 
     def leave(self, client: object) -> None:
         """A client has disconnected."""
@@ -234,8 +243,44 @@ class JoinedRequest(Request):
         # After a whole client there was no room; before the first one, a slot is frozen.
         if self._clients[whole] is not None and (done or not whole):
             self._split_off(whole).done(encode_part(done, rest))
-        for request in self.remaining():
-            self._gateway.submit(request)
+        if self._part_with_misplaced():
+            self._submit_again()
+        else:
+            for request in self.remaining():
+                self._gateway.submit(request)
+
+    def _part_with_misplaced(self) -> bool:
+        """Let clients wait whose keys are not served here; return whether there were any.
+
+        Each of them would stop what is sent again, and hold up the clients behind it.
+        """
+        states = self._states
+        if states is None:
+            return False
+        misplaced = [
+            place
+            for place in range(self._answered, len(self._clients))
+            if self._clients[place] and not owned_untrusted(self._payloads[place], states)
+        ]
+        for place in misplaced:
+            if self._clients[place] is not None:  # not closed by what another one's reply led to
+                self._split_off(place).done(FROZEN)
+        return bool(misplaced)
+
+    def _submit_again(self) -> None:
+        """Become the request of the clients that have no reply yet, and send it."""
+        left = range(self._answered, len(self._clients))
+        kept = [place for place in left if self._clients[place] is not None]
+        self._clients = [self._clients[place] for place in kept]
+        self._payloads = [self._payloads[place] for place in kept]
+        self._counts = [self._counts[place] for place in kept]
+        self._commands, self._answered = sum(self._counts), 0
+        if kept:
+            self._encode()
+            self.cancelled = False  # if some have left: they are not in it any more
+            self._gateway.submit(self)
+        else:
+            self.cancel()
 
     def _fail(self, error: RequestError) -> None:
         """Give each client the error."""

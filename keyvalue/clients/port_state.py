@@ -299,7 +299,10 @@ class PortState:
             # Full. It stays among the gathered requests; clients that come later join the next one.
             if request is not None:
                 request.close()
-            request = JoinedRequest(kind, flags, self.run_bytes, self.gateway, self.counters)
+            states = self.signposts.ownership.states if self.signposts is not None else None
+            request = JoinedRequest(
+                kind, flags, self.run_bytes, self.gateway, self.counters, states=states
+            )
             request.began = self.now
             request.principal, request.rules = principal, self.access.users.version
             self.joining[key] = request

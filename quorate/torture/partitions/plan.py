@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "Plan", "torture_partitions"]
 
-FOUND_SECONDS: Final = 120.0
+FOUND_SECONDS: Final = 180.0
 END_SECONDS: Final = 120.0
 """How long clients and orders may take to their end."""
 _MACHINE_PORTS: Final = 9

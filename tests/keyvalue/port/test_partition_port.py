@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 from typing import TYPE_CHECKING
 
 import attrs
@@ -23,6 +25,8 @@ from tests.support.client_port_world import RawClient, World, command
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    from quorate.node.requests.request import Request
 
 OK, NULL, QUEUED = b"+OK\r\n", b"$-1\r\n", b"+QUEUED\r\n"
 HERE, ALSO, ELSEWHERE = "b", "c", "a"
@@ -300,6 +304,36 @@ async def test_a_command_of_a_session_waits_with_its_stamp(world: World, client:
     await slots(world, "THAW", "5")
     assert await client.receive(4) == b":1\r\n"
     await client.ask(command("QUORATE.ONCE", session, "1", "INCR", HERE), b":1\r\n")
+
+
+async def test_of_what_is_joined_only_clients_of_frozen_slots_wait(world: World) -> None:
+    everybody = [await world.connect() for _ in range(8)]
+    here, others = everybody[::2], everybody[1::2]
+    member = world.member
+    parked: list[Request] = []
+    member.parked = parked
+    for waiting, other in zip(here, others, strict=True):
+        waiting.send_at_once(SET)
+        other.send_at_once(command("SET", ALSO, "1"))
+    await world.until(lambda: parked)
+    joined = (SET + command("SET", ALSO, "1")) * 4
+    assert [request.payload for request in parked] == [joined]
+    member.parked = None
+    await slots(world, "FREEZE", "5", str(SLOT))
+    before = len(member.commands)
+    for left in (here[3], others[3]):  # killed: nothing is sent once more for them
+        left.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await left.aclose()
+    await world.until(lambda: len(world.port.state.clients) == 8)
+    (request,) = parked
+    request.cancelled = False  # they left once it was sent
+    member.answer(request)
+    assert member.commands[before:] == [joined, command("SET", ALSO, "1") * 3]
+    for other in others[:3]:
+        assert await other.receive(len(OK)) == OK
+    await slots(world, "THAW", "5")
+    for waiting in here[:3]:
+        assert await waiting.receive(len(OK)) == OK
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown to the port"])
