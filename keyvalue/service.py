@@ -244,6 +244,8 @@ class KeyValueService:
         store.advance(position + self._first - 1)
         if store.sessions:
             store.sessions.expire(store.now)
+        if self._checks is not None:
+            store.changes.tire(store.now)
         tables.advance(position, store.now)
 
     def query(self, payload: bytes, flags: int) -> bytes:
@@ -289,20 +291,22 @@ class KeyValueService:
         reply = sessions.reply_to(session, sequence, self._store.now, command.principal)
         if reply is None:
             # Never in parts: the kept reply must be that of the whole command.
-            payload, flags = command.payload, command.flags & ~IN_PARTS
-            reply = self._refusal(payload, flags) or self._answer(payload, flags, self._commands)
+            flags = command.flags & ~IN_PARTS
+            try:
+                commands = self._parse(command.payload)
+            except WireError as trouble:
+                reply = _malformed(trouble)
+            else:
+                reply = self._refusal(commands, flags)
+                reply = reply or self._answer_to(commands, flags, self._commands)
             if reply != FROZEN:  # nothing was done: the same command will come again
                 sessions.keep(session, sequence, reply)
         return reply
 
-    def _refusal(self, payload: bytes, flags: int) -> bytes | None:
+    def _refusal(self, commands: list[list[bytes]], flags: int) -> bytes | None:
         """Return the reply to a request of a session that a partition must not execute, or None."""
         if self._checks is None:
             return None
-        try:
-            commands = self._parse(payload)
-        except WireError:
-            return None  # the same trouble is answered when it is executed
         return self._checks.refusal(commands, atomic=bool(flags & TRANSACTION), stamped=True)
 
     def _answer(
@@ -313,7 +317,12 @@ class KeyValueService:
         try:
             commands = self._parse(payload)
         except WireError as trouble:
-            return resp.error(f"ERR Protocol error: {trouble}")
+            return _malformed(trouble)
+        return self._answer_to(commands, flags, known, wanted=wanted)
+
+    def _answer_to(
+        self, commands: list[list[bytes]], flags: int, known: "_Commands", *, wanted: bool = True
+    ) -> bytes:
         store = self._store
         store.null, store.left, store.walked = resp.NULL[flags & RESP3], MAX_WORK, 0
         # Commands before a failed one are not undone, in a transaction neither, as in Redis. Only
@@ -388,6 +397,10 @@ class KeyValueService:
             if wanted:
                 replies.append(reply)
         return replies
+
+
+def _malformed(trouble: WireError) -> bytes:
+    return resp.error(f"ERR Protocol error: {trouble}")
 
 
 def not_served(_slot: int) -> bytes:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import ClusterMap
     from .groups import Groups
 
-__all__ = ["Health", "Transfer", "choose_transfer", "faults", "watch_health"]
+__all__ = ["Health", "Transfer", "choose_transfer", "faults", "lasting_faults", "watch_health"]
 
 _log = logging.getLogger("quorate.partitions")
 
@@ -265,6 +265,42 @@ class Health:
         )
 
 
+async def _ask(groups: Groups, cluster_map: ClusterMap) -> dict[int, Mapping[str, Any]]:
+    """Ask all leaders how they are."""
+    found: dict[int, Mapping[str, Any]] = {}
+
+    async def ask(partition: int) -> None:
+        with trio.move_on_after(_ANSWER_S):
+            try:
+                found[partition] = await groups.group(partition).status()
+            except QuorateError:
+                return
+
+    async with trio.open_nursery() as nursery:
+        for partition in range(META, len(cluster_map.partitions)):
+            nursery.start_soon(ask, partition)
+    return found
+
+
+async def lasting_faults(groups: Groups, cluster_map: ClusterMap) -> dict[int, str] | None:
+    """Look several times; return the machines that have a fault each time, and the last one.
+
+    Returns:
+        None if too few groups answer.
+    """
+    lasting: dict[int, str] | None = None
+    for look in range(SICK_LOOKS):
+        if look:
+            await trio.sleep(PERIOD_S)
+        found = faults(cluster_map, await _ask(groups, cluster_map))
+        if found is None:
+            return None
+        lasting = {each: found[each] for each in found if lasting is None or each in lasting}
+        if not lasting:
+            break
+    return lasting
+
+
 class _Watch:
     """Looks at all groups from time to time, and transfers leaderships."""
 
@@ -278,7 +314,7 @@ class _Watch:
         cluster_map = await load(self._groups.group(META))
         if cluster_map is None:
             return
-        statuses = await self._statuses(cluster_map)
+        statuses = await _ask(self._groups, cluster_map)
         seen = faults(cluster_map, statuses)
         if seen is None:
             return
@@ -296,21 +332,6 @@ class _Watch:
         )
         if transfer is not None:
             await self._do(transfer)
-
-    async def _statuses(self, cluster_map: ClusterMap) -> dict[int, Mapping[str, Any]]:
-        found: dict[int, Mapping[str, Any]] = {}
-
-        async def ask(partition: int) -> None:
-            with trio.move_on_after(_ANSWER_S):
-                try:
-                    found[partition] = await self._groups.group(partition).status()
-                except QuorateError:
-                    return
-
-        async with trio.open_nursery() as nursery:
-            for partition in range(META, len(cluster_map.partitions)):
-                nursery.start_soon(ask, partition)
-        return found
 
     async def _do(self, transfer: Transfer) -> None:
         partition, machine = transfer.partition, transfer.machine

@@ -128,6 +128,10 @@ _ROW_WORDS: Final = 5
 _NUMBER_BYTES: Final = 20
 _MOST_DIGITS: Final = 19
 _MOST_PAGES: Final = 10_000_000
+_MOST_PAGES_BETWEEN: Final = 1000
+"""Pages of changes after a page of rows. Fewer, and the source forgets changes while many large
+values are written; more, and slots that change faster than they are copied show that later."""
+
 _MOST_ROUNDS: Final = 100_000
 _MOST_SLOW_ROUNDS: Final = 100
 _MOST_FROZEN_ROUNDS: Final = 1000
@@ -303,7 +307,9 @@ class _Copy:
             words = ("ROWS", self.move.slots, _word(cursor), _PAGE_ROWS)
             cursor, rows = _page_untrusted(await slots_command(self.source, *words))
             await self._send(rows)
-            await self._catch_up()
+            for _ in range(_MOST_PAGES_BETWEEN):
+                if await self._catch_up() <= _SMALL_BYTES:
+                    break
             if not cursor:
                 return
         raise MoveError(f"more than {_MOST_PAGES} pages of rows")

@@ -75,17 +75,18 @@ def changes(store: KeyStore, slots: Slots, after: int) -> bytes:
     Args:
         store: the rows.
         slots: whose changes are wanted.
-        after: the position of the last reply; -1 keeps changes from now on.
+        after: the position of the last reply; -1 keeps changes from now on, as long as somebody
+            asks for them.
     """
     recent = store.changes
     if store.applying:
         return _LOG_ENTRY
     if after < 0:
-        if not recent.keeping:
-            recent.keep()
+        recent.keep_awhile()
         return resp.array([resp.integer(recent.position)])
     if not recent.start <= after <= recent.position:
         return _LOST
+    recent.keep_awhile()
     page = recent.newest(after, lambda key: bool(slots >> key_slot(key) & 1), PAGE_ROWS, PAGE_BYTES)
     if page is None:
         return _LOST

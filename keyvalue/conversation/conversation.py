@@ -581,7 +581,7 @@ class Conversation:
         stamp = request.session, request.sequence
 
         def again(_: Result) -> None:
-            self._convert = rest.convert
+            self._convert = rest
             self._submit(request.kind, rest.payload, request.flags, 1, stamp)
             self.doubt()  # the rules may have changed since it was allowed
 

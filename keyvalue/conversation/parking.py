@@ -67,7 +67,7 @@ def hold_back(steps: Steps, reason: bytes) -> None:
 
 @attrs.frozen
 class Rest:
-    """What was not executed of a request whose replies are one reply.
+    """What was not executed of a request whose replies are one reply: it makes that of its result.
 
     Args:
         payload: the commands.
@@ -79,7 +79,7 @@ class Rest:
     before: bytes
     make: Convert | None
 
-    def convert(self, result: bytes) -> bytes:
+    def __call__(self, result: bytes) -> bytes:
         """Return the one reply."""
         replies = self.before + result
         return self.make(replies) if self.make else replies
@@ -89,7 +89,7 @@ class Rest:
         # If nothing was executed, that is the reply to the request as a whole.
         if not self.before:
             return TRY_AGAIN
-        return self.convert(TRY_AGAIN * len(PayloadParser().parse_untrusted(self.payload)))
+        return self(TRY_AGAIN * len(PayloadParser().parse_untrusted(self.payload)))
 
 
 def rest_of(payload: bytes, result: bytes, convert: Convert | None) -> Rest:
@@ -101,9 +101,8 @@ def rest_of(payload: bytes, result: bytes, convert: Convert | None) -> Rest:
         convert: makes the reply of the result; it may be that of a rest.
     """
     done, replies = part(result, 0)
-    before: object = getattr(convert, "__self__", None)
-    if isinstance(before, Rest):
-        replies, convert = before.before + replies, before.make
+    if isinstance(convert, Rest):
+        replies, convert = convert.before + replies, convert.make
     if done:
         commands = PayloadParser().parse_untrusted(payload)[done:]
         payload = b"".join(resp.pack(tuple(arguments)) for arguments in commands)

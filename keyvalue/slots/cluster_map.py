@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from ...errors import ConfigurationError
-from ...node.config.config import HOST
+from ...node.protocol.hosts import is_host
 from .ranges import ALL_SLOTS, parse_slots_untrusted
 
 __all__ = [
@@ -49,6 +49,7 @@ MAP_KEY: Final = b"quorate/map"
 
 _MOST_BYTES: Final = 1 << 20
 _LAST_PORT: Final = 65_535 - MOST_PARTITIONS
+"""The first port of a range is at most this."""
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -274,9 +275,19 @@ def _trouble_with_members(partition: Partition, ids: list[int]) -> str | None:
 def _trouble_with_machines(machines: tuple[Machine, ...], ids: list[int]) -> str | None:
     if ids != sorted(set(ids)) or not 1 <= len(ids) <= MOST_MACHINES or min(ids) < 0:
         return f"machines {ids}"
-    for each in machines:
-        # They are in redirections, as they are.
-        ports = [port for port in (each.port, each.tls_port, each.member_port) if port]
-        if not HOST.holds(each.host) or any(not 1 <= port <= _LAST_PORT for port in ports):
-            return f"machine {each.machine_id} at {each.host!r}, ports {ports}"
+    for machine in machines:
+        if trouble := _trouble_with_addresses(machine):
+            return f"machine {machine.machine_id} has {trouble}"
     return None
+
+
+def _trouble_with_addresses(machine: Machine) -> str | None:
+    # Clients get them in replies, as they are.
+    if not is_host(machine.host):
+        return f"host {machine.host!r:.80}"
+    ports = machine.port, machine.member_port, machine.tls_port
+    if not all(0 <= port <= _LAST_PORT for port in ports) or not machine.member_port:
+        return f"ports {ports}"
+    if not (machine.port or machine.tls_port):
+        return "no port for clients"
+    return None if machine.rack.isprintable() else f"rack {machine.rack!r:.80}"

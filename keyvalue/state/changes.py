@@ -80,6 +80,10 @@ PAGE_BYTES: Final = AT_ONCE_BYTES
 """Bytes of keys and values after which a read ends as well. A slow watch holds on to what it has
 read, also when nothing else does: a port sends this much at once, and then waits for its client."""
 
+LENT_MS: Final = 60_000
+"""Log time for which changes are kept after the last reader that asks from time to time. Less, and
+a move begins again because its director was held up; more, and writes cost more for longer."""
+
 _SPARE: Final = 64
 """When there is too much, one part in so many goes as well. Less at a time would move all others
 each time; more would hold up the event loop."""
@@ -175,6 +179,8 @@ class RecentChanges:
     def __init__(self, position: int) -> None:
         self.position = position
         self.keeping = True
+        self._lent = False  # asked for by `keep_awhile` since the last batch
+        self._lent_until_ms: int | None = None  # None: until somebody calls `rest`
         self.moved = Signal()
         self._rows: list[Row] = []
         self._counted = 0  # rows up to `position`; behind them are those of the present batch
@@ -201,12 +207,26 @@ class RecentChanges:
         """
         self._clear()
         self._gone = self.position
-        self.keeping = False
+        self.keeping = self._lent = False
 
     def keep(self) -> None:
         """Keep changes from now on."""
         # In the midst of a batch, too: `_gone` is the last entry that was not noted.
-        self.keeping = True
+        self.keeping, self._lent, self._lent_until_ms = True, False, None
+
+    def keep_awhile(self) -> None:
+        """Keep changes from now on, until a minute of log time has passed without such a call."""
+        if not self.keeping:
+            self.keeping, self._lent_until_ms = True, 0
+        # The minute begins with the next batch: the log's time may be that of an hour ago.
+        self._lent = self._lent_until_ms is not None
+
+    def tire(self, now_ms: int) -> None:
+        """Log time is `now_ms`: `rest` if changes were only kept for a while, and it is over."""
+        if self._lent:
+            self._lent, self._lent_until_ms = False, now_ms + LENT_MS
+        elif self.keeping and self._lent_until_ms is not None and now_ms >= self._lent_until_ms:
+            self.rest()
 
     def note(self, key: bytes, record: Record) -> None:
         """Note a change of the present batch: a record, or one with a tag like `DELETED`."""

@@ -453,7 +453,9 @@ class Ownership:
         else:
             note.purged = place.hex()
         note.stale_keys = max(note.stale_keys, 0) if note.stale else 0
-        self._put()
+        self._save()
+        if place is None:
+            self._changed()  # most purges change no slot
         return count - left
 
     @property

@@ -41,16 +41,14 @@ unknown key is a mistake too: otherwise a misspelt timeout would be ignored unti
 
 import math
 import os
-import re
 from collections.abc import Iterable
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
 
 import attrs
 
 from ...errors import ConfigurationError
-from ..protocol.membership import MAX_HOST_CHARACTERS
+from ..protocol.hosts import is_host
 from ..protocol.promise import MAX_LEASE_MS
 from .limits import Limits, SnapshotPolicy
 from .log_lines import LogFormat, LogLevel, LogLines
@@ -118,21 +116,9 @@ _CLIENT_PORT: Final = between(0, 65535, "a port number, 1 to 65535")
 MEMBER_ID: Final = between(0, 2**31 - 1, "a member id, 0 to 2147483647")
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
 HOST: Final = Expects(
-    lambda value: isinstance(value, str) and _is_host(value),
+    lambda value: isinstance(value, str) and is_host(value),
     "a host name or an address, without port or brackets",
 )
-
-
-def _is_host(text: str) -> bool:
-    """Return whether a text can be a host: an IP address, or a name (which has no colon)."""
-    # The zone of an address may be any text. But hosts are in the log, and in hellos.
-    if len(text) > MAX_HOST_CHARACTERS or not text.isprintable():
-        return False
-    try:
-        ip_address(text.partition("%")[0])
-    except ValueError:
-        return re.fullmatch(r"[^\s\[\]:/]+", text) is not None
-    return True
 
 
 @attrs.frozen

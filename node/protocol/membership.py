@@ -30,6 +30,7 @@ import attrs
 from ...errors import RefusedError, WireError
 from ...storage import LogEnd
 from ...storage.rows.log_end import EMPTY_LOG
+from .hosts import MAX_HOST_CHARACTERS
 from .quorum import ANY_STORE, Quorums, VoterId
 
 if TYPE_CHECKING:
@@ -44,10 +45,6 @@ survived in addition."""
 
 MAX_PAYLOAD_BYTES: Final = 32 << 10
 """Longest entry that is read. `MAX_SEATS` seats with the longest host names stay below it."""
-
-MAX_HOST_CHARACTERS: Final = 253
-"""Longest host name (RFC 1035). If smaller, hosts that the DNS has are refused. If larger, a
-configuration of many members does not fit into an entry of the log."""
 
 UNKNOWN_STORE: Final = 1
 """The store of a voter whose store is not known when voters are first named with their stores. No
@@ -184,9 +181,10 @@ class Membership:
         return {seat.member_id for seat in to_vote} - {seat.replaces for seat in to_vote}
 
     def is_removed(self, member_id: int) -> bool:
-        """Say whether a member has no seat, and never gets one: its id is not used again.
+        """Say whether a member has no seat, although its id was used, or might have been.
 
-        Also for an id that nobody has had, below one that is in use.
+        So nobody talks to it. Also for an id that nobody has had, below one that is in use. Only an
+        order that names the id gives it a seat, for a store that has nothing of the earlier ones.
         """
         # In version 0 nobody was removed.
         return self.version > 0 and member_id < self.next_id and self.seat(member_id) is None

@@ -6,32 +6,27 @@ makes a plan, which is a map, shows how it differs from the newest one, and stor
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import trio
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from ..errors import (
-    ConfigurationError,
-    RequestError,
-    UsageError,
-)
+from ..errors import ConfigurationError, UsageError
 from ..keyvalue.slots.cluster_map import META, ClusterMap, Move
 from ..keyvalue.slots.ranges import parse_slots_untrusted
 from ..local.show import make_console, print_table
 from ..local.words import counted
-from ..machine.partition_survey import GroupSeen, survey_groups
+from ..machine.partition_survey import GroupSeen, owners_seen, survey_groups
 from ..partitions import wishes
 from ..partitions.balance import differences, rebalanced, with_replicas
 from ..partitions.balance import split as split_map
-from ..partitions.health import faults
+from ..partitions.health import lasting_faults
 from ..partitions.metadata import change
 from ..partitions.progress import follow_moves, in_words
 from .params import Addresses, AsJson
-from .partition_status import lag_in_words, slots_in_words
+from .partition_status import lag_in_words, slots_in_words, tell_owners
 from .whole_cluster import DONE, HERE, REFUSED, Cluster, EndedError, open_cluster
 
 __all__ = ["abort", "list_partitions", "move", "partition", "rebalance", "replicas", "split"]
@@ -193,21 +188,12 @@ async def _well(cluster: Cluster) -> set[int]:
     Raises:
         ConfigurationError: too few groups answer.
     """
-    statuses: dict[int, Mapping[str, Any]] = {}
-
-    async def look(number: int) -> None:
-        with suppress(RequestError):
-            statuses[number] = await cluster.groups.group(number).status()
-
-    numbers = (META, *range(len(cluster.map.partitions)))
-    async with trio.open_nursery() as nursery:
-        for number in numbers:
-            nursery.start_soon(look, number)
-    found = faults(cluster.map, statuses)
+    found = await lasting_faults(cluster.groups, cluster.map)
     if found is None:
+        groups = counted(len(cluster.map.partitions) + 1, "group has", "groups have")
         raise ConfigurationError(
-            f"only {counted(len(statuses), 'group has', 'groups have')} a leader that answers, of "
-            f"{len(numbers)}: no plan is made of that: see quorate partition list"
+            f"fewer than half of {groups} a leader that answers: no plan is made of that: see "
+            "quorate partition list"
         )
     for machine, why in sorted(found.items()):
         print(f"machine {machine} gets nothing: {why}")
@@ -280,6 +266,7 @@ def _render(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> None:
     for one in cluster_map.moves:
         attempt = f", attempt {one.attempts}" if one.attempts else ""
         console.print(f"move {one.move}: {in_words(one)}: {one.step}{attempt}", soft_wrap=True)
+    tell_owners(console, cluster_map, seen)
     console.print(f'Cluster "{cluster_map.cluster}", map {cluster_map.epoch}.')
 
 
@@ -325,9 +312,12 @@ def _plain(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> dict[str, obje
         }
         for one in cluster_map.moves
     ]
+    problems, warnings = owners_seen(cluster_map, seen)
     return {
         "cluster": cluster_map.cluster,
         "epoch": cluster_map.epoch,
+        "problems": problems,
+        "warnings": warnings,
         "partitions": found,
         "moves": moves,
     }

@@ -13,7 +13,7 @@ from ..local.show import make_console, print_table
 from ..local.survey import Verdict
 from ..local.words import counted, size
 from ..machine.maps import map_at
-from ..machine.partition_survey import survey_groups
+from ..machine.partition_survey import owners_seen, survey_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import ClusterMap
     from ..machine.partition_survey import GroupSeen
 
-__all__ = ["lag_in_words", "show_groups", "slots_in_words", "verdict_of"]
+__all__ = ["lag_in_words", "show_groups", "slots_in_words", "tell_owners", "verdict_of"]
 
 
 async def show_groups(place: Path, *, as_json: bool) -> int:
@@ -40,6 +40,8 @@ async def show_groups(place: Path, *, as_json: bool) -> int:
     cluster_map = map_at(place)
     seen = await survey_groups(cluster_map)
     verdict = verdict_of(seen)
+    if verdict is Verdict.AGREED and owners_seen(cluster_map, seen)[0]:
+        verdict = Verdict.DISAGREED
     if as_json:
         print(_as_json(cluster_map, seen, verdict))
         return int(verdict)
@@ -57,6 +59,7 @@ async def show_groups(place: Path, *, as_json: bool) -> int:
     console.print()
     for each in seen:
         _print_troubles(console, each)
+    tell_owners(console, cluster_map, seen)
     if verdict is Verdict.AGREED:
         words = counted(len(cluster_map.partitions), "partition", "partitions")
         words = f'Cluster "{cluster_map.cluster}": {words}, map {cluster_map.epoch}'
@@ -71,6 +74,14 @@ def _print_troubles(console: Console, seen: GroupSeen) -> None:
     if seen.survey.leader is not None and not seen.is_ready:
         words = "it has not said yet that it has got its first slots; the director gives them"
         console.print(f"{seen.name}: {words}", style="yellow", soft_wrap=True)
+
+
+def tell_owners(console: Console, cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> None:
+    """Print what is wrong with who owns which slots, if anything is."""
+    problems, warnings = owners_seen(cluster_map, seen)
+    for style, lines in (("red", problems), ("yellow", warnings)):
+        for line in lines:
+            console.print(line, style=style, soft_wrap=True)
 
 
 def verdict_of(seen: Sequence[GroupSeen]) -> Verdict:
@@ -123,5 +134,13 @@ def _as_json(cluster_map: ClusterMap, seen: Sequence[GroupSeen], verdict: Verdic
         }
         for each in seen
     ]
-    found = {"verdict": verdict.name.lower(), "cluster": cluster_map.cluster}
-    return json.dumps(found | {"epoch": cluster_map.epoch, "groups": groups}, indent=2)
+    problems, warnings = owners_seen(cluster_map, seen)
+    found = {
+        "verdict": verdict.name.lower(),
+        "cluster": cluster_map.cluster,
+        "epoch": cluster_map.epoch,
+        "problems": problems,
+        "warnings": warnings,
+        "groups": groups,
+    }
+    return json.dumps(found, indent=2)

@@ -15,7 +15,8 @@ import cattrs
 
 from ..client.resp import Reply
 from ..node.config.config import MAX_MEMBERS, MemberConfig, NodeConfig, Security
-from ..node.protocol.membership import MAX_HOST_CHARACTERS, MAX_SEATS, MAX_VOTERS, MemberRole
+from ..node.protocol.hosts import MAX_HOST_CHARACTERS
+from ..node.protocol.membership import MAX_SEATS, MAX_VOTERS, MemberRole
 from ..node.protocol.quorum import ANY_STORE
 from ..node.requests.status import MemberAddress
 

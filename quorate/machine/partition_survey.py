@@ -12,15 +12,18 @@ import trio
 from ..client.resp import RespError, open_resp
 from ..client.secure import port_of
 from ..keyvalue.slots.cluster_map import META
-from ..keyvalue.slots.ranges import count_of, parse_slots_untrusted
+from ..keyvalue.slots.ranges import ALL_SLOTS, count_of, parse_slots_untrusted, text_of
 from ..local.survey import ANSWER_SECONDS, Survey, survey
 from .reach import addresses_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..client.resp import Reply
     from ..keyvalue.slots.cluster_map import ClusterMap
+    from ..keyvalue.slots.ranges import Slots
 
-__all__ = ["GroupSeen", "survey_groups"]
+__all__ = ["GroupSeen", "owners_seen", "survey_groups"]
 
 
 @attrs.frozen
@@ -34,6 +37,7 @@ class GroupSeen:
         keys: how many it has; None if no leader answers, or was asked.
         moving: how many slots are on their way from it or to it.
         founded: whether its leader says that it has got its first slots.
+        frozen: its slots that are about to be handed over.
     """
 
     partition: int
@@ -42,6 +46,7 @@ class GroupSeen:
     keys: int | None = None
     moving: int = 0
     founded: bool = False
+    frozen: Slots = 0
 
     @property
     def name(self) -> str:
@@ -88,6 +93,41 @@ async def survey_groups(cluster_map: ClusterMap, *, count_keys: bool = True) -> 
     return [seen[partition] for partition in sorted(seen)]
 
 
+def owners_seen(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> tuple[list[str], list[str]]:
+    """Compare what the partitions say that they own, and what the map says.
+
+    Slots that are about to move are left out. A move of just now may look like a difference, as
+    the partitions do not answer in the same moment.
+
+    Returns:
+        Lines for people: problems, and warnings.
+    """
+    settled = ALL_SLOTS
+    for move in cluster_map.moves:
+        settled &= ~parse_slots_untrusted(move.slots)
+    for each in seen:
+        settled &= ~each.frozen
+    owned = twice = 0
+    problems: list[str] = []
+    warnings: list[str] = []
+    said = [each for each in seen if each.founded]
+    for each in said:
+        slots = parse_slots_untrusted(each.slots) & settled
+        twice |= owned & slots
+        owned |= slots
+        by_map = parse_slots_untrusted(cluster_map.partitions[each.partition].slots)
+        if others := slots & ~by_map:
+            words = f"{each.name} owns slots {text_of(others)}"
+            warnings.append(f"{words}, which is not so in map {cluster_map.epoch}: look again")
+    if twice:
+        problems.append(f"slots {text_of(twice)} are owned by several partitions")
+    # Those of a partition that does not answer are unknown.
+    nobody = settled & ~owned
+    if nobody and len(said) == len(cluster_map.partitions):
+        problems.append(f"slots {text_of(nobody)} are owned by nobody")
+    return problems, warnings
+
+
 class _Range(msgspec.Struct):
     slots: str
 
@@ -112,17 +152,24 @@ async def _with_state(seen: GroupSeen, *, count_keys: bool) -> GroupSeen:
             state = _state_untrusted(await client.call("QUORATE.SLOTS", "STATE"))
             keys = await client.call("DBSIZE") if count_keys else None
             slots = ",".join(each.slots for each in state.owned)
-            moving = [*state.frozen, *state.importing]
-            count = sum(count_of(parse_slots_untrusted(each.slots)) for each in moving)
+            frozen, importing = _all_of(state.frozen), _all_of(state.importing)
             return GroupSeen(
                 seen.partition,
                 seen.survey,
                 slots,
                 keys if isinstance(keys, int) else None,
-                count,
+                count_of(frozen) + count_of(importing),
                 founded=state.founded,
+                frozen=frozen,
             )
     return seen
+
+
+def _all_of(ranges: list[_Range]) -> Slots:
+    found = 0
+    for each in ranges:
+        found |= parse_slots_untrusted(each.slots)
+    return found
 
 
 def _state_untrusted(reply: Reply) -> _State:

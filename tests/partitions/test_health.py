@@ -12,7 +12,7 @@ from quorate.keyvalue.protocol.resp import Reply
 from quorate.keyvalue.slots.cluster_map import META, ClusterMap, encode_map
 from quorate.partitions.balance import first_map
 from quorate.partitions.groups import Group
-from quorate.partitions.health import faults, watch_health
+from quorate.partitions.health import faults, lasting_faults, watch_health
 from tests.support.partitions_world import machines
 
 
@@ -218,3 +218,22 @@ def test_too_few_answers_say_nothing() -> None:
     few = {partition: status for partition, status in cluster.statuses().items() if partition < 1}
     assert faults(cluster.map, few) is None
     assert isinstance(cluster.map, ClusterMap)
+
+
+async def test_a_plan_is_not_made_of_a_single_look(autojump_clock: object) -> None:
+    cluster = Cluster()
+    began = trio.current_time()
+    assert await lasting_faults(cluster, cluster.map) == {}
+    assert trio.current_time() - began < 0.1, "who is well need not be looked at again"
+    cluster.silent = {1}
+    assert await lasting_faults(cluster, cluster.map) == {1: "it does not answer"}
+
+    async def hear_again() -> None:
+        await trio.sleep(1.5)
+        cluster.silent = {2}
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hear_again)
+        assert await lasting_faults(cluster, cluster.map) == {}
+    cluster.deaf = {0, 1}
+    assert await lasting_faults(cluster, cluster.map) is None

@@ -153,3 +153,31 @@ def test_rows_and_changes_are_not_read_in_the_log(fed: PartitionFed) -> None:
     assert fed.slots("ROWS", A, "", 10) == fed.slots("CHANGES", A, -1) == "ERR"
     assert fed.apply("QUORATE.SLOTS STATE", flags=TRANSACTION).startswith(b"*1\r\n$")
     assert fed.ask("PURGE", 1) == fed.ask("FREEZE", 3, A, 1) == "ERR", "a query can't write"
+
+
+def test_changes_are_kept_as_long_as_somebody_asks_for_them(fed: PartitionFed) -> None:
+    recent = fed.service.changes
+    recent.rest()
+    fed.pass_time(3_600_000)
+    (after,) = fed.ask("CHANGES", A, -1)
+    fed.pass_time(3_600_000)  # the log's time was old
+    fed.apply("SET a 1")
+    for _ in range(3):
+        fed.pass_time(50_000)
+        after = fed.ask("CHANGES", A, after)[0]
+        fed.apply("SET a 1")
+    assert recent.keeping
+    fed.pass_time(60_001)
+    assert not recent.keeping
+    assert fed.ask("CHANGES", A, after) == "LOST"
+
+
+def test_changes_that_a_watch_needs_are_kept(fed: PartitionFed) -> None:
+    recent = fed.service.changes
+    recent.rest()
+    fed.ask("CHANGES", A, -1)
+    recent.keep()  # as watches do
+    fed.ask("CHANGES", A, -1)
+    for _ in range(3):
+        fed.pass_time(60_001)
+    assert recent.keeping

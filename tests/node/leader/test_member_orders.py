@@ -16,7 +16,8 @@ from quorate.node.leader.members.orders import (
     Remove,
     parse_member_order_untrusted,
 )
-from quorate.node.protocol.membership import MAX_HOST_CHARACTERS, MemberRole, Seat
+from quorate.node.protocol.hosts import MAX_HOST_CHARACTERS
+from quorate.node.protocol.membership import MemberRole, Seat
 
 PLACE = "host=h member_port=7000 client_port=6000"
 SEAT = Seat(0, "h", 7000, 6000)

@@ -7,8 +7,8 @@ import attrs
 import pytest
 
 from quorate.errors import WireError
+from quorate.node.protocol.hosts import MAX_HOST_CHARACTERS
 from quorate.node.protocol.membership import (
-    MAX_HOST_CHARACTERS,
     MAX_PAYLOAD_BYTES,
     MAX_SEATS,
     MemberRole,
