@@ -48,6 +48,10 @@ MEANINGS: Final = {
         "The members have changed since the version that you named. Look at `quorate member list`. "
         "If you still want the change, repeat it with the version shown there."
     ),
+    "id": (
+        "The order names an id, and another member has it. Name another id, or none: then the "
+        "leader chooses one."
+    ),
     "unknown-member": (
         "No member has this id. `quorate member list` shows the ids of all members."
     ),

@@ -64,5 +64,5 @@ def test_a_map_with_what_is_no_address_is_none(changes: dict[str, Any]) -> None:
     first = first_map("orders", machines(2), 1, 1)
     bad = msgspec.structs.replace(first.machines[0], **changes)
     found = msgspec.structs.replace(first, machines=(bad, first.machines[1]))
-    with pytest.raises(ConfigurationError, match="machine 0 at"):
+    with pytest.raises(ConfigurationError, match="machine 0 has"):
         decode_map_untrusted(encode_map(found))
