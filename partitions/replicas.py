@@ -29,6 +29,7 @@ from ..errors import QuorateError, RequestError
 from ..keyvalue.slots.cluster_map import META
 from ..log_events import log_event
 from .metadata import change, load
+from .slots_state import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ..keyvalue.slots.cluster_map import ClusterMap, Machine
     from .groups import Groups
 
-__all__ = ["MemberList", "keep_replicas", "next_order", "with_members"]
+__all__ = ["MemberList", "ask_members", "keep_replicas", "next_order", "with_members"]
 
 _log = logging.getLogger("quorate.partitions")
 
@@ -164,7 +165,7 @@ async def _look(groups: Groups, said: dict[int, str]) -> bool:
     lists: dict[int, MemberList] = {}
     async with trio.open_nursery() as nursery:
         for partition in range(META, len(cluster_map.partitions)):
-            nursery.start_soon(_ask, groups, partition, lists)
+            nursery.start_soon(ask_members, groups, partition, lists)
     if with_members(cluster_map, lists) is not None:
         cluster_map = await change(groups.group(META), lambda now: with_members(now, lists))
     for partition, now in sorted(lists.items()):
@@ -185,13 +186,17 @@ async def _look(groups: Groups, said: dict[int, str]) -> bool:
     return all(cluster_map.is_founded(each) for each in range(META, len(cluster_map.partitions)))
 
 
-async def _ask(groups: Groups, partition: int, lists: dict[int, MemberList]) -> None:
+async def ask_members(groups: Groups, partition: int, lists: dict[int, MemberList]) -> None:
     """Ask a group for its members. One without a leader has nobody to ask."""
+    group = groups.group(partition)
     with (
-        suppress(RequestError, msgspec.MsgspecError, trio.TooSlowError),
+        suppress(QuorateError, msgspec.MsgspecError, trio.TooSlowError),
         trio.fail_after(_ANSWER_S),
     ):
-        answer = await groups.group(partition).control("member list")
+        # Its members in the map mean that it has had its first slots, and gets none again.
+        if partition != META and not (await state_of(group, within_s=_ANSWER_S)).founded:
+            return
+        answer = await group.control("member list")
         lists[partition] = _decode_untrusted(answer)
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from quorate.keyvalue.slots.cluster_map import META, ClusterMap
 from quorate.node.leader.members.orders import Add, Remove, parse_member_order_untrusted
 from quorate.partitions.balance import first_map
-from quorate.partitions.replicas import MemberList, next_order, with_members
+from quorate.partitions.groups import Group
+from quorate.partitions.replicas import MemberList, ask_members, next_order, with_members
 from tests.support.partitions_world import machines
 
 FIRST = first_map("orders", machines(6), 2, 3)
@@ -129,3 +130,39 @@ def test_the_map_has_the_members_that_groups_say_to_have() -> None:
     assert said.present_in(0) == (0, 1, 4)
     assert with_members(said, {META: members(), 0: members(voters=[0, 1, 4])}) is None
     assert with_members(said, {0: members(voters=[77])}) is None  # no machine of the map
+
+
+class Young:
+    """A group with a leader, whose state machine has no slots yet."""
+
+    def __init__(self) -> None:
+        self.founded = False
+
+    async def execute(self, *words: object) -> bytes:
+        assert words[:2] == ("QUORATE.SLOTS", "STATE")
+        return msgspec.json.encode({"founded": self.founded})
+
+    async def control(self, words: str) -> str:
+        assert words == "member list"
+        return msgspec.json.encode(members()).decode()
+
+    async def status(self) -> dict[str, object]:
+        return {}
+
+
+class YoungGroups:
+    def __init__(self, young: Young) -> None:
+        self._young = young
+
+    def group(self, partition: int) -> Group:
+        return self._young
+
+
+async def test_members_are_not_noted_before_the_first_slots() -> None:
+    # Noted earlier, the group would pass for one that has lost its slots, and never get any.
+    young, lists = Young(), dict[int, MemberList]()
+    await ask_members(YoungGroups(young), 0, lists)
+    assert not lists
+    young.founded = True
+    await ask_members(YoungGroups(young), 0, lists)
+    assert set(lists) == {0}
