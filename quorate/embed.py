@@ -34,7 +34,7 @@ from .keyvalue.programs.watch import LocalWatches, WatchSource
 from .keyvalue.service import KeyValueService
 from .keyvalue.slots.folder import Notice, board_file
 from .keyvalue.slots.notices import Notices
-from .keyvalue.slots.signposts import Signposts, Surroundings
+from .keyvalue.slots.signposts import Signposts
 from .keyvalue.watches.replays import REPLAYS, Replays
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
@@ -485,19 +485,17 @@ def _client_port(
         tls=_tls_of(member, config),
         protected=protected,
         watches=watches,
-        surroundings=_surroundings(member, config, store),
+        signposts=_signposts(member, config, store),
     )
 
 
-def _surroundings(
+def _signposts(
     member: Member, config: NodeConfig, store: KeyValueService | WitnessService
-) -> Surroundings | None:
+) -> Signposts | None:
     """Make what knows other partitions; None for a cluster without partitions."""
     machine, partition = config.partition.folder, config.partition.number
     if machine is None or isinstance(store, WitnessService):
         return None
-    if store.ownership is None:
-        return Surroundings(machine, partition)
 
     def reaches(machine_id: int) -> bool:
         # Members have the ids of their machines. Of a machine without a member nothing is known.
@@ -506,6 +504,7 @@ def _surroundings(
 
     signposts = Signposts(machine, partition, store.ownership)
     signposts.reaches = reaches
+    # Without partitions it is one of the metadata group, whose state machine sends nobody away.
     # The state machine does not know which port a client came through.
     store.moved = partial(signposts.moved, tls=not config.own.client_port)
     return signposts

@@ -26,7 +26,7 @@ from ...node.config.config import Redirect
 from ...node.requests.gateway import Gateway
 from ...node.requests.request import COMMAND, CONTROL, QUERY, Request, still_wanted
 from ..limits import RUN_BYTES
-from ..slots.signposts import Signposts, Surroundings
+from ..slots.signposts import Signposts
 from .client_state import ClientState
 from .counters import Counters
 from .joined import JoinedClient, JoinedRequest
@@ -178,10 +178,8 @@ class PortState:
     """Clients of other machines must be users."""
     redirect: Redirect = "auto"
     """Which clients are redirected to the leader."""
-    surroundings: Surroundings | None = None
-    """The cluster of which this one is a partition, or the metadata group; None for none."""
-    signposts: Signposts | None = attrs.field(init=False)
-    """Where the keys of other partitions are; None for a member that has all keys of its own."""
+    signposts: Signposts | None = None
+    """Where the keys of other partitions are; None for a cluster without partitions."""
     access: PortAccess = attrs.field(factory=PortAccess)
     """Users, logins and denials."""
     now: float = 0.0
@@ -220,8 +218,6 @@ class PortState:
         """Derive what follows from the limits."""
         # A run must also fit a request of this port.
         self.run_bytes = min(RUN_BYTES, self.limits.request_bytes)
-        found = self.surroundings
-        self.signposts = found if isinstance(found, Signposts) else None
         if self.signposts is not None:
             self.signposts.ownership.listen(self.wake_parked)
         self.access.users.listen(self._revise_sessions)

@@ -112,7 +112,7 @@ def cluster_reply(arguments: Sequence[bytes], client: ClientState, port: PortSta
 
 def map_reply(port: PortState, *, resp3: bool) -> bytes:
     """Answer QUORATE.MAP."""
-    around = port.surroundings
+    around = port.signposts
     if around is None:
         return resp.NULL[resp3]
     leaders: dict[int, int | None] = {}

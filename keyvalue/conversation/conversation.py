@@ -397,7 +397,7 @@ class Conversation:
     def _permits(self, arguments: list[bytes]) -> bool:
         """Return whether a command may be part of a run."""
         signposts = self.port.signposts
-        if signposts is not None and not serves(signposts.ownership.states, arguments):
+        if signposts is not None and not serves(signposts, arguments):
             return False
         return self.client.access.open or permits(self, arguments)
 

@@ -27,6 +27,7 @@ from ..clients.port_state import KEEPALIVE_SECONDS, PortState
 from ..commands.glob import matcher
 from ..native import resp_reader
 from ..protocol import resp
+from ..slots.cluster_map import META
 from ..state.ownership import FOREIGN, FROZEN_SLOT
 from .shards import leader_first, node_id
 
@@ -215,7 +216,7 @@ def _cluster(_port: PortState, _status: NodeStatus) -> _Facts:
 
 def _partition(port: PortState, _status: NodeStatus) -> _Facts:
     """Show what this member's partition owns, and how new its map is."""
-    if (signposts := port.signposts) is None:
+    if (signposts := port.signposts) is None or signposts.partition == META:
         return {}
     states, found = signposts.ownership.states, signposts.map
     facts = signposts.ownership.facts()
@@ -251,10 +252,10 @@ def info_text(names: Sequence[bytes], port: PortState) -> bytes:
     status = port.gateway.status()
     texts: list[str] = []
     for name, section in _SECTIONS.items():
-        if name == "partition" and port.signposts is None:
-            continue
         if not wanted or wanted & _ALL or name.encode() in wanted:
             lines = [f"{key}:{value}\r\n" for key, value in section(port, status).items()]
+            if name == "partition" and not lines:
+                continue
             texts.append(f"# {name.capitalize()}\r\n" + "".join(lines))
     return "\r\n".join(texts).encode()
 

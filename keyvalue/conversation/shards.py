@@ -81,9 +81,12 @@ def shards_of(port: PortState, status: NodeStatus, *, tls: bool) -> list[Shard]:
     linked = {peer.member_id: peer.connected for peer in status.peers}
     linked[topology.own_id] = True
     own = _own_members(port, status, linked, tls=tls)
-    if signposts is None or (found := signposts.map) is None:
+    if signposts is None:
         return [Shard([(0, SLOTS - 1)], own, topology.term)]
     ranges = signposts.ranges()
+    if (found := signposts.map) is None:
+        here = ranges.get(signposts.partition)
+        return [Shard(here, own, topology.term)] if here else []
     shards = [
         Shard(ranges[each.partition], own, topology.term)
         if each.partition == signposts.partition

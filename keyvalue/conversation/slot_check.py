@@ -16,7 +16,9 @@ from ..clients.port_state import PortState
 from ..commands.table import CommandSpec, Kind, keys_of, lookup
 from ..protocol import resp
 from ..protocol.payload import FROZEN
+from ..slots.cluster_map import META
 from ..slots.hashing import key_slot
+from ..slots.signposts import Signposts
 from ..state.ownership import FROZEN_SLOT, OWNED
 
 __all__ = ["CROSSED", "CROSSED_ERROR", "NO_KEYS", "misplaced", "serves", "slot_of", "verdict"]
@@ -30,20 +32,20 @@ CROSSED: Final = -2
 CROSSED_ERROR: Final = resp.error("CROSSSLOT Keys in request don't hash to the same slot")
 
 
-def slot_of(spec: CommandSpec, arguments: Sequence[bytes]) -> int:
+def slot_of(signposts: Signposts, spec: CommandSpec, arguments: Sequence[bytes]) -> int:
     """Return the slot of a command's keys, `NO_KEYS` or `CROSSED`."""
     keys = keys_of(spec, arguments)
-    if not keys:
+    if not keys or signposts.has(keys):
         return NO_KEYS
     slot = key_slot(keys[0])
     return slot if len(keys) == 1 or all(key_slot(key) == slot for key in keys) else CROSSED
 
 
-def serves(states: bytearray, arguments: Sequence[bytes]) -> bool:
+def serves(signposts: Signposts, arguments: Sequence[bytes]) -> bool:
     """Return whether a command of a run has no keys, or only keys in one slot that is owned."""
     spec = lookup(arguments[0])
-    slot = CROSSED if spec is None else slot_of(spec, arguments)
-    return slot == NO_KEYS or (slot >= 0 and states[slot] == OWNED)
+    slot = CROSSED if spec is None else slot_of(signposts, spec, arguments)
+    return slot == NO_KEYS or (slot >= 0 and signposts.ownership.states[slot] == OWNED)
 
 
 def misplaced(
@@ -56,7 +58,7 @@ def misplaced(
     """
     if port.signposts is None:
         return None
-    slot = slot_of(spec, arguments)
+    slot = slot_of(port.signposts, spec, arguments)
     return verdict(port, client, slot, waits=client.read_only and spec.kind is Kind.READ)
 
 
@@ -80,7 +82,7 @@ def verdict(
     if state == OWNED:
         return None
     # If the map gives the slot to us, our log may be about to: a follower may be behind.
-    if state == FROZEN_SLOT or signposts.owner(slot) == signposts.partition:
+    if state == FROZEN_SLOT or signposts.owner(slot) == signposts.partition != META:
         # The leader of this partition knows more than a follower, which sends the client there.
         return FROZEN if waits or port.gateway.topology.is_leader else None
     port.counters.redirections += 1

@@ -31,7 +31,8 @@ def queue(
     transaction: Transaction, spec: CommandSpec, arguments: list[bytes], steps: Steps
 ) -> None:
     """Queue a command behind MULTI."""
-    slot = NO_KEYS if steps.port.signposts is None else slot_of(spec, arguments)
+    signposts = steps.port.signposts
+    slot = NO_KEYS if signposts is None else slot_of(signposts, spec, arguments)
     # Redirected here already: EXEC has no key, so it could not name a slot.
     moved = verdict(steps.port, steps.client, slot)
     if moved is None or moved == FROZEN:  # by EXEC it may be served

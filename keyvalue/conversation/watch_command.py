@@ -53,7 +53,9 @@ def watch_changes(arguments: Sequence[bytes], steps: Steps) -> None:
     """
     client, port = steps.client, steps.port
     after, whole = _options_untrusted(arguments)
-    if port.signposts is not None and not whole and prefix_slot(arguments[1]) is None:
+    signposts = port.signposts
+    own = signposts is None or whole or signposts.has(arguments[1:2])
+    if not own and prefix_slot(arguments[1]) is None:
         raise CommandError(_SEVERAL_SLOTS)
     if client.transaction is not None:
         raise CommandError(_IN_TRANSACTION)

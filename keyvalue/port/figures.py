@@ -5,6 +5,7 @@ from typing import cast
 from ...metrics import Family
 from ...metrics.family import counter, gauge, histogram, labelled
 from ..clients.port_state import PortState
+from ..slots.cluster_map import META
 from ..slots.ranges import Slots, count_of, parse_slots_untrusted
 from ..slots.signposts import Signposts
 from ..state.ownership import OWNED
@@ -42,12 +43,14 @@ def port_families(port: PortState) -> list[Family]:
             counters.redirections,
         ),
         *_clients(port),
-        *(_slots(port.signposts) if port.signposts is not None else ()),
+        *_slots(port.signposts),
     ]
 
 
-def _slots(signposts: Signposts) -> list[Family]:
-    """Return the figures of a member of a partition."""
+def _slots(signposts: Signposts | None) -> list[Family]:
+    """Return the figures of a member of a partition; none without one."""
+    if signposts is None or signposts.partition == META:
+        return []
     facts = signposts.ownership.facts()
     frozen, importing = _spans(facts, "frozen"), _spans(facts, "importing")
     stale = parse_slots_untrusted(str(facts.get("stale", "")))

@@ -55,7 +55,7 @@ from ..clients.port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
 from ..programs.watch import WatchSource
 from ..protocol import resp
 from ..protocol.parser import CommandParser, ParserLimits
-from ..slots.signposts import Surroundings
+from ..slots.signposts import Signposts
 from ..tls.certified import certified_user
 from ..tls.handshakes import Arrival, Handshakes
 from ..tls.socket import TlsSocket
@@ -141,8 +141,7 @@ class ClientPort:
         tls: a port for clients with TLS; None for none.
         protected: clients of other machines are served only as users.
         watches: makes watches of the member's keys; None for a member without keys.
-        surroundings: the cluster of which this one is a partition, or the metadata group; None for
-            a cluster without partitions.
+        signposts: where other partitions are; None for a cluster without partitions.
     """
 
     def __init__(
@@ -158,7 +157,7 @@ class ClientPort:
         tls: PortTls | None = None,
         protected: bool = False,
         watches: WatchSource | None = None,
-        surroundings: Surroundings | None = None,
+        signposts: Signposts | None = None,
     ) -> None:
         usual = limits or ClientPortLimits()
         self._state = PortState(
@@ -170,7 +169,7 @@ class ClientPort:
             redirect=redirect,
             access=access or PortAccess(),
             protected=protected,
-            surroundings=surroundings,
+            signposts=signposts,
         )
         self._pushes = WatchPushes(watches, self._state) if watches is not None else None
         self._state.watches = self._pushes

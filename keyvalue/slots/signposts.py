@@ -19,19 +19,21 @@ import trio
 
 from ...errors import ConfigurationError
 from ...log_events import log_event
-from .cluster_map import ClusterMap, Machine, decode_map_untrusted
+from .cluster_map import META, ClusterMap, Machine, decode_map_untrusted
 from .folder import MAP_FILE, board_file, decode_notice_untrusted
 from .hashing import SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["FRESH_SECONDS", "NOBODY", "NOT_SERVED", "Owned", "Signposts", "Surroundings"]
+__all__ = ["FRESH_SECONDS", "NOBODY", "NOT_SERVED", "Owned", "Signposts"]
 
 FRESH_SECONDS: Final = 0.02
 """How long what a file said is believed. Shorter, and redirections cost more system calls; longer,
 and more clients are sent astray after a move."""
+
+_OWN_KEYS: Final = b"quorate/"  # of the metadata group
 
 NOBODY: Final = -1
 """In place of a partition's number: nobody owns the slot, as far as is known."""
@@ -60,12 +62,33 @@ class Owned(Protocol):
         ...
 
 
-class Surroundings:
-    """What the files of its machine tell a member of the cluster.
+class OwnsNothing:
+    """What a member of the metadata group owns of the slots; see `Owned`."""
+
+    version = 0
+
+    def __init__(self) -> None:
+        self.states = bytearray(SLOTS)
+
+    def went_to(self, _slot: int) -> int | None:
+        """Return that nothing was handed over."""
+        return None
+
+    def facts(self) -> dict[str, object]:
+        """Return nothing."""
+        return {}
+
+    def listen(self, _listener: Callable[[], None]) -> None:
+        """Nothing ever changes."""
+
+
+class Signposts:
+    """Where clients of a member are sent that belongs to a larger cluster.
 
     Args:
         machine: folder of the machine.
         partition: number of the member's partition, or `META`.
+        ownership: what it owns; nothing in the metadata group.
         clock: returns the time in seconds.
 
     Attributes:
@@ -76,15 +99,19 @@ class Surroundings:
         self,
         machine: Path,
         partition: int,
+        ownership: Owned | None = None,
         *,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self.partition = partition
+        self.ownership = ownership or OwnsNothing()
         self.reaches: Callable[[int], bool] = _any
         self._machine, self._clock = machine, clock
         self._map: ClusterMap | None = None
         self._map_file = _File(machine / MAP_FILE)
         self._boards: dict[int, tuple[_File, int | None]] = {}
+        self._owners: list[int] = [NOBODY] * SLOTS  # as the map has it
+        self._ranges: tuple[int, int, dict[int, list[tuple[int, int]]]] | None = None
 
     @property
     def map(self) -> ClusterMap | None:
@@ -97,8 +124,24 @@ class Surroundings:
                 return self._map
             # A file that was brought back from a backup does not take us back.
             if self._map is None or found.epoch >= self._map.epoch:
-                self._map = found
+                self._map, self._owners, self._ranges = found, found.owners(), None
         return self._map
+
+    def has(self, keys: Sequence[bytes]) -> bool:
+        """Whether these are keys of the metadata group, and this is a member of it."""
+        return self.partition == META and all(key.startswith(_OWN_KEYS) for key in keys)
+
+    def owner(self, slot: int) -> int:
+        """Return the partition that owns a slot, as far as is known here; `NOBODY` for none."""
+        found = self.map
+        if self.ownership.states[slot]:
+            return self.partition
+        owner = self._owners[slot]
+        if owner not in (self.partition, NOBODY) and found is not None:
+            return owner
+        # The map has not heard yet of what our own log has: the slot was handed over.
+        went = self.ownership.went_to(slot)
+        return owner if went is None else went
 
     def leader(self, partition: int) -> Machine | None:
         """Return the machine that leads a partition, as far as is known here.
@@ -128,51 +171,6 @@ class Surroundings:
         self._boards[partition] = file, leader
         return leader
 
-
-class Signposts(Surroundings):
-    """Where clients of a member of a partition are sent.
-
-    Args:
-        machine: folder of the machine.
-        partition: number of the member's partition.
-        ownership: what it owns.
-        clock: returns the time in seconds.
-    """
-
-    def __init__(
-        self,
-        machine: Path,
-        partition: int,
-        ownership: Owned,
-        *,
-        clock: Callable[[], float] = trio.current_time,
-    ) -> None:
-        super().__init__(machine, partition, clock=clock)
-        self.ownership = ownership
-        self._drawn: ClusterMap | None = None  # the map of which these are the owners
-        self._owners: list[int] = [NOBODY] * SLOTS
-        self._ranges: tuple[int, int, dict[int, list[tuple[int, int]]]] | None = None
-
-    @property
-    def map(self) -> ClusterMap | None:
-        """The newest map that was seen; None before the first."""
-        found = super().map
-        if found is not None and found is not self._drawn:
-            self._drawn, self._owners, self._ranges = found, found.owners(), None
-        return found
-
-    def owner(self, slot: int) -> int:
-        """Return the partition that owns a slot, as far as is known here; `NOBODY` for none."""
-        found = self.map
-        if self.ownership.states[slot]:
-            return self.partition
-        owner = self._owners[slot]
-        if owner not in (self.partition, NOBODY) and found is not None:
-            return owner
-        # The map has not heard yet of what our own log has: the slot was handed over.
-        went = self.ownership.went_to(slot)
-        return owner if went is None else went
-
     def moved(self, slot: int, *, tls: bool = False) -> bytes:
         """Return the error for a command whose keys are in a slot that is not owned here.
 
@@ -181,7 +179,7 @@ class Signposts(Surroundings):
             tls: the client came by TLS.
         """
         owner = self.owner(slot)
-        if owner == self.partition:
+        if owner == self.partition != META:
             # The map is ahead of our log. To name ourselves would make a client ask without end.
             return b"-TRYAGAIN slot %d is not here yet\r\n" % slot
         machine = self.leader(owner)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..partitions.groups import Groups
     from .config import MachineConfig
 
-__all__ = ["direct_while_leading", "leads"]
+__all__ = ["direct_again", "direct_while_leading", "leads"]
 
 _LOG: Final = logging.getLogger("quorate.machine")
 
@@ -63,7 +63,7 @@ async def direct_while_leading(
             await trio.sleep(LOOK_SECONDS)
         log_event(_LOG, logging.INFO, "director_starts", "this machine directs the cluster")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_direct, groups, first)
+            nursery.start_soon(direct_again, groups, first)
             await _until_it_leads_no_more(config)
             nursery.cancel_scope.cancel()
         log_event(_LOG, logging.INFO, "director_stops", "another machine directs the cluster")
@@ -102,7 +102,7 @@ def _own_member(config: MachineConfig) -> MemberAddress:
     return address_in(config.own.as_machine(), META)
 
 
-async def _direct(groups: Groups, first: Callable[[], ClusterMap | None]) -> None:
+async def direct_again(groups: Groups, first: Callable[[], ClusterMap | None]) -> None:
     """Direct the cluster until cancelled. A bug in that must not end the machine's members."""
     while True:
         try:

@@ -137,7 +137,7 @@ async def test_a_metadata_group_that_loses_its_map_gets_the_newest_one_again(
             return again(known.newest)
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(direction._direct, groups, begins_with)
+            nursery.start_soon(direction.direct_again, groups, begins_with)
             slots = parse_slots_untrusted("0-99")
             await request_moves(groups.group(META), plan_move(first, slots, 1))
             await trio.sleep(20)

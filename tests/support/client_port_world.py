@@ -327,7 +327,7 @@ class World:
                 tls=PortTls(0, tls, "orders") if tls else None,
                 protected=protected,
                 watches=LocalWatches(service.changes, service=service),
-                surroundings=signposts,
+                signposts=signposts,
             )
             async with trio.open_nursery() as nursery:
                 world = cls(member, port, await nursery.start(port.run))

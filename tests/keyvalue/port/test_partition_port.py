@@ -19,7 +19,7 @@ from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.slots.cluster_map import META, ClusterMap, Machine, Partition, encode_map
 from quorate.keyvalue.slots.folder import MAP_FILE, replace_file
 from quorate.keyvalue.slots.hashing import SLOTS, key_slot
-from quorate.keyvalue.slots.signposts import FRESH_SECONDS, Surroundings
+from quorate.keyvalue.slots.signposts import FRESH_SECONDS, Signposts
 from tests.support.client_port_world import RawClient, World, command
 
 if TYPE_CHECKING:
@@ -463,7 +463,7 @@ async def test_the_map_is_there_for_our_own_clients(world: World, client: RawCli
     text = await ask(client, "INFO", "partition")
     assert isinstance(text, bytes)
     assert b"partition_map_epoch:3\r\npartition_owned_slots:8192\r\n" in text
-    world.port.state.signposts = world.port.state.surroundings = None
+    world.port.state.signposts = None
     assert await ask(client, "QUORATE.MAP") is None
     assert await ask(client, "INFO", "partition") == b""
 
@@ -472,7 +472,7 @@ async def test_a_member_without_a_map_says_so_and_one_of_the_metadata_group_has_
     world: World, client: RawClient, tmp_path: Path
 ) -> None:
     # A client that took a null for "no partitions" would write into the wrong group.
-    world.port.state.surroundings = Surroundings(tmp_path / "young", META)
+    world.port.state.signposts = Signposts(tmp_path / "young", META)
     assert json.loads(await text_of(client, "QUORATE.MAP")) == {
         "map": None,
         "leaders": {"-1": 0},
@@ -481,6 +481,19 @@ async def test_a_member_without_a_map_says_so_and_one_of_the_metadata_group_has_
     replace_file(tmp_path / "young" / MAP_FILE, encode_map(MAP))
     await trio.sleep(2 * FRESH_SECONDS)
     assert json.loads(await text_of(client, "QUORATE.MAP"))["map"]["epoch"] == MAP.epoch
+
+
+async def test_a_member_of_the_metadata_group_sends_clients_to_the_partitions(
+    world: World, client: RawClient, tmp_path: Path
+) -> None:
+    # The world's map is for partition 0; its state machine is not asked for other keys.
+    world.port.state.signposts = Signposts(tmp_path, META)
+    for words in ("SET a 1", "GET a", "WATCH a", "APPEND a 1"):
+        assert str(await ask(client, *words.split())).startswith("MOVED "), words
+    assert (await ask(client, "CLUSTER", "SLOTS")) != []
+    assert await ask(client, "INFO", "partition") == b""
+    moved = str(await ask(client, "SET", "quorate/map", "1"))
+    assert "partition" in moved or moved.startswith(("MOVED ", "OK", "b'OK'", "CLUSTERDOWN"))
 
 
 async def text_of(client: RawClient, *words: str) -> bytes:
