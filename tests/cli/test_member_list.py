@@ -22,7 +22,7 @@ from quorate.node.protocol.membership import MAX_SEATS, MemberRole
 
 SPEC = (
     *("in-flight", "not-settled", "version", "unknown-member", "removed", "last-voter", "even"),
-    *("too-many", "address", "would-lose-quorum", "role"),
+    *("too-many", "address", "would-lose-quorum", "role", "id"),
     *("not-claimed", "not-ready", "behind", "lagging", "disk-room"),
 )
 
