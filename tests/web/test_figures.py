@@ -6,6 +6,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from quorate import open_node
+from quorate.keyvalue.protocol.resp import OK, encode_command
 from quorate.local.cluster import free_client_port
 from quorate.node import MemberConfig, NodeConfig
 from quorate.node.config.partition import PartitionSettings
@@ -50,8 +51,9 @@ async def test_all_figures_are_shown(tmp_path: Path) -> None:
     async with open_node(config) as node:
         with trio.fail_after(20):
             await node.wait_for_leader()
-            await node.kv.execute("QUORATE.SLOTS", "FOUND", "0-16383")
-            await node.kv.set("key", "value")
+            found, put = ("QUORATE.SLOTS", "FOUND", "0-16383"), ("SET", "key", "value")
+            assert await node.command(encode_command(found)) == OK
+            assert await node.command(encode_command(put)) == OK
             shown = await scrape(config.web.port)
     kinds = {
         each.name + "_total" * (each.type == "counter"): each.type

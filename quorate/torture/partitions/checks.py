@@ -78,7 +78,7 @@ def unfinished(now: ClusterMap, states: Mapping[int, SlotsState]) -> list[str]:
     for number, state in states.items():
         name = f"partition {number}"
         if state.frozen or state.importing:
-            wrong.append(f"{name} has frozen {state.frozen} and imports {state.importing}")
+            wrong.append(f"{name} has frozen {[*state.frozen]} and imports {state.importing}")
         if state.stale:
             wrong.append(f"{name} has stale slots {state.stale}")
         if owned & state.owned:

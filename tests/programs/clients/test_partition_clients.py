@@ -37,7 +37,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
     try:
         ports = [config.own.port + n for n in range(3)]
         end = time.monotonic() + PATIENCE_SECONDS
-        while not all(map(serves, ports, ("x", "b", "a"))):
+        while not all(map(serves, ports, ("quorate/x", "b", "a"))):
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.05)
