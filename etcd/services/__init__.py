@@ -1,0 +1,8 @@
+"""The methods of the API, as functions; which protocol a client speaks does not show here.
+
+- `call.py`: what a method gets: who calls, and what it may use
+- `table.py`: all methods by their path
+- the other files: one service of etcd each
+
+Read first: `call.py`, `table.py`.
+"""
