@@ -99,8 +99,9 @@ docs: $(docs) ## the documentation site, in site/; fails at any warning or broke
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 etcd-messages: ## compile etcd/messages/rpc.proto (needs uv)
-	@uv run --quiet --no-project --with grpcio-tools==1.85.1 python -m grpc_tools.protoc \
-	  -I etcd/messages --python_out=etcd/messages --pyi_out=etcd/messages etcd/messages/rpc.proto
+	@uv run --quiet --no-project --with grpcio-tools==1.85.1 --with mypy-protobuf==5.1.0 \
+	  python -m grpc_tools.protoc \
+	  -I etcd/messages --python_out=etcd/messages --mypy_out=etcd/messages etcd/messages/rpc.proto
 
 picture: $(dev) ## the picture at the top of README.md: a real cluster, in Chromium
 	@$(BIN)/python -m tests.web.picture

@@ -1,4 +1,4 @@
-"""The etcd v3 API: a second keyspace in the same log, for etcdctl, Patroni and other clients of etcd.
+"""The etcd v3 API: a second keyspace in the same log, for etcdctl, Patroni and the like.
 
 The way of one request, ``Put``, from socket to reply:
 

@@ -4,14 +4,19 @@ Rows of the state are protobuf messages already, and a reply is its header and i
 the other. To decode them only to encode them again would cost most of the time of a large range.
 """
 
+from typing import Final
+
 __all__ = ["field", "varint"]
+
+_LOW: Final = 0x7F
+_MORE: Final = 0x80
 
 
 def varint(number: int) -> bytes:
     """Encode a number, 0 or more, as protobuf does."""
     out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
+    while number > _LOW:
+        out.append(number & _LOW | _MORE)
         number >>= 7
     out.append(number)
     return bytes(out)
