@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ..backend.backend import Backend
     from ..watching.hub import WatchHub
+    from .context import Users
 
 __all__ = ["Call", "Outlet", "StreamMethod", "UnaryMethod"]
 
@@ -38,12 +39,14 @@ class Call:
         hub: watches the state.
         user: name of the user that calls; None without authentication.
         principal: number of that user, recorded with commands; 0 without authentication.
+        users: judges callers.
     """
 
     backend: Backend
     hub: WatchHub
     user: str | None = None
     principal: int = 0
+    users: Users | None = None
 
 
 # A request comes decoded, a reply goes encoded, since most replies never were objects. Both raise
