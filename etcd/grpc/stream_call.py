@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..codes import EtcdError
-from ..services.running import run_stream
+from ..services.table import STREAMS
 from .framing import MessageReader
 from .server_call import ServerCall, decode_untrusted
 
@@ -77,7 +77,7 @@ class StreamCall(ServerCall):
         with self._scope:
             try:
                 call = self.connection.admit(self._head, b"")
-                await run_stream(self._method.path, call, self, self)
+                await STREAMS[self._method.path](call, self, self)
             except EtcdError as error:
                 self.fail(error)
             except trio.BrokenResourceError:

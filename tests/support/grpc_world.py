@@ -40,7 +40,6 @@ class ScriptedBackend:
         self.has_leader = True
         self.requests: list[Submitted] = []
         self.reply: Callable[[Op, bytes], bytes | EtcdError] | None = lambda _op, message: message
-        self.leader_lost = trio.Event()
 
     def submit(
         self,
@@ -55,9 +54,6 @@ class ScriptedBackend:
             return None
         self.requests.append(Submitted(op, message, done, principal))
         return self.requests[-1]
-
-    async def wait_without_leader(self) -> None:
-        await self.leader_lost.wait()
 
 
 @attrs.define

@@ -256,18 +256,6 @@ async def test_a_stream_takes_no_more_requests_than_its_replies_are_read(
         assert len(world.client.answers[stream_id].messages) == sent
 
 
-async def test_a_stream_ends_when_the_member_has_lost_its_leader(
-    autojump_clock: MockClock, echo: None
-) -> None:
-    async with GrpcWorld.opened() as world:
-        stream_id = world.client.begin(WATCH)
-        await world.client.turn()
-        world.backend.leader_lost.set()
-        await world.client.turn()
-        answer = world.client.answers[stream_id]
-        assert (answer.status, answer.text) == (14, "etcdserver: no leader")
-
-
 async def test_a_malformed_request_ends_a_stream(autojump_clock: MockClock, echo: None) -> None:
     async with GrpcWorld.opened() as world:
         stream_id = world.client.begin(WATCH)
