@@ -8,8 +8,11 @@ import attrs
 
 from ..codes import AUTH_NOT_ENABLED, EtcdError
 from .call import Call
+from .stopping import Stopping
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..backend.backend import Backend
     from ..watching.hub import WatchHub
 
@@ -72,7 +75,7 @@ class Everybody:
     def check(self, user: str | None, path: str, message: bytes) -> None:
         """Allow it."""
 
-    async def authenticate(self, name: str, password: str) -> str:
+    async def authenticate(self, name: str, password: str) -> str:  # noqa: ARG002
         """Raise: there is nothing to log in to."""
         raise EtcdError(*AUTH_NOT_ENABLED)
 
@@ -85,11 +88,15 @@ class PortContext:
         backend: reaches the cluster and the state.
         hub: watches the state.
         users: judges callers.
+        stopping: tells connections that the port stops.
+        figures: returns the figures of the member in the text of Prometheus.
     """
 
     backend: Backend
     hub: WatchHub
     users: Users = attrs.field(factory=Everybody)
+    stopping: Stopping = attrs.field(factory=Stopping)
+    figures: Callable[[], str] = str
 
     def admit(self, token: str, path: str, message: bytes) -> Call:
         """Return what a method gets, if the caller may call it.
