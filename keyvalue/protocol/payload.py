@@ -8,8 +8,7 @@ other. The reply is the join of their replies.
 
 **The flags** travel in the request and in the log entry. They choose the protocol of the reply
 (:data:`RESP3`), make the payload one transaction (:data:`TRANSACTION`), or allow the state machine
-to stop in the middle (:data:`IN_PARTS`). One of them makes the payload one of the other keyspace
-(:data:`ETCD`).
+to stop in the middle (:data:`IN_PARTS`). One flag stands alone, :data:`ETCD`.
 
 **A partial reply** begins with :data:`PART` and the number of commands that were executed; see
 :func:`part`. The sender then submits the rest as its next request. In a partition, a frozen slot
@@ -53,7 +52,7 @@ TRANSACTION: Final = 2
 IN_PARTS: Final = 4
 """Flag: the state machine may stop after some commands. Set only where the sender can resume."""
 ETCD: Final = 8
-"""Flag: the payload is none of Redis, but one of the etcd API; see `keyvalue.keyspace`."""
+"""Flag: the payload is no RESP at all, but a request of the second keyspace (`..keyspace`)."""
 
 PART: Final = b"\0"
 """First byte of a partial reply. No RESP value begins with it."""
