@@ -20,7 +20,7 @@ from ..messages.requests import Op
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["GATHER_S", "KeepAlives"]
+__all__ = ["GATHER_S", "KeepAlives", "Renewal"]
 
 GATHER_S: Final = 0.05
 """Seconds for which renewals are gathered. If smaller, there are more entries. If larger, each
@@ -29,6 +29,31 @@ renewal waits longer, and TTLs are 2 s at least."""
 _MOST: Final = 5000
 """Renewals in one entry. If smaller, there are more entries; if larger, each holds up the members
 for longer."""
+
+
+class Renewal:
+    """A renewal that was begun."""
+
+    def __init__(self) -> None:
+        self._result: int | EtcdError = 0
+        self._done = trio.Event()
+
+    def end(self, result: int | EtcdError) -> None:
+        """Note the TTL, or the error."""
+        self._result = result
+        self._done.set()
+
+    async def ttl(self) -> int:
+        """Wait for the TTL in seconds; 0 if there is no such lease.
+
+        Raises:
+            EtcdError: no leader has taken the renewal.
+        """
+        await self._done.wait()
+        if isinstance(self._result, EtcdError):
+            # An error of its own for each task: one that is raised in several gathers tracebacks.
+            raise EtcdError(self._result.code, self._result.text)
+        return self._result
 
 
 class KeepAlives:
@@ -41,23 +66,15 @@ class KeepAlives:
     def __init__(self, call: Callable[[Op, bytes], Awaitable[tuple[int, bytes]]]) -> None:
         self._call = call
         # A client may renew a lease several times in one moment; all get the same answer.
-        self._wanted: dict[int, list[_Renewal]] = {}
+        self._wanted: dict[int, list[Renewal]] = {}
         self._begun = Signal()
 
-    async def renew(self, lease: int) -> int:
-        """Renew a lease and return its TTL in seconds; 0 if it does not exist.
-
-        Raises:
-            EtcdError: no leader has taken it.
-        """
-        renewal = _Renewal()
+    def begin(self, lease: int) -> Renewal:
+        """Begin to renew a lease."""
+        renewal = Renewal()
         self._wanted.setdefault(lease, []).append(renewal)
         self._begun.notify()
-        await renewal.done.wait()
-        if isinstance(renewal.result, EtcdError):
-            # An error of its own for each task: one that is raised in several gathers tracebacks.
-            raise EtcdError(renewal.result.code, renewal.result.text)
-        return renewal.result
+        return renewal
 
     async def run(self) -> Never:
         """Submit what is gathered, until cancelled."""
@@ -72,9 +89,8 @@ class KeepAlives:
                         del self._wanted[lease]
                     # Not one after the other: while there is no leader, each waits for seconds.
                     nursery.start_soon(self._submit, taken)
-        raise AssertionError("unreachable")
 
-    async def _submit(self, taken: dict[int, list[_Renewal]]) -> None:
+    async def _submit(self, taken: dict[int, list[Renewal]]) -> None:
         message = rpc.KeepAliveBatch(ids=[*taken]).SerializeToString()
         try:
             _, body = await self._call(Op.LEASE_KEEP_ALIVE, message)
@@ -84,11 +100,4 @@ class KeepAlives:
             results = [*rpc.KeepAliveBatchReply.FromString(body).ttls]
         for renewals, result in zip(taken.values(), results, strict=True):
             for renewal in renewals:
-                renewal.result = result
-                renewal.done.set()
-
-
-class _Renewal:
-    def __init__(self) -> None:
-        self.result: int | EtcdError = 0
-        self.done = trio.Event()
+                renewal.end(result)
