@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import ssl
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Never
 
@@ -24,10 +23,10 @@ import trio
 
 from ...log_events import log_event
 from ..gateway import server as gateway
-from ..grpc import server as grpc
 from .protocols import PeekedStream, is_grpc, peek_untrusted, secured
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from ..services.context import PortContext
@@ -153,8 +152,9 @@ class EtcdPort:
                     return
             if self._context.stopping.begun:
                 return
-            protocol = grpc if is_grpc(first) else gateway
-            await protocol.serve(PeekedStream(stream, first), self._context)
+            if is_grpc(first):
+                return
+            await gateway.serve(PeekedStream(stream, first), self._context)
             with trio.move_on_after(DRAIN_SECONDS):
                 await stream.aclose()
         except _CONNECTION_ERRORS as error:
