@@ -8,7 +8,7 @@ from ...metrics.exposition import CONTENT_TYPE
 from ..codes import NO_LEADER, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op
-from .answers import Answer, text
+from .answers import Answer, error_answer, text
 from .json_messages import to_json
 
 if TYPE_CHECKING:
@@ -23,19 +23,20 @@ VERSION: Final = "3.5.21"
 """The version that clients are to take us for. Older than 3.5.13: Kubernetes' clients refuse us.
 Newer than 3.5: they expect methods that are not here, and errors of another form."""
 
+_STATUS: Final = "/etcdserverpb.Maintenance/Status"
 _TEXT: Final = (("content-type", "text/plain; charset=utf-8"),)
 
 if TYPE_CHECKING:
-    _Page: TypeAlias = Callable[[PortContext, Mapping[str, str]], Awaitable[Answer]]
+    _Page: TypeAlias = Callable[[PortContext, Mapping[str, str], str], Awaitable[Answer]]
 
 
-async def _version(_context: PortContext, _query: Mapping[str, str]) -> Answer:
+async def _version(_context: PortContext, _query: Mapping[str, str], _token: str) -> Answer:
     # Patroni takes each part for a number.
     versions = {"etcdserver": VERSION, "etcdcluster": "3.5.0"}
     return Answer(200, to_json(versions), (("content-type", "application/json"),))
 
 
-async def _health(context: PortContext, query: Mapping[str, str]) -> Answer:
+async def _health(context: PortContext, query: Mapping[str, str], _token: str) -> Answer:
     error = await _read(context, serializable=query.get("serializable") == "true")
     if error is None:
         return Answer(200, to_json({"health": "true", "reason": ""}), _TEXT)
@@ -44,11 +45,11 @@ async def _health(context: PortContext, query: Mapping[str, str]) -> Answer:
     return Answer(503, to_json({"health": "false", "reason": reason}), _TEXT)
 
 
-async def _livez(context: PortContext, query: Mapping[str, str]) -> Answer:
+async def _livez(context: PortContext, query: Mapping[str, str], _token: str) -> Answer:
     return await _probe(context, query, {"serializable_read": True})
 
 
-async def _readyz(context: PortContext, query: Mapping[str, str]) -> Answer:
+async def _readyz(context: PortContext, query: Mapping[str, str], _token: str) -> Answer:
     return await _probe(context, query, {"serializable_read": True, "linearizable_read": False})
 
 
@@ -76,7 +77,12 @@ async def _read(context: PortContext, *, serializable: bool) -> EtcdError | None
     return None
 
 
-async def _metrics(context: PortContext, _query: Mapping[str, str]) -> Answer:
+async def _metrics(context: PortContext, _query: Mapping[str, str], token: str) -> Answer:
+    # They have names of members and of users' commands, as a status has.
+    try:
+        context.admit(token, _STATUS, b"")
+    except EtcdError as error:
+        return error_answer(error)
     return Answer(200, context.figures().encode(), (("content-type", CONTENT_TYPE),))
 
 

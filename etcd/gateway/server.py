@@ -141,7 +141,7 @@ async def _answer(talk: Talk, context: PortContext, asked: _Asked) -> Answer | N
     await talk.body()
     page = PAGES.get(asked.path)
     if page is not None and asked.verb == b"GET":
-        return await page(context, asked.query)
+        return await page(context, asked.query, asked.token)
     if page is not None:
         return attrs.evolve(NOT_ALLOWED, headers=(("allow", "GET"), *NOT_ALLOWED.headers))
     if method is not None:

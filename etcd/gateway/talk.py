@@ -90,7 +90,7 @@ class Talk:
     async def piece(self) -> bytes | None:
         """Return the next piece of the body; None at its end."""
         if self._http.they_are_waiting_for_100_continue:
-            go_on = h11.InformationalResponse(status_code=100, headers=(), reason="Continue")
+            go_on = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
             await self._write([go_on])
         event = await self._next()
         match event:
@@ -103,7 +103,7 @@ class Talk:
 
     async def until_gone(self) -> None:
         """Return once the client has closed; its whole request was read before."""
-        data = await self._stream.receive_some(_RECEIVE_BYTES)
+        data = bytes(await self._stream.receive_some(_RECEIVE_BYTES))
         self._http.receive_data(data)
         if data:
             # It sends its next request already, and waits for this answer. More is not read, so
@@ -152,7 +152,7 @@ class Talk:
             event = self._http.next_event()
             if event is not h11.NEED_DATA:
                 return event
-            self._http.receive_data(await self._stream.receive_some(_RECEIVE_BYTES))
+            self._http.receive_data(bytes(await self._stream.receive_some(_RECEIVE_BYTES)))
 
     async def _write(self, events: Iterable[h11.Event]) -> None:
         if self._broken:
