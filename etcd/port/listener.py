@@ -23,6 +23,7 @@ import trio
 
 from ...log_events import log_event
 from ..gateway import server as gateway
+from ..grpc import server as grpc
 from .protocols import PeekedStream, is_grpc, peek_untrusted, secured
 
 if TYPE_CHECKING:
@@ -152,9 +153,12 @@ class EtcdPort:
                     return
             if self._context.stopping.begun:
                 return
+            peeked = PeekedStream(stream, first)
             if is_grpc(first):
-                return
-            await gateway.serve(PeekedStream(stream, first), self._context)
+                with self._context.stopping.interrupts():  # it says goodbye when it is cancelled
+                    await grpc.serve(peeked, self._context)
+            else:
+                await gateway.serve(peeked, self._context)
             with trio.move_on_after(DRAIN_SECONDS):
                 await stream.aclose()
         except _CONNECTION_ERRORS as error:
