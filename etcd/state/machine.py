@@ -29,7 +29,7 @@ from .leases import Leases
 from .ranges import check_revision, range_body
 from .transactions import Transaction
 from .work import Work
-from .writes import apply_delete_range, apply_put
+from .writes import apply_delete_range, apply_put, check_kept, check_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,7 +95,7 @@ class EtcdState:
     @property
     def compacted(self) -> int:
         """The first revision that can be read, 0 in the beginning."""
-        return self._compaction.revision
+        return max(self._compaction.revision, 0)
 
     def listen(self, callback: Callable[[int, Sequence[Change]], None]) -> None:
         """Have each revision reported, with its changes in order, when it is applied."""
@@ -196,13 +196,17 @@ class EtcdState:
         return range_body(self._keys, Work(), request, max(request.revision, 0))
 
     def _put(self, request: rpc.PutRequest) -> bytes:
-        return apply_put(self._keys, Work(), self._leases, request)
+        check_lease(self._keys, self._leases, request)
+        check_kept(self._keys, request)
+        return apply_put(self._keys, Work(), request)
 
     def _delete_range(self, request: rpc.DeleteRangeRequest) -> bytes:
         return apply_delete_range(self._keys, Work(), request)
 
     def _txn(self, request: rpc.TxnRequest) -> bytes:
-        return Transaction(self._keys, Work(), self._leases, self.compacted).apply(request)
+        return Transaction(self._keys, Work(), self._leases, self._compaction.revision).apply(
+            request
+        )
 
     def _compact(self, request: rpc.CompactionRequest) -> bytes:
         self._compaction.start(request.revision)

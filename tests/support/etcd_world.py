@@ -12,18 +12,12 @@ A script can serve it, too::
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 import trio
-
-if importlib.util.find_spec("quorate.etcd.state.machine") is None:
-    from . import etcd_stand_in
-
-    etcd_stand_in.install()
 
 from quorate.errors import NoLeaderError, RefusedError
 from quorate.etcd.backend.backend import Backend
@@ -59,6 +53,7 @@ class DictTables:
     def __init__(self) -> None:
         self.rows_by_key: dict[bytes, bytes] = {}
         self.notes = Notes()
+        self.timestamp_ms = _START_MS
 
     def put_note(self, key: bytes, row: bytes) -> None:
         """Set a note."""
