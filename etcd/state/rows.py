@@ -23,6 +23,11 @@ class StateTables(Protocol):
         """A few small rows, all in memory."""
         ...
 
+    @property
+    def timestamp_ms(self) -> int:
+        """Log time where the tables end, as of their last flush; what was read when they opened."""
+        ...
+
     def put_note(self, key: bytes, row: bytes) -> None:
         """Set a note; its key has 1 to 64 bytes."""
         ...
