@@ -10,7 +10,7 @@ that it does may be repeated and may come late: a group's log decides what holds
   `slots_state.py`: what a partition says of its slots
 - `health.py`: unhealthy machines, and leaders that go away from them and come back
 - `replicas.py`: members of groups, as the map says
-- `balance.py`: plans, as pure functions of the map
+- `balance.py`: plans, as pure functions of the map; `machines.py`: those for a machine that goes
 - `one_moment.py`: positions of all groups' logs that belong together
 - `progress.py`: moves as an operator sees them
 

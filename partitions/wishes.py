@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, UsageError
 from ..keyvalue.slots.cluster_map import Move
 from ..keyvalue.slots.ranges import parse_slots_untrusted, text_of
 from .metadata import LOST_EPOCHS, change
@@ -47,11 +47,12 @@ def plan_move(cluster_map: ClusterMap, slots: Slots, target: int) -> list[Move]:
         target: the partition that is to own them.
 
     Raises:
-        ConfigurationError: there is no such partition, or a slot is moving already.
+        UsageError: there is no such partition.
+        ConfigurationError: a slot is moving already.
     """
     if not 0 <= target < len(cluster_map.partitions):
         last = len(cluster_map.partitions) - 1
-        raise ConfigurationError(f"partition {target}: expected one of 0 to {last}")
+        raise UsageError(f"partition {target}: expected one of 0 to {last}")
     moves: list[Move] = []
     for each in cluster_map.partitions:
         part = _slots(each.slots) & slots

@@ -20,18 +20,16 @@ from ..local.show import make_console, print_table
 from ..local.words import counted
 from ..machine.partition_survey import GroupSeen, owners_seen, survey_groups
 from ..partitions import wishes
-from ..partitions.balance import differences, rebalanced, with_replicas
+from ..partitions.balance import rebalanced, with_replicas
 from ..partitions.balance import split as split_map
-from ..partitions.health import lasting_faults
-from ..partitions.metadata import change
 from ..partitions.progress import follow_moves, in_words
 from .params import Addresses, AsJson
 from .partition_status import lag_in_words, slots_in_words, tell_owners
+from .plans import Apply, change_to, well_machines
 from .whole_cluster import DONE, HERE, REFUSED, Cluster, EndedError, open_cluster
 
 __all__ = ["abort", "list_partitions", "move", "partition", "rebalance", "replicas", "split"]
 
-_Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 _To = Annotated[int, Parameter(show_default=False)]
 _Machines = Annotated[str, Parameter(show_default=False)]
 
@@ -114,7 +112,7 @@ async def abort(number: int, /, *, connect: Addresses = HERE) -> int:
 
 
 @partition.command(help_epilogue="")
-async def rebalance(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
+async def rebalance(*, apply: Apply = False, connect: Addresses = HERE) -> int:
     """Spread replicas and leaders evenly over the machines that are well.
 
     Args:
@@ -124,14 +122,14 @@ async def rebalance(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
     """
     try:
         async with open_cluster(connect) as cluster:
-            well = await _well(cluster)
-            return await _change(cluster, rebalanced(cluster.map, well), apply=apply)
+            well = await well_machines(cluster)
+            return await change_to(cluster, rebalanced(cluster.map, well), apply=apply)
     except EndedError as end:
         return end.status
 
 
 @partition.command(help_epilogue="")
-async def split(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
+async def split(*, apply: Apply = False, connect: Addresses = HERE) -> int:
     """Double the number of partitions: each new one gets half of the slots of an old one.
 
     Args:
@@ -141,7 +139,7 @@ async def split(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
     try:
         async with open_cluster(connect) as cluster:
             before, after = cluster.map, split_map(cluster.map)
-            await _change(cluster, after, apply=apply)
+            await change_to(cluster, after, apply=apply)
             known = {each.move for each in before.moves}
             moves = [each for each in after.moves if each.move not in known]
             return await _follow(cluster, moves) if apply and moves else DONE
@@ -151,7 +149,7 @@ async def split(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
 
 @partition.command(help_epilogue="")
 async def replicas(
-    number: int, /, *, to: _Machines, apply: _Flag = False, connect: Addresses = HERE
+    number: int, /, *, to: _Machines, apply: Apply = False, connect: Addresses = HERE
 ) -> int:
     """Put the replicas of a partition on other machines, one after the other.
 
@@ -167,7 +165,7 @@ async def replicas(
     try:
         async with open_cluster(connect) as cluster:
             after = with_replicas(cluster.map, number, [int(each) for each in ids])
-            return await _change(cluster, after, apply=apply)
+            return await change_to(cluster, after, apply=apply)
     except EndedError as end:
         return end.status
 
@@ -180,48 +178,6 @@ def _slots(text: str) -> int:
     if not wanted:
         raise UsageError("slots: none given: expected some, such as 0-4095,5000")
     return wanted
-
-
-async def _well(cluster: Cluster) -> set[int]:
-    """Return the machines that are well, by what the leaders say.
-
-    Raises:
-        ConfigurationError: too few groups answer.
-    """
-    found = await lasting_faults(cluster.groups, cluster.map)
-    if found is None:
-        groups = counted(len(cluster.map.partitions) + 1, "group has", "groups have")
-        raise ConfigurationError(
-            f"fewer than half of {groups} a leader that answers: no plan is made of that: see "
-            "quorate partition list"
-        )
-    for machine, why in sorted(found.items()):
-        print(f"machine {machine} gets nothing: {why}")
-    return {each.machine_id for each in cluster.map.machines} - found.keys()
-
-
-async def _change(cluster: Cluster, after: ClusterMap, *, apply: bool) -> int:
-    """Show how a map differs from the newest one, and store it if it is to be."""
-    plan = differences(cluster.map, after)
-    if not plan:
-        print("nothing to change")
-        return DONE
-    print("\n".join(plan))
-    if not apply:
-        print("This is a plan: --apply does it.")
-        return DONE
-    before = cluster.map
-
-    def edit(now: ClusterMap) -> ClusterMap | None:
-        if (now.partitions, now.moves) == (after.partitions, after.moves):
-            return None  # it is stored, although the answer was lost
-        if now.epoch != before.epoch:
-            raise ConfigurationError("the map has changed since this plan was made: make a new one")
-        return after
-
-    cluster.map = await change(cluster.metadata, edit)
-    print(f"map {cluster.map.epoch} says so now, and the cluster follows: quorate partition list")
-    return DONE
 
 
 async def _follow(cluster: Cluster, moves: Sequence[Move]) -> int:

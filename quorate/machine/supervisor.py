@@ -55,13 +55,15 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
     Raises:
         ConfigurationError: the file of a member cannot be made, or the folder is of another
             cluster.
+        RemovedError: the machine was removed from the cluster.
         OSError: a file cannot be written, or a process cannot be started.
     """
 
     def child(file: Path) -> ChildProcess:
         return ChildProcess(file, file.parent / LOG_FILE if own_logs else None, own_group=False)
 
-    known, by_file = KnownMap(config.directory, config.cluster), map_of_file(config)
+    known = KnownMap(config.directory, config.cluster, config.machine_id)
+    by_file = map_of_file(config)
 
     def newest() -> ClusterMap:
         return known.newest or by_file
