@@ -112,9 +112,10 @@ async def abort_move(group: Group, number: int) -> ClusterMap:
         move = _find(now, number)
         if move is None:
             known = ", ".join(str(each.move) for each in now.moves)
-            expected = f"expected one of {known}" if known else "no move is under way"
+            if not known:
+                raise ConfigurationError(f"move {number}: no move is under way: it has ended")
             raise ConfigurationError(
-                f"move {number}: {expected}; a move that begins again has a new number"
+                f"move {number}: expected one of {known}; a move that begins again has a new number"
             )
         return _with_move(now, number, replace(move, step="aborting")) if _copies(move) else None
 

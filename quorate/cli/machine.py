@@ -28,9 +28,7 @@ machine = App(
 
 
 @machine.command(help_epilogue="")
-async def drain(
-    machine_id: _Machine, /, *, apply: Apply = False, connect: Addresses = HERE
-) -> int:
+async def drain(machine_id: _Machine, /, *, apply: Apply = False, connect: Addresses = HERE) -> int:
     """Have a machine lead nothing, and put its replicas on other machines, as far as those can.
 
     Its leaders go first, within seconds. Then other machines take the places of its members, one

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import trio
 from cyclopts import App, Parameter
+from rich.console import Console
 from rich.table import Table
 
 from ..errors import ConfigurationError, UsageError
@@ -22,6 +23,7 @@ from ..machine.partition_survey import GroupSeen, owners_seen, survey_groups
 from ..partitions import wishes
 from ..partitions.balance import rebalanced, with_replicas
 from ..partitions.balance import split as split_map
+from ..partitions.machines import names_of
 from ..partitions.progress import follow_moves, in_words
 from .params import Addresses, AsJson
 from .partition_status import lag_in_words, slots_in_words, tell_owners
@@ -44,7 +46,7 @@ partition = App(
 
 @partition.command(name="list", help_epilogue="")
 async def list_partitions(*, connect: Addresses = HERE, as_json: AsJson = False) -> int:
-    """Show each partition: who leads it, its replicas, its slots and keys; and what moves.
+    """Show each partition: who leads it, its replicas, its slots, keys and load; and what moves.
 
     Args:
         connect: Client port of any member, HOST:PORT, or a path: machine.toml, the folder of a
@@ -53,7 +55,7 @@ async def list_partitions(*, connect: Addresses = HERE, as_json: AsJson = False)
         as_json: For programs.
     """
     try:
-        async with open_cluster(connect) as cluster:
+        async with open_cluster(connect, or_known_map=True) as cluster:
             seen = await survey_groups(cluster.map)
     except EndedError as end:
         return end.status
@@ -214,6 +216,7 @@ def _render(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> None:
         table.add_column(name)
     table.add_column("slots", overflow="fold")
     table.add_column("keys", justify="right")
+    table.add_column("op/s", justify="right")
     table.add_column("lag")
     for each in seen:
         table.add_row(*_row(cluster_map, each), style="" if each.survey.leader else "red")
@@ -222,8 +225,29 @@ def _render(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> None:
     for one in cluster_map.moves:
         attempt = f", attempt {one.attempts}" if one.attempts else ""
         console.print(f"move {one.move}: {in_words(one)}: {one.step}{attempt}", soft_wrap=True)
+    _tell_machines(console, cluster_map)
     tell_owners(console, cluster_map, seen)
+    if all(each.survey.leader is None for each in seen if each.partition == META):
+        console.print(
+            f"The metadata group has no leader: expected a majority of machines "
+            f"{', '.join(map(str, cluster_map.present_in(META)))}. Until then this map may be old, "
+            "and nothing is moved.",
+            style="red",
+            soft_wrap=True,
+        )
     console.print(f'Cluster "{cluster_map.cluster}", map {cluster_map.epoch}.')
+
+
+def _tell_machines(console: Console, cluster_map: ClusterMap) -> None:
+    for one in cluster_map.machines:
+        if not one.draining:
+            continue
+        number, numbers = one.machine_id, range(META, len(cluster_map.partitions))
+        there = [each for each in numbers if number in cluster_map.present_in(each)]
+        words = f"has members of {names_of(there)}"
+        if not there:
+            words = f"has no members: quorate machine forget {number} --apply removes it"
+        console.print(f"machine {number} drains: {words}", soft_wrap=True)
 
 
 def _row(cluster_map: ClusterMap, seen: GroupSeen) -> list[str]:
@@ -237,6 +261,7 @@ def _row(cluster_map: ClusterMap, seen: GroupSeen) -> list[str]:
         replicas_of,
         "" if is_meta else slots_in_words(seen.slots),
         "" if seen.keys is None else f"{seen.keys:,}",
+        "" if seen.commands_per_s is None else f"{seen.commands_per_s:,.0f}",
         lag_in_words(seen),
     ]
 
@@ -256,6 +281,7 @@ def _plain(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> dict[str, obje
         if number != META:
             preferred = cluster_map.partitions[number].preferred
             facts |= {"preferred": preferred, "slots": each.slots, "keys": each.keys}
+            facts["commands_per_s"] = each.commands_per_s
         found.append(facts)
     moves: list[dict[str, object]] = [
         {
@@ -268,12 +294,17 @@ def _plain(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> dict[str, obje
         }
         for one in cluster_map.moves
     ]
+    machines = [
+        {"machine": one.machine_id, "host": one.host, "rack": one.rack, "draining": one.draining}
+        for one in cluster_map.machines
+    ]
     problems, warnings = owners_seen(cluster_map, seen)
     return {
         "cluster": cluster_map.cluster,
         "epoch": cluster_map.epoch,
         "problems": problems,
         "warnings": warnings,
+        "machines": machines,
         "partitions": found,
         "moves": moves,
     }

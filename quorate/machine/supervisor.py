@@ -77,6 +77,8 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
     async with trio.open_nursery() as nursery:
         children = Children(config, nursery, child)
         if not (known.newest or config.join or has_store(folder_of(config.directory, META))):
+            words = "a new folder: asks the other machines for the map of cluster %(cluster)s first"
+            log_event(_LOG, logging.INFO, "map_looked_for", words, cluster=config.cluster)
             await look_for_map(config, known)
         if known.newest is not None or not config.join:
             children.adopt(newest(), guessed=known.newest is None)
