@@ -159,8 +159,8 @@ async def settle(groups: Groups, move: Move) -> bool:
     except KeyValueError as error:
         if not str(error).startswith("ENDED"):
             raise
-        # The target has forgotten how it ended, since many moves have ended after it. It is decided,
-        # and while the record is in the map, no other move has brought these slots there.
+        # The target has forgotten how it ended: many moves have ended after it. It is decided, and
+        # while the record is in the map, no other move has brought these slots there.
         state = await state_of(target)
         owns = not parse_slots_untrusted(move.slots) & ~state.owned
     if not owns:

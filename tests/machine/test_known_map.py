@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quorate.errors import ConfigurationError
+from quorate.errors import ConfigurationError, RemovedError
 from quorate.keyvalue.slots.cluster_map import ClusterMap, Machine, encode_map
 from quorate.keyvalue.slots.folder import MAP_FILE
 from quorate.machine.map_watch import KnownMap
@@ -50,3 +50,21 @@ def test_the_map_of_another_cluster_is_refused(tmp_path: Path) -> None:
     (tmp_path / MAP_FILE).write_bytes(encode_map(at(1)))
     with pytest.raises(ConfigurationError, match="this folder belongs to another machine"):
         KnownMap(tmp_path, "billing", 0)
+
+
+def test_a_machine_that_was_forgotten_hears_it_at_each_start(tmp_path: Path) -> None:
+    """The map without the machine is not kept, so a restart is no way back."""
+    both = [Machine(n, "127.0.0.1", 7000 + 100 * n, 17000 + 100 * n) for n in (0, 1)]
+    there = msgspec.structs.replace(FIRST, epoch=5, machines=tuple(both))
+    KnownMap(tmp_path, "orders", 1).offer(encode_map(there))
+    for _ in range(2):
+        known = KnownMap(tmp_path, "orders", 1)
+        with pytest.raises(RemovedError, match='machine 1 was removed from cluster "orders" by ma'):
+            known.offer(encode_map(at(6)))
+        assert known.newest == there
+    # A machine that has never been in a map is a new one.
+    assert KnownMap(tmp_path / "new", "orders", 2).newest is None
+    (tmp_path / "new").mkdir()
+    new = KnownMap(tmp_path / "new", "orders", 2)
+    assert new.offer(encode_map(at(5)))
+    assert new.offer(encode_map(at(6)))
