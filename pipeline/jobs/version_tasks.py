@@ -51,6 +51,7 @@ PIECE: Final = {
     "revision": pa.int64(),
     "change": pa.int32(),
     "valid_from": pa.int64(),
+    "moved_in": pa.bool_(),
 }
 PLACE: Final = ("shard", "position", "entry", "number")
 """The order in which pieces are applied."""
@@ -66,13 +67,21 @@ VERSION: Final = {
     "from_ms": pa.int64(),
     "valid_to": pa.int64(),
     "to_ms": pa.int64(),
+    "moved_in": pa.bool_(),
+    "moved_out": pa.bool_(),
+    "hidden": pa.bool_(),
 }
 SIZES: Final = "longest bigint, appended bigint, stamped boolean"
 
 _OF_ENTRY: Final = ["term", "position", "entry", "timestamp"]
 """Columns that each piece copies from its entry."""
 
-_SQL: Final = {pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary"}
+_SQL: Final = {
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.binary(): "binary",
+    pa.bool_(): "boolean",
+}
 
 
 def ddl_of(columns: dict[str, pa.DataType]) -> str:
@@ -148,7 +157,7 @@ def _as_pieces(entries: pa.RecordBatch, found: list[_Placed]) -> pa.RecordBatch:
     """Return pieces as rows. `entries` has no payloads: its rows are repeated for each piece."""
     places, shard, numbers, those = zip(*found, strict=True)
     rows = entries.take(pa.array(places, pa.int64()))
-    nothing = pa.nulls(len(places), pa.int64())
+    nothing = pa.nulls(len(places))
     columns = {
         "shard": shard,
         "key": [piece.key for piece in those],
@@ -222,4 +231,5 @@ def _load(machine: Machine, row: dict[str, Any]) -> None:
         change=row["change"],
         position=row["valid_from"],
         timestamp_ms=row["timestamp_ms"],
+        moved_in=bool(row["moved_in"]),
     )

@@ -38,11 +38,14 @@ from .version_tasks import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["Moment", "from_snapshot", "moment_at", "present", "read_log", "state", "versions"]
 
-NOT_OF_STATE: Final = ("valid_to", "valid_to_time", "tag", "change")
+NOT_OF_STATE: Final = (
+    *("valid_to", "valid_to_time", "tag", "change"),
+    *("moved_in", "moved_out", "hidden"),
+)
 """Columns of :func:`present` that :func:`state` leaves out."""
 
 _OF_ENTRY: Final = (
@@ -118,18 +121,14 @@ def present(spark: SparkSession, origin: Origin, at: Moment) -> DataFrame:
         row = log.facts.snapshot_at(at.position)
     begin = row.position if row else 0
     before = from_snapshot(spark, origin, begin) if row else None
-    found = versions(spark, origin, end=at, begin=begin, before=before).where("valid_to is null")
-    machine = Machine(note_at(origin, at.position))
-    if machine.hides:  # rows that are copied to a partition, which does not serve them yet
-        states = machine.states
-        served = F.udf(lambda key: bool(states[key_slot(bytes(key))]), "boolean")
-        found = found.where(served("key"))
-    return found
+    found = versions(spark, origin, end=at, begin=begin, before=before)
+    return found.where("valid_to is null and not hidden")
 
 
 def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFrame:
     """Return the snapshot at a log position, with the columns of :func:`versions`."""
     found = read_log(spark, origin, "snapshot", endPosition=position)
+    moved_in = came_with_a_move(Machine(note_at(origin, position)))
     return found.select(
         *("key", "revision", F.lit(0).alias("change"), "value", "tag", "expires_at"),
         *(F.expr(f"cast(null as bigint) as {name}") for name in ("valid_from", "valid_to")),
@@ -137,7 +136,21 @@ def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFra
             F.expr(f"cast(null as timestamp) as {name}")
             for name in ("valid_from_time", "valid_to_time")
         ),
+        moved_in.alias("moved_in"),
+        *(F.lit(False).alias(name) for name in ("moved_out", "hidden")),  # noqa: FBT003 - a literal
     )
+
+
+def came_with_a_move(machine: Machine) -> Column:
+    """Return whether a row of a snapshot was copied from another partition, and not written since.
+
+    A partition's own writes have revisions above the last one of the source.
+    """
+    since = machine.since
+    if not any(since):
+        return F.lit(False)  # noqa: FBT003 - a literal of Spark
+    came = F.udf(lambda key, revision: revision <= since[key_slot(bytes(key))], "boolean")
+    return came("key", "revision")
 
 
 def versions(
@@ -163,6 +176,10 @@ def versions(
         valid_from and valid_from_time (the batch that made it), valid_to and valid_to_time (the
         batch that ended it; null if it is current at `end`). An expired version that nothing has
         replaced ends at `end`.
+
+        In the log of a partition: moved_in (it was copied from another one; it begins where this
+        partition has taken its slot over), moved_out (it ended since its slot went to another
+        partition), hidden (it is copied, but this partition does not own its slot at `end` yet).
 
     Raises:
         PrunedError: the log does not reach back to `begin`.
@@ -204,7 +221,10 @@ def _check_begin(origin: Origin, begin: int) -> None:
 
 def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
     """Convert the times to Spark's type, and end the versions that have expired."""
-    expired = F.expr(f"valid_to is null and expires_ms > 0 and expires_ms <= {end.timestamp_ms}")
+    expired = F.expr(
+        "valid_to is null and not hidden and expires_ms > 0 "
+        f"and expires_ms <= {end.timestamp_ms}"
+    )
     found = found.withColumns(
         {
             "valid_to": F.when(expired, F.lit(end.position)).otherwise(F.col("valid_to")),
@@ -222,6 +242,9 @@ def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
         F.expr("timestamp_millis(from_ms)").alias("valid_from_time"),
         "valid_to",
         F.expr("timestamp_millis(to_ms)").alias("valid_to_time"),
+        "moved_in",
+        "moved_out",
+        "hidden",
     )
 
 
@@ -242,6 +265,7 @@ def _as_pieces(before: DataFrame, shards: int) -> DataFrame:
         "revision",
         "change",
         "valid_from",
+        "moved_in",
     )
 
 

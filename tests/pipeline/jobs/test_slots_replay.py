@@ -109,6 +109,38 @@ def test_shards_make_of_a_partition_s_log_what_its_members_do(seed: int, tmp_pat
     assert len({machine.note for machine in machines}) == 1
 
 
+def test_a_move_is_in_the_history_of_a_key_and_is_no_write() -> None:
+    a, b, _ = TAGS.values()
+    log = [
+        f"QUORATE.SLOTS FOUND {a}",
+        "SET {a}0 1",
+        f"QUORATE.SLOTS IMPORT 1 {b}",
+        "QUORATE.SLOTS CHUNK 1 1 {b}0 1 0 5 1",
+        "QUORATE.SLOTS CHUNK 1 2 {b}0 2 0 6 1",
+        f"QUORATE.SLOTS OWN 1 {1 << 20} {BEGAN_MS} 1",
+        "SET {b}0 3",
+        f"QUORATE.SLOTS FREEZE 2 {b} 1",
+        "QUORATE.SLOTS RELEASE 2 1 1",
+        f"QUORATE.SLOTS IMPORT 3 {b}",
+        "QUORATE.SLOTS PURGE 100",
+        f"QUORATE.SLOTS IMPORT 3 {b}",
+        "QUORATE.SLOTS CHUNK 3 1 {b}0 4 0 9 1",
+    ]
+    machine = Machine(b"")
+    for at, line in enumerate(log):
+        for piece in pieces(pipeline(line), 0, 5000):
+            place = {"term": 1, "position": 1000 * at, "index": 0, "timestamp_ms": BEGAN_MS + at}
+            machine.apply(piece.payload, piece.flags, **place)
+    found = [*machine.take_ended(), *machine.still_open()]
+    shown = [(one[0], one[3], one[6], one[8], one[10:]) for one in found]
+    assert shown == [
+        (b"{b}0", b"2", 5000, 6000, (True, False, False)),  # an earlier copy was seen by nobody
+        (b"{b}0", b"3", 6000, 8000, (False, True, False)),
+        (b"{a}0", b"1", 1000, None, (False, False, False)),
+        (b"{b}0", b"4", 12000, None, (True, False, True)),
+    ]
+
+
 def test_what_a_partition_knows_of_its_slots_is_read_from_its_log(tmp_path: Path) -> None:
     log = lines(random.Random(1))
     batches = [Batch((pipeline(line),), BEGAN_MS + at) for at, line in enumerate([*log, "GET x"])]
