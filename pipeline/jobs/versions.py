@@ -137,7 +137,7 @@ def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFra
             for name in ("valid_from_time", "valid_to_time")
         ),
         moved_in.alias("moved_in"),
-        *(F.lit(False).alias(name) for name in ("moved_out", "hidden")),  # noqa: FBT003 - a literal
+        *(F.lit(False).alias(name) for name in ("moved_out", "hidden")),
     )
 
 
@@ -148,7 +148,7 @@ def came_with_a_move(machine: Machine) -> Column:
     """
     since = machine.since
     if not any(since):
-        return F.lit(False)  # noqa: FBT003 - a literal of Spark
+        return F.lit(False)
     came = F.udf(lambda key, revision: revision <= since[key_slot(bytes(key))], "boolean")
     return came("key", "revision")
 
@@ -222,8 +222,7 @@ def _check_begin(origin: Origin, begin: int) -> None:
 def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
     """Convert the times to Spark's type, and end the versions that have expired."""
     expired = F.expr(
-        "valid_to is null and not hidden and expires_ms > 0 "
-        f"and expires_ms <= {end.timestamp_ms}"
+        f"valid_to is null and not hidden and expires_ms > 0 and expires_ms <= {end.timestamp_ms}"
     )
     found = found.withColumns(
         {
