@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["by_group", "longest_of", "one_each", "recordings_in"]
+__all__ = ["by_group", "longest", "recordings_in"]
 
 _MEMBERS: Final = ("meta", "partition-*")
 """Folders of members in that of a machine."""
