@@ -143,20 +143,21 @@ def sizes(payload: bytes) -> Sizes:
     return found
 
 
-def pieces(payload: bytes, flags: int, bound: int) -> list[Piece]:
+def pieces(payload: bytes, flags: int, bound: int, executed: int | None = None) -> list[Piece]:
     """Split an entry; its pieces, applied in this order, have the same effect as the entry.
 
     Args:
         payload: the payload of a COMMAND entry.
         flags: the flags of that entry.
         bound: an upper bound of the length of all values in the log.
+        executed: how many of its commands are executed; None for all.
     """
     commands = commands_of(payload)
     if _coupled(commands, flags, bound):
-        return [Piece(None, False, payload, flags)]
+        return [Piece(None, False, payload, flags)]  # the state machine stops where members do
     alone = flags & ~(TRANSACTION | IN_PARTS)
     found: list[Piece] = []
-    for arguments in commands:
+    for arguments in commands[:executed]:
         spec = _known(arguments)
         if spec is not None and spec.name == SLOTS_NAME:
             found += _steps(arguments, alone)
@@ -382,19 +383,40 @@ class Machine:
         self._entry = (-1, -1)
         # commands of the log use only this part of Tables
         self._service = KeyValueService(cast("Tables", self._keys), partition=note is not None)
+        ownership = self._service.ownership
+        self._checks = None if ownership is None else SlotChecks(ownership, not_served)
 
     @property
     def note(self) -> bytes:
         """What a partition knows of its slots."""
         return self._keys.notes.rows.get(SLOTS_NOTE, b"")
 
-    def is_frozen(self, payload: bytes, flags: int) -> bool:
-        """Whether members do nothing for a request of a session now, and it will come again."""
+    def refusal(self, payload: bytes, flags: int, *, stamped: bool) -> bytes | None:
+        """Return why members execute no command of a request now, as a reply; None if they do.
+
+        Args:
+            payload: of a transaction, or of a request of a session: of any other one it may be
+                that some commands are executed.
+            flags: of the entry.
+            stamped: it is of a session.
+        """
+        if self._checks is None:
+            return None
+        atomic = bool(flags & TRANSACTION)
+        return self._checks.refusal(commands_of(payload), atomic=atomic, stamped=stamped)
+
+    def before_frozen(self, payload: bytes) -> int | None:
+        """Return how many commands members execute before one on a frozen slot; None for all.
+
+        They stop there, and the rest comes again.
+        """
         ownership = self._service.ownership
-        if ownership is None or not ownership.frozen:
-            return False
-        checks, atomic = SlotChecks(ownership, not_served), bool(flags & TRANSACTION)
-        return checks.refusal(commands_of(payload), atomic=atomic, stamped=True) == FROZEN
+        if self._checks is None or ownership is None or not ownership.frozen:
+            return None
+        for number, arguments in enumerate(commands_of(payload)):
+            if self._checks.refusal([arguments], atomic=True, stamped=False) == FROZEN:
+                return number
+        return None
 
     @property
     def shift(self) -> int:

@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     _Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     _Placed: TypeAlias = tuple[int, int, int, Piece]  # row of the entry, shard, number, piece
 
-__all__ = ["BEFORE", "PIECE", "PLACE", "SIZES", "VERSION", "apply_rows", "coupled_rows", "ddl_of"]
+__all__ = [
+    "BEFORE",
+    "EXECUTED",
+    "PIECE",
+    "PLACE",
+    "SIZES",
+    "VERSION",
+    "apply_rows",
+    "coupled_rows",
+    "ddl_of",
+]
 __all__ += ["piece_rows", "size_rows"]
 
 BEFORE: Final = -1
@@ -55,6 +65,9 @@ PIECE: Final = {
 }
 PLACE: Final = ("shard", "position", "entry", "number")
 """The order in which pieces are applied."""
+
+EXECUTED: Final = "executed"
+"""Column of entries that may have been executed in part: of how many commands; null for all."""
 
 VERSION: Final = {
     "key": pa.binary(),
@@ -139,8 +152,10 @@ def piece_rows(bound: int, shards: int) -> _Task:
 
 def _placed(batch: pa.RecordBatch, bound: int, shards: int) -> Iterator[_Placed]:
     """Yield each piece of each entry, once for each shard that applies it."""
+    some = EXECUTED in batch.schema.names
+    executed = batch[EXECUTED].to_pylist() if some else [None] * batch.num_rows
     for at, payload, flags in _commands(batch):
-        for number, piece in enumerate(pieces(payload, flags, bound)):
+        for number, piece in enumerate(pieces(payload, flags, bound, executed[at])):
             if piece.everywhere:
                 for shard in range(shards + 1):
                     yield at, shard, number, piece

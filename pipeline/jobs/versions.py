@@ -19,11 +19,12 @@ from ...errors import PrunedError
 from ...keyvalue.slots.hashing import key_slot
 from ..source.columns import ddl
 from ..source.logs import Connect, Moment, Origin, open_log
-from .once import unapplied
+from .once import partly_applied
 from .replay import Machine, Sizes, shard_of
 from .slots_note import note_at
 from .version_tasks import (
     BEFORE,
+    EXECUTED,
     PIECE,
     PLACE,
     SIZES,
@@ -184,39 +185,45 @@ def versions(
     Raises:
         PrunedError: the log does not reach back to `begin`.
     """
-    _check_begin(origin, begin)
+    partition = _check_begin(origin, begin)
     entries = read_log(
         spark, origin, "entries", _OF_ENTRY, startPosition=begin, endPosition=end.position
     ).where("kind = 'COMMAND'")
     bound, stamped, loaded = _bound(entries, before)
     shards = min(max((end.position - begin + loaded) // _SHARD_BYTES, _LEAST_SHARDS), _MOST_SHARDS)
-    if stamped:
+    if stamped or partition is not None:
         entries = _applied(spark, origin, entries, begin, end)
+    taken = entries.mapInArrow(piece_rows(bound, shards), ddl_of(PIECE))
+    if before is not None:
+        taken = taken.unionByName(_as_pieces(before, shards))
+    taken = _together(taken, entries, bound).select(*PIECE)
+    taken = taken.repartition("shard").sortWithinPartitions(*PLACE)
+    return _in_sql(taken.mapInArrow(apply_rows(note_at(origin, begin)), ddl_of(VERSION)), end)
+
+
+def _together(taken: DataFrame, entries: DataFrame, bound: int) -> DataFrame:
+    """Put the pieces of all coupled keys into one shard."""
     coupled = entries.select("flags", "payload").mapInArrow(coupled_rows(bound), "key binary")
     coupled = coupled.distinct().persist()
     try:
-        taken = entries.mapInArrow(piece_rows(bound, shards), ddl_of(PIECE))
-        if before is not None:
-            taken = taken.unionByName(_as_pieces(before, shards))
-        if not coupled.isEmpty():
-            marked = coupled.withColumn("together", F.expr("true"))
-            taken = taken.join(marked, "key", "left").withColumn(
-                "shard", F.expr("if(together, 0, shard)")
-            )
-        taken = taken.select(*PIECE).repartition("shard").sortWithinPartitions(*PLACE)
-        return _in_sql(taken.mapInArrow(apply_rows(note_at(origin, begin)), ddl_of(VERSION)), end)
+        if coupled.isEmpty():
+            return taken
+        marked = coupled.withColumn("together", F.expr("true"))
+        joined = taken.join(marked, "key", "left")
+        return joined.withColumn("shard", F.expr("if(together, 0, shard)"))
     finally:
         coupled.unpersist()
 
 
-def _check_begin(origin: Origin, begin: int) -> None:
-    """Raise an error if the log does not reach back to `begin`."""
+def _check_begin(origin: Origin, begin: int) -> int | None:
+    """Raise an error if the log does not reach back to `begin`; return its partition."""
     with open_log(origin) as log:
         if log.facts.start > begin:
             raise PrunedError(
                 f"{log.facts.whose}: the log begins at position {log.facts.start}, "
                 f"but is needed from {begin} on: read from a copy that still has it"
             )
+        return log.facts.partition
 
 
 def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
@@ -271,13 +278,14 @@ def _as_pieces(before: DataFrame, shards: int) -> DataFrame:
 def _applied(
     spark: SparkSession, origin: Origin, entries: DataFrame, begin: int, end: Moment
 ) -> DataFrame:
-    """Remove the commands of sessions that were not applied."""
+    """Remove the commands that were not applied; some requests keep a part of theirs."""
     with open_log(origin) as log:
-        found = unapplied(log, begin, end.position)
+        found = partly_applied(log, begin, end.position)
     if not found:
         return entries
-    left_out = spark.createDataFrame(found, "position bigint, entry int")
-    return entries.join(F.broadcast(left_out), ["position", "entry"], "left_anti")
+    known = spark.createDataFrame(found, f"position bigint, entry int, {EXECUTED} int")
+    joined = entries.join(F.broadcast(known), ["position", "entry"], "left")
+    return joined.where(f"{EXECUTED} is null or {EXECUTED} > 0")
 
 
 def _bound(entries: DataFrame, before: DataFrame | None) -> tuple[int, bool, int]:

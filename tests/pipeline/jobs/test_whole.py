@@ -113,7 +113,8 @@ def test_verbs_take_all_partitions(
 ) -> None:
     monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
     write_both(tmp_path / "rec")
-    told = []
+    told: list[list[list[str]]] = []
+    out = ""
     for seconds in FROZEN, OWNED:
         at = datetime.fromtimestamp(moment(seconds) / 1000, UTC).isoformat()
         assert run(["pipeline", "state", str(tmp_path / "rec"), "--at", at]) == 0
