@@ -4,6 +4,6 @@ Each is given one or more ports, and writes keys of its own until its input ends
 line of JSON: `acknowledged`, the keys; `errors`, in the words of the client; and `longest_s`, the
 longest time that a write took.
 
-- `python.py`: redis-py, its asyncio half, and coredis
+- `python.py`: redis-py, its asyncio half, coredis, `redis-cli` and `redis-benchmark`
 - `node.mjs`: ioredis and node-redis
 """

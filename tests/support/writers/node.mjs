@@ -42,7 +42,7 @@ async function write(client, task) {
       acknowledged.push(key);
     } catch (error) {
       console.error(key, error);
-      errors.push(`${key}: ${error.name}: ${error.message}`);
+      errors.push(`${key}: ${error.constructor.name}: ${error.message}`);
     }
     longest = Math.max(longest, performance.now() - began);
     await sleep(PAUSE_MS);

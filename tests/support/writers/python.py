@@ -1,4 +1,4 @@
-"""`python -m tests.support.writers.python KIND PORT...`: a writer with a client of Python."""
+"""`python -m tests.support.writers.python KIND PORT...`: a writer; see the package."""
 
 # redis-py and coredis have only partial types
 # mypy: disable-error-code="no-untyped-call"
@@ -6,6 +6,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -91,6 +92,37 @@ async def with_asyncio(kind: str, ports: list[int]) -> None:
         await tasks(kind, other.set)
 
 
+def with_redis_cli(port: int) -> None:
+    """Write through one `redis-cli -c`, which follows from one member to another."""
+    words = ["redis-cli", "-c", "-p", str(port)]
+    with subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cli:
+        assert cli.stdin is not None
+        assert cli.stdout is not None
+        count = 0
+        while not ends.is_set():
+            key, began = f"redis-cli:{count}", time.monotonic()
+            count += 1
+            print("SET", key, key, file=cli.stdin, flush=True)
+            while (said := cli.stdout.readline().strip()).startswith("-> Redirected"):
+                pass
+            note(key, began, None if said == "OK" else RuntimeError(said))
+            time.sleep(PAUSE_S)
+        cli.stdin.close()
+
+
+def with_redis_benchmark(port: int) -> None:
+    """Write through one `redis-benchmark --cluster` after another."""
+    words = ["redis-benchmark", "--cluster", "-p", str(port), "-t", "set", "-c", "4", "--csv"]
+    while not ends.is_set():
+        began = time.monotonic()
+        done = subprocess.run(
+            [*words, "-n", "1000", "-r", "1000"], text=True, capture_output=True, check=False
+        )
+        said = done.stdout + done.stderr
+        failed = done.returncode or "rror" in said or '"SET",' not in said
+        note("", began, RuntimeError(f"status {done.returncode}: {said}") if failed else None)
+
+
 def wait_for_the_end() -> None:
     """Return when the input has ended."""
     sys.stdin.read()
@@ -103,6 +135,10 @@ def main() -> None:
     threading.Thread(target=wait_for_the_end, daemon=True).start()
     if kind == "redis-py":
         threads(ports)
+    elif kind == "redis-cli":
+        with_redis_cli(ports[0])
+    elif kind == "redis-benchmark":
+        with_redis_benchmark(ports[0])
     else:
         asyncio.run(with_asyncio(kind, ports))
     print(json.dumps({"acknowledged": acknowledged, "errors": errors, "longest_s": longest_s}))
