@@ -142,7 +142,7 @@ async def test_the_setting_decides(
 async def test_a_cluster_client_loses_its_connection_where_others_get_the_error_unknown(
     world: World,
 ) -> None:
-    """No cluster client knows that error; with a lost connection they deal as with a dead leader."""
+    """None of them knows that error. With a lost connection they deal as with a dead leader."""
     plain, cluster = await world.connect(), await world.connect(redirected=True)
     await replies(plain, ("SET k0 1",))
     ours = await world.connect(redirected=True)

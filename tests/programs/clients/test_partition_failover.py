@@ -126,9 +126,10 @@ async def _write(directory: Path, folder: Path, kinds: Iterable[str]) -> dict[st
 
 async def _founded(machines: Machines) -> None:
     with trio.fail_after(2 * PATIENCE_SECONDS):
-        while not all(
-            each.is_ready for each in await survey_groups(machines.map, count_keys=False)
-        ):
+        while True:
+            seen = await survey_groups(machines.map, count_keys=False)
+            if all(each.is_ready for each in seen):
+                return
             await trio.sleep(0.2)
 
 
@@ -136,9 +137,14 @@ async def _start(kind: str, folder: Path, ports: list[int]) -> Writer:
     words = [sys.executable, "-m", "tests.support.writers.python"]
     if kind in PACKAGES:
         words = ["node", str(WRITERS / "node.mjs"), str(folder)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    command = [*words, kind, *map(str, ports)]
-    return Writer(await trio.lowlevel.open_process(command, **pipes))
+    return Writer(
+        await trio.lowlevel.open_process(
+            [*words, kind, *map(str, ports)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    )
 
 
 async def _trouble(machines: Machines, groups: RemoteGroups, found: dict[str, Writer]) -> None:
