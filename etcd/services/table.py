@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ..messages.requests import Op
+from .lease import keep_alive
+from .watch import watch
 
 if TYPE_CHECKING:
     from .call import StreamMethod, UnaryMethod
@@ -28,5 +30,8 @@ task is needed for them."""
 UNARY: Final[dict[str, UnaryMethod]] = {}
 """Methods with one request and one reply."""
 
-STREAMS: Final[dict[str, StreamMethod]] = {}
+STREAMS: Final[dict[str, StreamMethod]] = {
+    "/etcdserverpb.Lease/LeaseKeepAlive": keep_alive,
+    "/etcdserverpb.Watch/Watch": watch,
+}
 """Methods whose replies, and perhaps requests, are a stream."""
