@@ -56,8 +56,8 @@ def apply_put(keys: Keys, work: Work, request: rpc.PutRequest) -> bytes:
     Raises:
         EtcdError: it is too much work, or there is nothing to keep. Nothing was done.
     """
-    # In a transaction the key may be gone by now: etcd does not see that a range up to "\\0" has it,
-    # and ends with a panic then.
+    # In a transaction the key may be gone by now: neither etcd nor we take a deleted range up to
+    # zero, which has no end, for one that overlaps. etcd ends with a panic then.
     check_kept(keys, request)
     key, value, lease = request.key, request.value, request.lease
     work.change(1)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op, decode_reply, encode_request
+from quorate.etcd.state.compaction import PACE_MS
 from quorate.etcd.state.machine import EtcdState
 from quorate.node.state_machine.service import Command
 
@@ -153,8 +154,13 @@ class Machine:
     def compact_all(self, revision: int) -> None:
         """Compact, and let all rows go."""
         self.compact(revision)
-        while (due := self.state.next_deadline_ms()) is not None:
-            self.batch(due)
+        while self.due_within(PACE_MS):
+            self.batch(self.now_ms + PACE_MS)
+
+    def due_within(self, ms: int) -> bool:
+        """Say whether log time must advance soon."""
+        due = self.state.next_deadline_ms()
+        return due is not None and due <= self.now_ms + ms
 
     def grant(self, lease: int, ttl: int) -> int:
         """Make a lease; return its TTL."""

@@ -73,7 +73,7 @@ def test_the_value_or_the_lease_can_be_kept(machine: Machine) -> None:
 
 @pytest.mark.parametrize("kept", ["ignore_value", "ignore_lease"])
 def test_nothing_is_kept_of_a_missing_key(machine: Machine, kept: str) -> None:
-    with pytest.raises(EtcdError, match="^etcdserver: key not found$") as caught:
+    with pytest.raises(EtcdError, match="etcdserver: key not found") as caught:
         machine.put(b"a", **{kept: True})
     assert caught.value.code == Code.INVALID_ARGUMENT
     assert machine.state.revision == 1
@@ -81,7 +81,7 @@ def test_nothing_is_kept_of_a_missing_key(machine: Machine, kept: str) -> None:
 
 def test_a_put_needs_a_lease_that_exists(machine: Machine) -> None:
     # The lease comes first, as in etcd; in a transaction it comes second.
-    with pytest.raises(EtcdError, match="^etcdserver: requested lease not found$") as caught:
+    with pytest.raises(EtcdError, match="etcdserver: requested lease not found") as caught:
         machine.put(b"a", lease=7, ignore_value=True)
     assert caught.value.code == Code.NOT_FOUND
 
