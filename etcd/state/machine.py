@@ -29,7 +29,7 @@ from .leases import Leases
 from .ranges import check_revision, range_body
 from .transactions import Transaction
 from .work import Work
-from .writes import apply_delete_range, apply_put, check_kept, check_lease
+from .writes import apply_delete_range, apply_put, check_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -197,7 +197,6 @@ class EtcdState:
 
     def _put(self, request: rpc.PutRequest) -> bytes:
         check_lease(self._keys, self._leases, request)
-        check_kept(self._keys, request)
         return apply_put(self._keys, Work(), request)
 
     def _delete_range(self, request: rpc.DeleteRangeRequest) -> bytes:
