@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ..messages.requests import Op
+from . import cluster, maintenance
 from .lease import keep_alive
 from .watch import watch
 
@@ -27,11 +28,24 @@ DIRECT: Final[dict[str, Op]] = {
 """Methods that are one request of the state machine: `Backend.submit` takes their bytes, and no
 task is needed for them."""
 
-UNARY: Final[dict[str, UnaryMethod]] = {}
+UNARY: Final[dict[str, UnaryMethod]] = {
+    "/etcdserverpb.Cluster/MemberAdd": cluster.member_add,
+    "/etcdserverpb.Cluster/MemberList": cluster.member_list,
+    "/etcdserverpb.Cluster/MemberPromote": cluster.member_promote,
+    "/etcdserverpb.Cluster/MemberRemove": cluster.member_remove,
+    "/etcdserverpb.Cluster/MemberUpdate": cluster.member_update,
+    "/etcdserverpb.Maintenance/Alarm": maintenance.alarm,
+    "/etcdserverpb.Maintenance/Defragment": maintenance.defragment,
+    "/etcdserverpb.Maintenance/Hash": maintenance.hash_all,
+    "/etcdserverpb.Maintenance/HashKV": maintenance.hash_kv,
+    "/etcdserverpb.Maintenance/MoveLeader": maintenance.move_leader,
+    "/etcdserverpb.Maintenance/Status": maintenance.status,
+}
 """Methods with one request and one reply."""
 
 STREAMS: Final[dict[str, StreamMethod]] = {
     "/etcdserverpb.Lease/LeaseKeepAlive": keep_alive,
+    "/etcdserverpb.Maintenance/Snapshot": maintenance.snapshot,
     "/etcdserverpb.Watch/Watch": watch,
 }
 """Methods whose replies, and perhaps requests, are a stream."""
