@@ -533,11 +533,12 @@ def _signposts(
         return None
 
     def reaches(machine_id: int) -> bool:
-        # Members have the ids of their machines. Of a machine without a member nothing is known.
+        # Of a machine without a member nothing is known.
         peers = member.status().peers
         return all(peer.connected for peer in peers if peer.member_id == machine_id)
 
-    signposts = Signposts(machine, partition, store.ownership)
+    machine_id = config.member_id  # members have the ids of their machines
+    signposts = Signposts(machine, partition, store.ownership, machine_id=machine_id)
     signposts.reaches = reaches
     # Without partitions it is one of the metadata group, whose state machine sends nobody away.
     # The state machine does not know which port a client came through.

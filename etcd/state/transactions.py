@@ -2,7 +2,7 @@
 
 All compares, those of nested transactions too, are decided before anything is written: the ways
 through the branches are a tree of them. Then come the checks, then the writes in the order of the
-request. These can only fail for too much work; that undoes everything, `Keys.rollback`.
+request. An error of these, for too much work mostly, undoes everything: `Keys.rollback`.
 """
 
 from __future__ import annotations

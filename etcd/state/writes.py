@@ -51,11 +51,14 @@ def check_kept(keys: Keys, request: rpc.PutRequest) -> None:
 
 
 def apply_put(keys: Keys, work: Work, request: rpc.PutRequest) -> bytes:
-    """Put a key, after the checks above; return the reply without header.
+    """Put a key, after `check_lease`; return the reply without header.
 
     Raises:
-        EtcdError: it is too much work. Nothing was done.
+        EtcdError: it is too much work, or there is nothing to keep. Nothing was done.
     """
+    # In a transaction the key may be gone by now: neither etcd nor we take a deleted range up to
+    # zero, which has no end, for one that overlaps. etcd ends with a panic then.
+    check_kept(keys, request)
     key, value, lease = request.key, request.value, request.lease
     work.change(1)
     old = keys.live.get(key)

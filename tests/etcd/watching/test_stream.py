@@ -7,7 +7,7 @@ import trio
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.watching.stream import FRAGMENT_BYTES, PENDING_BYTES, PROGRESS_S
-from tests.support.etcd_world import EtcdWorld
+from tests.support.etcd_world import EtcdWorld, in_world
 
 from .watcher import Watcher, short
 
@@ -20,6 +20,7 @@ async def transaction(world: EtcdWorld, *puts: tuple[bytes, bytes]) -> int:
     return reply.header.revision
 
 
+@in_world
 async def test_a_watch_gets_changes_from_the_moment_of_its_creation(world: EtcdWorld) -> None:
     await world.put(b"a", b"0")
     with Watcher.opened(world) as watcher:
@@ -36,6 +37,7 @@ async def test_a_watch_gets_changes_from_the_moment_of_its_creation(world: EtcdW
         assert await watcher.is_silent()
 
 
+@in_world
 async def test_a_watch_of_the_past_gets_history_and_then_what_happens(world: EtcdWorld) -> None:
     for n in range(3):
         await world.put(b"a", b"%d" % n)
@@ -47,6 +49,7 @@ async def test_a_watch_of_the_past_gets_history_and_then_what_happens(world: Etc
         assert short(await watcher.next()) == ["PUT a=3 @5"]
 
 
+@in_world
 async def test_a_watch_of_the_future_gets_nothing_earlier(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         await watcher.created(b"a", start_revision=4)
@@ -66,6 +69,7 @@ async def test_a_watch_of_the_future_gets_nothing_earlier(world: EtcdWorld) -> N
     ],
 )
 @pytest.mark.parametrize("past", [False, True])
+@in_world
 async def test_a_watch_covers_a_key_or_a_range(
     world: EtcdWorld, key: bytes, end: bytes, seen: str, *, past: bool
 ) -> None:
@@ -83,6 +87,7 @@ async def test_a_watch_covers_a_key_or_a_range(
         assert found == seen.split()
 
 
+@in_world
 async def test_an_empty_range_is_refused_in_one_response(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         for key, end in ((b"b", b"a"), (b"b", b"b")):
@@ -93,6 +98,7 @@ async def test_an_empty_range_is_refused_in_one_response(world: EtcdWorld) -> No
             assert refused.header.revision == 1
 
 
+@in_world
 async def test_ids_count_from_0_and_pass_over_those_of_the_client(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         assert await watcher.created(b"a") == 0
@@ -106,6 +112,7 @@ async def test_ids_count_from_0_and_pass_over_those_of_the_client(world: EtcdWor
         assert [(await watcher.next()).watch_id for _ in range(4)] == [0, 2, 1, 3]
 
 
+@in_world
 async def test_filters_leave_out_puts_or_deletions(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         kinds = rpc.WatchCreateRequest
@@ -123,6 +130,7 @@ async def test_filters_leave_out_puts_or_deletions(world: EtcdWorld) -> None:
         assert found == expected
 
 
+@in_world
 async def test_prev_kv_is_what_a_key_was_before(world: EtcdWorld) -> None:
     await world.put(b"a", b"0")
     with Watcher.opened(world) as watcher:
@@ -136,6 +144,7 @@ async def test_prev_kv_is_what_a_key_was_before(world: EtcdWorld) -> None:
         assert await watcher.events(5) == expected
 
 
+@in_world
 async def test_all_events_of_a_revision_are_in_one_response(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         await watcher.created(*ALL)
@@ -143,6 +152,7 @@ async def test_all_events_of_a_revision_are_in_one_response(world: EtcdWorld) ->
         assert short(await watcher.next()) == ["PUT a=1 @2", "PUT b=2 @2"]
 
 
+@in_world
 async def test_a_watch_below_the_compaction_is_cancelled(world: EtcdWorld) -> None:
     for n in range(4):
         await world.put(b"a", b"%d" % n)
@@ -157,6 +167,7 @@ async def test_a_watch_below_the_compaction_is_cancelled(world: EtcdWorld) -> No
         assert await watcher.events(5) == ["PUT a=2 @4", "PUT a=3 @5"]
 
 
+@in_world
 async def test_a_cancelled_watch_says_so_and_is_silent(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         await watcher.created(b"a")
@@ -171,6 +182,7 @@ async def test_a_cancelled_watch_says_so_and_is_silent(world: EtcdWorld) -> None
         assert world.hub.count == 0
 
 
+@in_world
 async def test_a_slow_client_gets_everything_once_with_bounded_memory(world: EtcdWorld) -> None:
     value = b"x" * 10_000
     with Watcher.opened(world) as watcher, Watcher.opened(world) as quick:
@@ -190,6 +202,7 @@ async def test_a_slow_client_gets_everything_once_with_bounded_memory(world: Etc
         assert short(await watcher.next()) == ["PUT k=last @401"]
 
 
+@in_world
 async def test_watches_that_are_behind_take_turns(world: EtcdWorld) -> None:
     for n in range(100):
         await world.put(b"k", b"%d " % n + b"x" * 20_000)
@@ -200,6 +213,7 @@ async def test_watches_that_are_behind_take_turns(world: EtcdWorld) -> None:
         assert turns[3:] == [0, 1, 2] * 3
 
 
+@in_world
 async def test_a_compaction_ends_a_watch_that_is_too_far_behind(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         await watcher.created(b"k")
@@ -211,6 +225,7 @@ async def test_a_compaction_ends_a_watch_that_is_too_far_behind(world: EtcdWorld
         assert response.compact_revision == 131
 
 
+@in_world
 async def test_progress_comes_after_all_events(world: EtcdWorld) -> None:
     await world.put(b"k", b"1")
     with Watcher.opened(world) as watcher:
@@ -227,6 +242,7 @@ async def test_progress_comes_after_all_events(world: EtcdWorld) -> None:
         assert not progress.events
 
 
+@in_world
 async def test_quiet_watches_give_a_sign_of_life_if_asked_to(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         await watcher.created(b"a", progress_notify=True)
@@ -243,6 +259,7 @@ async def test_quiet_watches_give_a_sign_of_life_if_asked_to(world: EtcdWorld) -
         assert await watcher.is_silent()
 
 
+@in_world
 async def test_a_large_revision_is_split_for_those_that_ask_for_it(world: EtcdWorld) -> None:
     keys = [b"k%d" % n for n in range(5)]
     for key in keys:
@@ -262,6 +279,7 @@ async def test_a_large_revision_is_split_for_those_that_ask_for_it(world: EtcdWo
         assert [event.kv.key for event in parts[5].events] == keys
 
 
+@in_world
 async def test_requests_wait_while_the_client_does_not_read(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         await watcher.created(b"k")
@@ -278,6 +296,7 @@ async def test_requests_wait_while_the_client_does_not_read(world: EtcdWorld) ->
             await watcher.stream.room()
 
 
+@in_world
 async def test_a_term_is_told_as_of_the_sending(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         await watcher.created(b"k")
@@ -286,6 +305,7 @@ async def test_a_term_is_told_as_of_the_sending(world: EtcdWorld) -> None:
         assert (await watcher.next()).header.raft_term == 9
 
 
+@in_world
 async def test_a_closed_stream_leaves_nothing_in_the_hub(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         await watcher.created(b"k")
