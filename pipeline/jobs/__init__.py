@@ -3,6 +3,7 @@
 - ``audit`` compares members' logs; ``invariants`` and ``double_apply`` are its queries, and
   ``configurations`` checks how the members of the cluster changed.
 - ``partitions`` audits all groups of a cluster with partitions, and what their logs say together.
+- ``whole`` puts the states of all partitions together, each key from the owner of its slot.
 - ``versions`` lists every version of every key; ``replay`` and ``version_tasks`` do the work.
 - ``slots_note`` finds what a partition knew of its slots at a point of its log.
 - ``once`` finds commands of sessions that the members did not apply.

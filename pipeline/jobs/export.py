@@ -33,13 +33,14 @@ from ..source.logs import Moment, Origin, open_log
 from .versions import from_snapshot, moment_at, read_log, versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Exported", "Manifest", "export", "exported_tables", "follow", "read_manifest"]
+__all__ = ["Exported", "Manifest", "export", "exported_tables", "follow"]
+__all__ += ["follow_each", "read_manifest"]
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _NAME: Final = "manifest.json"
 _CURRENT: Final = re.compile("at=[0-9]{20,}")
 """Names of folders in kv_current. A folder with another name is not ours, and never deleted."""
@@ -144,11 +145,32 @@ def follow(
     Yields:
         The result of each round.
     """
+    for _, done in follow_each(spark, {"": origin}, to, pause_s=pause_s):
+        yield done
+
+
+def follow_each(
+    spark: SparkSession, origins: Mapping[str, Origin], to: Path | str, *, pause_s: float = 5.0
+) -> Iterator[tuple[str, Exported]]:
+    """Follow several logs in turn, each into a folder of its own.
+
+    Args:
+        spark: a session that knows the source.
+        origins: a log for each name of a folder.
+        to: the folder of these folders.
+        pause_s: seconds to wait after a round in which no log had anything new.
+
+    Yields:
+        The name of a log, and the result of its round; see :func:`follow`.
+    """
     while True:
-        known = read_manifest(to)
-        if known is None or moment_at(origin).position > known.position:
-            yield export(spark, origin, to)
-        else:
+        idle = True
+        for name, origin in origins.items():
+            known = read_manifest(Path(to) / name)
+            if known is None or moment_at(origin).position > known.position:
+                idle = False
+                yield name, export(spark, origin, Path(to) / name)
+        if idle:
             time.sleep(pause_s)
 
 
@@ -192,21 +214,28 @@ def _write(spark: SparkSession, origin: Origin, to: Path, *, begin: int, end: Mo
     commands.write.mode("overwrite").parquet(str(to / "log" / part))
     found = versions(spark, origin, begin=begin, end=end, before=before).persist()
     try:
-        ended = found.where("valid_to is not null")
+        ended = found.where("valid_to is not null").drop("hidden")
         ended.write.mode("overwrite").parquet(str(to / "kv_history" / part))
         current = found.where("valid_to is null")
         current.write.mode("overwrite").parquet(str(_current(to, end.position)))
     finally:
         found.unpersist()
-    counts = [
-        spark.read.parquet(str(place)).count()
-        for place in (to / "log" / part, to / "kv_history" / part, _current(to, end.position))
-    ]
-    return Exported(begin, end.position, *counts)
+    return Exported(
+        begin,
+        end.position,
+        commands=spark.read.parquet(str(to / "log" / part)).count(),
+        history=spark.read.parquet(str(to / "kv_history" / part)).count(),
+        current=_present(spark, to, end.position).count(),
+    )
 
 
 def _current(to: Path, position: int) -> Path:
     return to / "kv_current" / f"at={position:020d}"
+
+
+def _present(spark: SparkSession, to: Path, position: int) -> DataFrame:
+    """Return the current versions, without the rows that are only copied to a partition so far."""
+    return spark.read.parquet(str(_current(to, position))).where("not hidden").drop("hidden")
 
 
 def _publish(to: Path, manifest: Manifest) -> None:
@@ -237,9 +266,9 @@ def exported_tables(spark: SparkSession, to: Path | str) -> dict[str, DataFrame]
     parts = [f"from={begin:020d}" for begin in manifest.parts]
     log = spark.read.parquet(*(str(to / "log" / part) for part in parts))
     ended = spark.read.parquet(*(str(to / "kv_history" / part) for part in parts))
-    current = spark.read.parquet(str(_current(to, manifest.position)))
+    current = _present(spark, to, manifest.position)
     return {
         "log": log,
         "kv_history": ended.unionByName(current),
-        "kv_current": current.drop("valid_to", "valid_to_time", "tag", "change"),
+        "kv_current": current.drop("valid_to", "valid_to_time", "tag", "change", "moved_out"),
     }

@@ -1,9 +1,12 @@
-"""Finds commands of sessions that were not applied: repeated ones, and ones that came too late.
+"""Finds commands that were not applied: repeated ones of sessions, and ones that came too late.
 
 A client that does not know the outcome of a command sends it again with the same session and
 sequence, so the log may hold it twice (see `keyvalue.sessions`). Which of them was applied depends
 on the lives of all sessions up to that point. So the driver runs the state machine's own table of
 sessions over the log, in one pass.
+
+In a partition, slots decide, too. A request of a session, or a transaction, is executed as a whole
+or not at all; any other one up to a command on a frozen slot, and its rest comes again.
 
 Caveat: the length of replies is not known here. Long replies move a session's window forward. A
 command that is below the window only for that reason, and is no repetition, is reported as applied.
@@ -19,8 +22,8 @@ from ...keyvalue.access.commands import handlers
 from ...keyvalue.access.users import Users, is_user_note
 from ...keyvalue.commands.sessions import session
 from ...keyvalue.commands.table import lookup
+from ...keyvalue.protocol.payload import FROZEN, TRANSACTION
 from ...keyvalue.protocol.resp import CommandError
-from ...keyvalue.slots.cluster_map import partition_in
 from ...keyvalue.state.ownership_note import SLOTS_NOTE
 from ...keyvalue.state.sessions import LAST_ID, Sessions
 from ...storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from ...storage.tables.tables import Tables
     from ..source.logs import Log
 
-__all__ = ["notes_at", "unapplied"]
+__all__ = ["notes_at", "partly_applied", "unapplied"]
 
 _NAME: Final = b"quorate.session"
 _ACL: Final = b"\r\nacl\r\n"  # as a whole word of a command
@@ -55,14 +58,27 @@ class _Store:
 
 
 def unapplied(log: Log, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return position and index of each command of a session in a range that was not applied.
+    """Return position and index of each request in a range of which no command was applied.
+
+    Raises:
+        PrunedError: the sessions at `begin` are not known.
+        DamagedRecordError: a batch is damaged.
+    """
+    return [(at, index) for at, index, count in partly_applied(log, begin, end) if not count]
+
+
+def partly_applied(log: Log, begin: int, end: int) -> list[tuple[int, int, int]]:
+    """Return position and index of each request that was not applied as a whole.
+
+    Returns:
+        Position, index, and the number of commands that were applied.
 
     Raises:
         PrunedError: the sessions at `begin` are not known.
         DamagedRecordError: a batch is damaged.
     """
     places = _walk(*_at_snapshot(log, begin), log, end)
-    return [(at, index) for at, index, applied in places if at >= begin and not applied]
+    return [(at, index, n) for at, index, n in places if at >= begin and n is not None]
 
 
 def notes_at(log: Log, position: int) -> tuple[int, dict[bytes, bytes]]:
@@ -92,10 +108,13 @@ def _at_snapshot(log: Log, position: int) -> tuple[_Store, int]:
     return _Store(dict(log.notes(row)) if row else {}), start
 
 
-def _walk(store: _Store, start: int, log: Log, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Read the log; yield position and index of each entry, and whether it is applied."""
+def _walk(store: _Store, start: int, log: Log, end: int) -> Iterator[tuple[int, int, int | None]]:
+    """Read the log; yield position and index of each entry, and how much of it is applied.
+
+    That is the number of its commands, or None if all are.
+    """
     note = store.notes.rows.get(SLOTS_NOTE, b"")
-    slots = Machine(note) if partition_in(log.facts.cluster) is not None else None
+    slots = Machine(note) if log.facts.partition is not None else None
     for batch in log.batches(start, end):
         header = decode_header_untrusted(batch)
         store.now = max(store.now, header.timestamp_ms)
@@ -104,26 +123,34 @@ def _walk(store: _Store, start: int, log: Log, end: int) -> Iterator[tuple[int, 
             if slots is not None:
                 store.revision += slots.shift
                 store.now = max(store.now, slots.taken_over_ms)
-            if slots is not None and entry.kind is EntryKind.COMMAND:
-                if entry.session and slots.is_frozen(entry.payload, entry.flags):
-                    yield header.position, index, False  # nothing is kept: it comes again
-                    continue
                 take_steps(slots, header, index, entry)
-            yield header.position, index, _applied(store, entry)
+            yield header.position, index, _applied(store, entry, slots)
         store.sessions.expire(store.now)
 
 
-def _applied(store: _Store, entry: Entry) -> bool:
-    """Apply the effect of an entry on sessions; False for a command that is not applied."""
+def _applied(store: _Store, entry: Entry, slots: Machine | None) -> int | None:
+    """Apply the effect of an entry on sessions; return how many of its commands are applied."""
     if entry.kind is not EntryKind.COMMAND:
-        return True
+        return None
     store.principal = entry.principal
+    refusal, stamped = None, bool(entry.session)
+    if slots is not None and (stamped or entry.flags & TRANSACTION):
+        refusal = slots.refusal(entry.payload, entry.flags, stamped=stamped)
     if entry.session:
         stamp = entry.session, entry.sequence
         if store.sessions.reply_to(*stamp, store.now, entry.principal) is not None:
-            return False
-        store.sessions.keep(entry.session, entry.sequence, b"")
-    elif _NAME in entry.payload.lower():
+            return 0
+        if refusal != FROZEN:  # nothing is kept then: it comes again
+            store.sessions.keep(entry.session, entry.sequence, b"")
+    if refusal is not None:
+        return 0
+    _change(store, entry)
+    return None if slots is None or stamped else slots.before_frozen(entry.payload)
+
+
+def _change(store: _Store, entry: Entry) -> None:
+    """Open and close sessions, and change users, as an entry asks for."""
+    if not entry.session and _NAME in entry.payload.lower():
         for arguments in commands_of(entry.payload):
             spec = lookup(arguments[0])
             if spec is not None and spec.name.encode() == _NAME and spec.takes(len(arguments)):
@@ -133,7 +160,6 @@ def _applied(store: _Store, entry: Entry) -> bool:
             if [word.lower() for word in arguments[:2]] in _CHANGES:
                 with suppress(CommandError):
                     store.change_users(cast("KeyStore", store), arguments)
-    return True
 
 
 def _session(store: _Store, arguments: list[bytes]) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pyspark.sql import Row
 
-    from .report import Report
+    from .report import Report, WholeReport
 
-__all__ = ["render"]
+__all__ = ["render", "render_whole"]
 
 
 @attrs.frozen
@@ -85,6 +85,8 @@ _OPERATIONS: Final = {
 }
 _KEYS: Final = {"Key": "name", "Commands": "commands", "Bytes": "bytes"}
 _PREFIXES: Final = {"Prefix": "name", "Commands": "commands", "Bytes": "bytes"}
+
+_OF_PART: Final = ("Log from", "to", "Terms")
 
 _EXACT: Final = (
     "Counts and sizes are exact. What is estimated has the sign \N{ALMOST EQUAL TO}, and a note. "
@@ -167,12 +169,61 @@ def render(report: Report) -> str:
         f"<p>{_EXACT}</p>",
         *_plots(written, load, report.bucket_s, terms),
         _section("Terms", f"<p>{html.escape(_CLOCKS)}</p>", _rows(_TERMS, terms)),
+        *_of_commands(report),
+    ]
+    title = html.escape(f"Cluster {facts.cluster}: the log of {facts.whose}")
+    return _PAGE.format(title=title, css=_CSS, body="\n".join(body))
+
+
+def render_whole(report: WholeReport) -> str:
+    """Return a report on all partitions as a page, with links to ``NAME/report.html`` of each.
+
+    This call computes the tables that the parts do not have.
+    """
+    written = report.written.collect()
+    rows = [
+        (part.facts.partition, part.facts.start, part.facts.committed, part.terms.count())
+        for part in report.parts.values()
+    ]
+    parts = _table(
+        ["<th>Partition</th>", *(f'<th class="number">{head}</th>' for head in _OF_PART)],
+        [(str(number), *figures) for number, *figures in rows],
+    )
+    links = " ".join(
+        f'<a href="{html.escape(name)}/report.html">{html.escape(name)}</a>'
+        for name in report.parts
+    )
+    summary = [
+        ("partitions", f"{len(rows):,}"),
+        ("commands", f"{sum(row['commands'] for row in written):,}"),
+    ]
+    body = [
+        _facts(summary),
+        f"<p>{_EXACT}</p>",
+        *_whole_load(written, report.bucket_s),
+        _section("Partitions", f"<p>A page for each: {links}</p>", parts),
+        *_of_commands(report),
+    ]
+    cluster = next(iter(report.parts)).rpartition(".")[0]
+    title = html.escape(f"Cluster {cluster}: the logs of {len(rows)} partitions")
+    return _PAGE.format(title=title, css=_CSS, body="\n".join(body))
+
+
+def _whole_load(written: Sequence[Row], bucket_s: int) -> list[str]:
+    if not written:
+        return []
+    with drawing():
+        both = [_Buckets.of(written, bucket_s, [], shape) for shape in _SHAPES]
+        loads = [_load_plot(buckets, written, bucket_s) for buckets in both]
+    return [_load_figure(loads, bucket_s)]
+
+
+def _of_commands(report: Report | WholeReport) -> list[str]:
+    return [
         _section("Commands", _rows(_OPERATIONS, report.operations.collect())),
         _section("Keys that are written most", _rows(_KEYS, report.keys.collect())),
         _section("Prefixes that are written most", _rows(_PREFIXES, report.prefixes.collect())),
     ]
-    title = html.escape(f"Cluster {facts.cluster}: the log of {facts.whose}")
-    return _PAGE.format(title=title, css=_CSS, body="\n".join(body))
 
 
 def _between_terms(terms: Sequence[Row]) -> list[tuple[str, str]]:
@@ -397,15 +448,17 @@ def _plots(
         both = [_Buckets.of(load, bucket_s, terms, shape) for shape in _SHAPES]
         loads = [_load_plot(buckets, written, bucket_s) for buckets in both]
         lengths = [_length_plot(buckets, load) for buckets in both]
-    span = "a second" if bucket_s == 1 else f"{bucket_s:,} seconds"
-    return [
-        _figure("Load", loads, f"Each step is an average over {span}; the counts are exact."),
-        _figure(
-            "Length of the log",
-            lengths,
-            f"Where the log ended after each {span.removeprefix('a ')}.",
-        ),
-    ]
+    caption = f"Where the log ended after each {_span(bucket_s).removeprefix('a ')}."
+    return [_load_figure(loads, bucket_s), _figure("Length of the log", lengths, caption)]
+
+
+def _span(bucket_s: int) -> str:
+    return "a second" if bucket_s == 1 else f"{bucket_s:,} seconds"
+
+
+def _load_figure(plots: Sequence[str], bucket_s: int) -> str:
+    caption = f"Each step is an average over {_span(bucket_s)}; the counts are exact."
+    return _figure("Load", plots, caption)
 
 
 def _figure(title: str, plots: Sequence[str], caption: str) -> str:

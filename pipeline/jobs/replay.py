@@ -28,19 +28,19 @@ import attrs
 from ...errors import WireError
 from ...keyvalue import limits
 from ...keyvalue.commands.slot_checks import SlotChecks
-from ...keyvalue.commands.slots import NAME as SLOTS
+from ...keyvalue.commands.slots import NAME as SLOTS_NAME
 from ...keyvalue.commands.table import Kind, keys_of, lookup
 from ...keyvalue.protocol.payload import FROZEN, IN_PARTS, TRANSACTION, PayloadParser
 from ...keyvalue.protocol.resp import encode_command
 from ...keyvalue.service import KeyValueService, not_served
-from ...keyvalue.slots.hashing import key_slot
+from ...keyvalue.slots.hashing import SLOTS, key_slot
 from ...keyvalue.slots.history import SLOTS_COMMAND
 from ...keyvalue.state.ownership_note import SLOTS_NOTE
 from ...node.state_machine.service import Command
 from ...storage.tables.notes import Notes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ...keyvalue.commands.spec import CommandSpec
     from ...keyvalue.state.ownership import Ownership
@@ -143,22 +143,23 @@ def sizes(payload: bytes) -> Sizes:
     return found
 
 
-def pieces(payload: bytes, flags: int, bound: int) -> list[Piece]:
+def pieces(payload: bytes, flags: int, bound: int, executed: int | None = None) -> list[Piece]:
     """Split an entry; its pieces, applied in this order, have the same effect as the entry.
 
     Args:
         payload: the payload of a COMMAND entry.
         flags: the flags of that entry.
         bound: an upper bound of the length of all values in the log.
+        executed: how many of its commands are executed; None for all.
     """
     commands = commands_of(payload)
     if _coupled(commands, flags, bound):
-        return [Piece(None, False, payload, flags)]
+        return [Piece(None, False, payload, flags)]  # the state machine stops where members do
     alone = flags & ~(TRANSACTION | IN_PARTS)
     found: list[Piece] = []
-    for arguments in commands:
+    for arguments in commands[:executed]:
         spec = _known(arguments)
-        if spec is not None and spec.name == SLOTS:
+        if spec is not None and spec.name == SLOTS_NAME:
             found += _steps(arguments, alone)
             continue
         if spec is None or spec.kind is not Kind.WRITE or spec.name == "quorate.session":
@@ -243,19 +244,32 @@ def shard_of(key: bytes, shards: int) -> int:
 
 
 Version: TypeAlias = tuple[
-    bytes, int, int, bytes, int, int, int | None, int | None, int | None, int | None
+    *tuple[bytes, int, int, bytes, int, int],
+    *tuple[int | None, int | None, int | None, int | None],
+    *tuple[bool, bool, bool],
 ]
 """Key, revision, place among the key's versions of this revision, value, tag, expiry (ms, 0 for
-never), position and time (ms) of its begin, and position and time of its end, or None."""
+never), position and time (ms) of its begin, and position and time of its end, or None. Then whether
+a move of slots began it, whether one ended it, and whether the partition does not serve it yet."""
 
 
 @attrs.frozen
 class _Open:
-    """A version that has not ended."""
+    """A version that has not ended.
+
+    Args:
+        change: its number among those of one revision.
+        position: where it began, None if that is not known.
+        timestamp_ms: when, None likewise.
+        moved_in: it came from another partition.
+        hidden: the partition does not own its slot yet.
+    """
 
     change: int
     position: int | None
     timestamp_ms: int | None
+    moved_in: bool = False
+    hidden: bool = False
 
 
 class _NoDeadlines:
@@ -275,6 +289,7 @@ class _Keys:
         changes: number of values that the current entry has given each key.
         ended: versions that have ended since the last `take_ended`.
         notes: rows of the store that are not keys.
+        moving: the present command is a step of a move.
     """
 
     def __init__(self) -> None:
@@ -284,6 +299,7 @@ class _Keys:
         self.ended: list[Version] = []
         self.changes: dict[bytes, int] = {}
         self.notes = Notes({})
+        self.moving = False
         self._open: dict[bytes, _Open] = {}
         self.deadlines = _NoDeadlines()
 
@@ -296,6 +312,18 @@ class _Keys:
         self.changes[key] = change + 1
         self.records[key] = record
         self._open[key] = _Open(change, self.position, self.timestamp_ms)
+
+    def copy(self, key: bytes, record: Record) -> None:
+        """Put a row of slots that the partition does not own yet."""
+        self._end(key)
+        self.records[key] = record
+        self._open[key] = _Open(0, self.position, self.timestamp_ms, moved_in=True, hidden=True)
+
+    def show(self, serves: Callable[[bytes], bool]) -> None:
+        """Let the copies of slots that the partition serves now begin here."""
+        for key, begun in self._open.items():
+            if begun.hidden and serves(key):
+                self._open[key] = _Open(0, self.position, self.timestamp_ms, moved_in=True)
 
     def delete(self, key: bytes) -> None:
         self._end(key)
@@ -315,7 +343,8 @@ class _Keys:
         return len(self.records)
 
     def _end(self, key: bytes) -> None:
-        if (begun := self._open.pop(key, None)) is not None:
+        begun = self._open.pop(key, None)
+        if begun is not None and not begun.hidden:  # nobody has seen a copy that is hidden
             self.ended.append(self._version(key, begun, self.position, self.timestamp_ms))
 
     def _version(
@@ -325,6 +354,7 @@ class _Keys:
         return (
             *(key, revision, begun.change, value, tag, expires_at_ms),
             *(begun.position, begun.timestamp_ms, position, timestamp_ms),
+            *(begun.moved_in, self.moving and position is not None, begun.hidden),
         )
 
     def load(self, key: bytes, record: Record, begun: _Open) -> None:
@@ -353,24 +383,40 @@ class Machine:
         self._entry = (-1, -1)
         # commands of the log use only this part of Tables
         self._service = KeyValueService(cast("Tables", self._keys), partition=note is not None)
+        ownership = self._service.ownership
+        self._checks = None if ownership is None else SlotChecks(ownership, not_served)
 
     @property
     def note(self) -> bytes:
         """What a partition knows of its slots."""
         return self._keys.notes.rows.get(SLOTS_NOTE, b"")
 
-    @property
-    def hides(self) -> bool:
-        """Whether there are rows of slots that a partition does not serve."""
-        return self._service.ownership is not None and self._service.ownership.hides
+    def refusal(self, payload: bytes, flags: int, *, stamped: bool) -> bytes | None:
+        """Return why members execute no command of a request now, as a reply; None if they do.
 
-    def is_frozen(self, payload: bytes, flags: int) -> bool:
-        """Whether members do nothing for a request of a session now, and it will come again."""
+        Args:
+            payload: of a transaction, or of a request of a session: of any other one it may be
+                that some commands are executed.
+            flags: of the entry.
+            stamped: it is of a session.
+        """
+        if self._checks is None:
+            return None
+        atomic = bool(flags & TRANSACTION)
+        return self._checks.refusal(commands_of(payload), atomic=atomic, stamped=stamped)
+
+    def before_frozen(self, payload: bytes) -> int | None:
+        """Return how many commands members execute before one on a frozen slot; None for all.
+
+        They stop there, and the rest comes again.
+        """
         ownership = self._service.ownership
-        if ownership is None or not ownership.frozen:
-            return False
-        checks, atomic = SlotChecks(ownership, not_served), bool(flags & TRANSACTION)
-        return checks.refusal(commands_of(payload), atomic=atomic, stamped=True) == FROZEN
+        if self._checks is None or ownership is None or not ownership.frozen:
+            return None
+        for number, arguments in enumerate(commands_of(payload)):
+            if self._checks.refusal([arguments], atomic=True, stamped=False) == FROZEN:
+                return number
+        return None
 
     @property
     def shift(self) -> int:
@@ -388,6 +434,12 @@ class Machine:
         ownership = self._service.ownership
         return b"" if ownership is None else bytes(ownership.states)
 
+    @property
+    def since(self) -> list[int]:
+        """For each slot of a partition the revision from which on it has the changes, 0 for all."""
+        ownership = self._service.ownership
+        return [] if ownership is None else [ownership.since_of(slot) for slot in range(SLOTS)]
+
     def apply(
         self, payload: bytes, flags: int, *, term: int, position: int, index: int, timestamp_ms: int
     ) -> None:
@@ -402,7 +454,9 @@ class Machine:
         )
         ownership = self._service.ownership
         if ownership is not None and SLOTS_COMMAND in payload[:_HEAD_BYTES].upper():
+            keys.moving = True
             self._take_step(ownership, command)
+            keys.moving = False
         else:
             self._service.apply(command)
         # Nobody watches here, and the service would keep each change until its batch is complete.
@@ -418,6 +472,8 @@ class Machine:
                 ownership.cleared()  # how far a member walks depends on keys of all shards
             case _:
                 self._service.apply(command)
+                if words[1].upper() == b"OWN":
+                    self._keys.show(ownership.serves)
                 if ownership.stale:  # rows that have gone, and nobody sees until they are purged
                     gone = (one for one in self._keys.records if not ownership.serves(one))
                     for key in [one for one in gone if not ownership.holds(one)]:
@@ -432,10 +488,10 @@ class Machine:
             self._keys.delete(key)
         elif tag == b"+":
             if there := self._keys.records.get(key):
-                self._keys.put(key, (there[0] + value, *there[1:]))
+                self._keys.copy(key, (there[0] + value, *there[1:]))
         else:
             expires_at_ms, revision = map(int, numbers)
-            self._keys.put(key, (value, expires_at_ms, revision, int(tag)))
+            self._keys.copy(key, (value, expires_at_ms, revision, int(tag)))
 
     def load(
         self,
@@ -445,11 +501,13 @@ class Machine:
         change: int,
         position: int | None,
         timestamp_ms: int | None,
+        moved_in: bool = False,
     ) -> None:
         """Add a version of a key that existed before the first piece."""
         ownership = self._service.ownership
-        if ownership is None or ownership.serves(key) or ownership.holds(key):
-            self._keys.load(key, record, _Open(change, position, timestamp_ms))
+        hidden = ownership is not None and not ownership.serves(key)
+        if ownership is None or not hidden or ownership.holds(key):
+            self._keys.load(key, record, _Open(change, position, timestamp_ms, moved_in, hidden))
 
     def take_ended(self) -> list[Version]:
         """Return the versions that have ended since the last call."""

@@ -25,19 +25,24 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ..payloads.decoding import COPIED
 from ..source.logs import Facts, Origin, open_log
+from .invariants import union
 from .versions import read_log
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = [
     "Growth",
     "Report",
+    "WholeReport",
     "growth",
     "hot_keys",
     "load",
     "operations",
     "report",
+    "report_whole",
     "terms",
     "written",
 ]
@@ -73,6 +78,46 @@ class Report:
     prefixes: DataFrame
 
 
+@attrs.frozen(eq=False)
+class WholeReport:
+    """A report on a cluster with partitions.
+
+    Args:
+        parts: a report on each partition, by the name of its group.
+        bucket_s: seconds that one row of `written` covers.
+        written: see :func:`written`; over all partitions, as what follows.
+        operations: see :func:`operations`.
+        keys: see :func:`hot_keys`.
+        prefixes: see :func:`hot_keys`.
+    """
+
+    parts: Mapping[str, Report]
+    bucket_s: int
+    written: DataFrame
+    operations: DataFrame
+    keys: DataFrame
+    prefixes: DataFrame
+
+
+def report_whole(
+    spark: SparkSession, origins: Mapping[str, Origin], *, separator: str = ":"
+) -> WholeReport:
+    """Make the tables of a report on all partitions, and on each.
+
+    A row that was copied from partition to partition counts where it was written.
+
+    Args:
+        spark: a session that knows the source.
+        origins: a log of each partition, by the name of its group.
+        separator: ends the prefix of a key.
+    """
+    parts = {name: report(spark, each, separator=separator) for name, each in origins.items()}
+    bucket_s = max(part.bucket_s for part in parts.values())
+    asked = union([_asked(spark, each, "operation", "key", "value") for each in origins.values()])
+    when = union([_asked(spark, each, "timestamp", "operation") for each in origins.values()])
+    return WholeReport(parts, bucket_s, *_of_commands(asked, when, bucket_s, separator))
+
+
 def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Report:
     """Make the tables of a report on a log.
 
@@ -88,20 +133,37 @@ def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Repo
     assert row is not None
     seconds = (row[1] - row[0]).total_seconds() if row[0] is not None else 0
     bucket_s = max(_LEAST_BUCKET_S, -(-int(seconds) // _BUCKETS))
-    # the source reads payloads from the disk, but does not send them to Spark
-    asked = read_log(spark, origin, "commands", ("operation", "key", "value"))
-    commands = asked.where("operation is not null")
-    own = commands.where(F.col("operation") != COPIED)  # the others were written elsewhere
-    when = read_log(spark, origin, "commands", ("timestamp", "operation"))
+    asked = _asked(spark, origin, "operation", "key", "value")
+    when = _asked(spark, origin, "timestamp", "operation")
+    written, operations, keys, prefixes = _of_commands(asked, when, bucket_s, separator)
     return Report(
         facts=facts,
         bucket_s=bucket_s,
         terms=terms(read_log(spark, origin, "terms"), batches),
         load=load(batches, bucket_s),
-        written=written(when.where("operation is not null"), bucket_s),
-        operations=operations(commands),
-        keys=hot_keys(own.withColumn("name", F.col("key"))),
-        prefixes=hot_keys(own.withColumn("name", _prefix(separator))),
+        written=written,
+        operations=operations,
+        keys=keys,
+        prefixes=prefixes,
+    )
+
+
+def _asked(spark: SparkSession, origin: Origin, *names: str) -> DataFrame:
+    """Return some columns of the commands; the source does not send payloads to Spark for that."""
+    return read_log(spark, origin, "commands", names).where("operation is not null")
+
+
+def _of_commands(
+    asked: DataFrame, when: DataFrame, bucket_s: int, separator: str
+) -> tuple[DataFrame, DataFrame, DataFrame, DataFrame]:
+    """Return the tables written, operations, keys and prefixes of a report."""
+    here = F.col("operation") != COPIED  # the others were written elsewhere
+    own = asked.where(here)
+    return (
+        written(when.where(here), bucket_s),
+        operations(asked),
+        hot_keys(own.withColumn("name", F.col("key"))),
+        hot_keys(own.withColumn("name", _prefix(separator))),
     )
 
 

@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     _Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     _Placed: TypeAlias = tuple[int, int, int, Piece]  # row of the entry, shard, number, piece
 
-__all__ = ["BEFORE", "PIECE", "PLACE", "SIZES", "VERSION", "apply_rows", "coupled_rows", "ddl_of"]
+__all__ = [
+    "BEFORE",
+    "EXECUTED",
+    "PIECE",
+    "PLACE",
+    "SIZES",
+    "VERSION",
+    "apply_rows",
+    "coupled_rows",
+    "ddl_of",
+]
 __all__ += ["piece_rows", "size_rows"]
 
 BEFORE: Final = -1
@@ -51,9 +61,13 @@ PIECE: Final = {
     "revision": pa.int64(),
     "change": pa.int32(),
     "valid_from": pa.int64(),
+    "moved_in": pa.bool_(),
 }
 PLACE: Final = ("shard", "position", "entry", "number")
 """The order in which pieces are applied."""
+
+EXECUTED: Final = "executed"
+"""Column of entries that may have been executed in part: of how many commands; null for all."""
 
 VERSION: Final = {
     "key": pa.binary(),
@@ -66,13 +80,21 @@ VERSION: Final = {
     "from_ms": pa.int64(),
     "valid_to": pa.int64(),
     "to_ms": pa.int64(),
+    "moved_in": pa.bool_(),
+    "moved_out": pa.bool_(),
+    "hidden": pa.bool_(),
 }
 SIZES: Final = "longest bigint, appended bigint, stamped boolean"
 
 _OF_ENTRY: Final = ["term", "position", "entry", "timestamp"]
 """Columns that each piece copies from its entry."""
 
-_SQL: Final = {pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary"}
+_SQL: Final = {
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.binary(): "binary",
+    pa.bool_(): "boolean",
+}
 
 
 def ddl_of(columns: dict[str, pa.DataType]) -> str:
@@ -130,8 +152,10 @@ def piece_rows(bound: int, shards: int) -> _Task:
 
 def _placed(batch: pa.RecordBatch, bound: int, shards: int) -> Iterator[_Placed]:
     """Yield each piece of each entry, once for each shard that applies it."""
+    some = EXECUTED in batch.schema.names
+    executed = batch[EXECUTED].to_pylist() if some else [None] * batch.num_rows
     for at, payload, flags in _commands(batch):
-        for number, piece in enumerate(pieces(payload, flags, bound)):
+        for number, piece in enumerate(pieces(payload, flags, bound, executed[at])):
             if piece.everywhere:
                 for shard in range(shards + 1):
                     yield at, shard, number, piece
@@ -148,7 +172,7 @@ def _as_pieces(entries: pa.RecordBatch, found: list[_Placed]) -> pa.RecordBatch:
     """Return pieces as rows. `entries` has no payloads: its rows are repeated for each piece."""
     places, shard, numbers, those = zip(*found, strict=True)
     rows = entries.take(pa.array(places, pa.int64()))
-    nothing = pa.nulls(len(places), pa.int64())
+    nothing = pa.nulls(len(places))
     columns = {
         "shard": shard,
         "key": [piece.key for piece in those],
@@ -222,4 +246,5 @@ def _load(machine: Machine, row: dict[str, Any]) -> None:
         change=row["change"],
         position=row["valid_from"],
         timestamp_ms=row["timestamp_ms"],
+        moved_in=bool(row["moved_in"]),
     )

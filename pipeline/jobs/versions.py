@@ -19,11 +19,12 @@ from ...errors import PrunedError
 from ...keyvalue.slots.hashing import key_slot
 from ..source.columns import ddl
 from ..source.logs import Connect, Moment, Origin, open_log
-from .once import unapplied
+from .once import partly_applied
 from .replay import Machine, Sizes, shard_of
 from .slots_note import note_at
 from .version_tasks import (
     BEFORE,
+    EXECUTED,
     PIECE,
     PLACE,
     SIZES,
@@ -38,11 +39,14 @@ from .version_tasks import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["Moment", "from_snapshot", "moment_at", "present", "read_log", "state", "versions"]
 
-NOT_OF_STATE: Final = ("valid_to", "valid_to_time", "tag", "change")
+NOT_OF_STATE: Final = (
+    *("valid_to", "valid_to_time", "tag", "change"),
+    *("moved_in", "moved_out", "hidden"),
+)
 """Columns of :func:`present` that :func:`state` leaves out."""
 
 _OF_ENTRY: Final = (
@@ -118,18 +122,14 @@ def present(spark: SparkSession, origin: Origin, at: Moment) -> DataFrame:
         row = log.facts.snapshot_at(at.position)
     begin = row.position if row else 0
     before = from_snapshot(spark, origin, begin) if row else None
-    found = versions(spark, origin, end=at, begin=begin, before=before).where("valid_to is null")
-    machine = Machine(note_at(origin, at.position))
-    if machine.hides:  # rows that are copied to a partition, which does not serve them yet
-        states = machine.states
-        served = F.udf(lambda key: bool(states[key_slot(bytes(key))]), "boolean")
-        found = found.where(served("key"))
-    return found
+    found = versions(spark, origin, end=at, begin=begin, before=before)
+    return found.where("valid_to is null and not hidden")
 
 
 def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFrame:
     """Return the snapshot at a log position, with the columns of :func:`versions`."""
     found = read_log(spark, origin, "snapshot", endPosition=position)
+    moved_in = came_with_a_move(Machine(note_at(origin, position)))
     return found.select(
         *("key", "revision", F.lit(0).alias("change"), "value", "tag", "expires_at"),
         *(F.expr(f"cast(null as bigint) as {name}") for name in ("valid_from", "valid_to")),
@@ -137,7 +137,21 @@ def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFra
             F.expr(f"cast(null as timestamp) as {name}")
             for name in ("valid_from_time", "valid_to_time")
         ),
+        moved_in.alias("moved_in"),
+        *(F.lit(False).alias(name) for name in ("moved_out", "hidden")),
     )
+
+
+def came_with_a_move(machine: Machine) -> Column:
+    """Return whether a row of a snapshot was copied from another partition, and not written since.
+
+    A partition's own writes have revisions above the last one of the source.
+    """
+    since = machine.since
+    if not any(since):
+        return F.lit(False)
+    came = F.udf(lambda key, revision: revision <= since[key_slot(bytes(key))], "boolean")
+    return came("key", "revision")
 
 
 def versions(
@@ -164,47 +178,59 @@ def versions(
         batch that ended it; null if it is current at `end`). An expired version that nothing has
         replaced ends at `end`.
 
+        In the log of a partition: moved_in (it was copied from another one; it begins where this
+        partition has taken its slot over), moved_out (it ended since its slot went to another
+        partition), hidden (it is copied, but this partition does not own its slot at `end` yet).
+
     Raises:
         PrunedError: the log does not reach back to `begin`.
     """
-    _check_begin(origin, begin)
+    partition = _check_begin(origin, begin)
     entries = read_log(
         spark, origin, "entries", _OF_ENTRY, startPosition=begin, endPosition=end.position
     ).where("kind = 'COMMAND'")
     bound, stamped, loaded = _bound(entries, before)
     shards = min(max((end.position - begin + loaded) // _SHARD_BYTES, _LEAST_SHARDS), _MOST_SHARDS)
-    if stamped:
+    if stamped or partition is not None:
         entries = _applied(spark, origin, entries, begin, end)
+    taken = entries.mapInArrow(piece_rows(bound, shards), ddl_of(PIECE))
+    if before is not None:
+        taken = taken.unionByName(_as_pieces(before, shards))
+    taken = _together(taken, entries, bound).select(*PIECE)
+    taken = taken.repartition("shard").sortWithinPartitions(*PLACE)
+    return _in_sql(taken.mapInArrow(apply_rows(note_at(origin, begin)), ddl_of(VERSION)), end)
+
+
+def _together(taken: DataFrame, entries: DataFrame, bound: int) -> DataFrame:
+    """Put the pieces of all coupled keys into one shard."""
     coupled = entries.select("flags", "payload").mapInArrow(coupled_rows(bound), "key binary")
     coupled = coupled.distinct().persist()
     try:
-        taken = entries.mapInArrow(piece_rows(bound, shards), ddl_of(PIECE))
-        if before is not None:
-            taken = taken.unionByName(_as_pieces(before, shards))
-        if not coupled.isEmpty():
-            marked = coupled.withColumn("together", F.expr("true"))
-            taken = taken.join(marked, "key", "left").withColumn(
-                "shard", F.expr("if(together, 0, shard)")
-            )
-        taken = taken.select(*PIECE).repartition("shard").sortWithinPartitions(*PLACE)
-        return _in_sql(taken.mapInArrow(apply_rows(note_at(origin, begin)), ddl_of(VERSION)), end)
+        if coupled.isEmpty():
+            return taken
+        marked = coupled.withColumn("together", F.expr("true"))
+        joined = taken.join(marked, "key", "left")
+        return joined.withColumn("shard", F.expr("if(together, 0, shard)"))
     finally:
         coupled.unpersist()
 
 
-def _check_begin(origin: Origin, begin: int) -> None:
-    """Raise an error if the log does not reach back to `begin`."""
+def _check_begin(origin: Origin, begin: int) -> int | None:
+    """Raise an error if the log does not reach back to `begin`; return its partition."""
     with open_log(origin) as log:
         if log.facts.start > begin:
             raise PrunedError(
                 f"{log.facts.whose}: the log begins at position {log.facts.start}, "
                 f"but is needed from {begin} on: read from a copy that still has it"
             )
+        return log.facts.partition
 
 
 def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
     """Convert the times to Spark's type, and end the versions that have expired."""
-    expired = F.expr(f"valid_to is null and expires_ms > 0 and expires_ms <= {end.timestamp_ms}")
+    expired = F.expr(
+        f"valid_to is null and not hidden and expires_ms > 0 and expires_ms <= {end.timestamp_ms}"
+    )
     found = found.withColumns(
         {
             "valid_to": F.when(expired, F.lit(end.position)).otherwise(F.col("valid_to")),
@@ -222,6 +248,9 @@ def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
         F.expr("timestamp_millis(from_ms)").alias("valid_from_time"),
         "valid_to",
         F.expr("timestamp_millis(to_ms)").alias("valid_to_time"),
+        "moved_in",
+        "moved_out",
+        "hidden",
     )
 
 
@@ -242,19 +271,21 @@ def _as_pieces(before: DataFrame, shards: int) -> DataFrame:
         "revision",
         "change",
         "valid_from",
+        "moved_in",
     )
 
 
 def _applied(
     spark: SparkSession, origin: Origin, entries: DataFrame, begin: int, end: Moment
 ) -> DataFrame:
-    """Remove the commands of sessions that were not applied."""
+    """Remove the commands that were not applied; some requests keep a part of theirs."""
     with open_log(origin) as log:
-        found = unapplied(log, begin, end.position)
+        found = partly_applied(log, begin, end.position)
     if not found:
         return entries
-    left_out = spark.createDataFrame(found, "position bigint, entry int")
-    return entries.join(F.broadcast(left_out), ["position", "entry"], "left_anti")
+    known = spark.createDataFrame(found, f"position bigint, entry int, {EXECUTED} int")
+    joined = entries.join(F.broadcast(known), ["position", "entry"], "left")
+    return joined.where(f"{EXECUTED} is null or {EXECUTED} > 0")
 
 
 def _bound(entries: DataFrame, before: DataFrame | None) -> tuple[int, bool, int]:

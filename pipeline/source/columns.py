@@ -55,6 +55,16 @@ _ENTRY: Final = (
     ),
 )
 _MEMBER: Final = Column("member", "INT", "id of the member whose recording was read")
+_PARTITION: Final = Column(
+    "partition", "INT", "number of the partition; null in a cluster of one group of members"
+)
+_SLOT: Final = Column("slot", "INT", "slot of the key; null without a key or a partition")
+_OWNER_EPOCH: Final = Column(
+    "owner_epoch",
+    "BIGINT",
+    "how often the slot had got an owner until then; null if the partition did not own it, so that "
+    "the command was refused, or if that is not known",
+)
 _VOTERS: Final = "ARRAY<STRUCT<member_id: INT, instance: STRING>>"
 _SEATS: Final = (
     "ARRAY<STRUCT<member_id: INT, role: STRING, instance: STRING, host: STRING, member_port: INT, "
@@ -72,8 +82,11 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("expires_at", "TIMESTAMP", "the requested expiry; null without one"),
         Column("payload", "BINARY", "the entry as recorded, on its first row; else null"),
         _MEMBER,
+        _PARTITION,
+        _SLOT,
+        _OWNER_EPOCH,
     ),
-    "entries": (*_ENTRY, Column("payload", "BINARY", "the entry as recorded"), _MEMBER),
+    "entries": (*_ENTRY, Column("payload", "BINARY", "the entry as recorded"), _MEMBER, _PARTITION),
     "batches": (
         *_PLACE,
         Column("length", "BIGINT", "bytes of the batch: the next one begins at position + length"),
@@ -82,6 +95,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("commit_position", "BIGINT", "commit position that the leader knew then"),
         Column("checksum", "BIGINT", "CRC-32C of the batch except magic and checksum"),
         _MEMBER,
+        _PARTITION,
     ),
     "terms": (
         Column("term", "BIGINT", "leadership term"),
@@ -92,6 +106,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("reason", "STRING", "why the winner began the election; null likewise"),
         Column("election_ms", "BIGINT", "how long it took, by the winner's clock; null likewise"),
         _MEMBER,
+        _PARTITION,
     ),
     "configurations": (
         *_PLACE,
@@ -103,11 +118,13 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("next_id", "BIGINT", "id of the next new member"),
         Column("seats", _SEATS, "all members, ascending by id"),
         _MEMBER,
+        _PARTITION,
     ),
     "principals": (
         Column("principal", "BIGINT", "number of a user in the log; it never stands for another"),
         Column("name", "STRING", "name of the user, which may have been deleted since"),
         _MEMBER,
+        _PARTITION,
     ),
     "snapshot": (
         Column("position", "BIGINT", "log position that the snapshot covers up to"),
@@ -118,6 +135,9 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("expires_at", "TIMESTAMP", "when it expires, null for never"),
         Column("revision", "BIGINT", "revision of the entry that set it, as WATCH compares it"),
         _MEMBER,
+        _PARTITION,
+        _SLOT,
+        _OWNER_EPOCH,
     ),
 }
 """The tables' rows: one for each command and key (MSET has several), entry, batch, term,

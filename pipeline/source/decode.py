@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import WireError
+from ...keyvalue.slots.hashing import key_slot
 from ...storage import (
     DESCRIPTOR_BYTES,
     HEADER_BYTES,
@@ -28,6 +29,7 @@ from ...storage import (
 from ..payloads.decoding import NOTHING, decode_commands
 from ..payloads.plain import plain_untrusted
 from .columns import arrow_schema
+from .owned import epochs_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from ...node.protocol.quorum import VoterId
     from ..payloads.decoding import Asked, Decoder
+    from .owned import Change
 
     Numbers = npt.NDArray[np.int64]
 
@@ -67,6 +70,8 @@ def decode(
     member_id: int = 0,
     decoder: Decoder = decode_commands,
     prefix: bytes = b"",
+    partition: int | None = None,
+    owned: Sequence[Change] = (),
 ) -> pa.RecordBatch:
     """Decode whole batches as rows of a table; the caller has verified their checksums.
 
@@ -77,6 +82,8 @@ def decode(
         member_id: the value of the column ``member``.
         decoder: decodes the payloads of commands.
         prefix: the table "commands" has only rows with a key that begins like this.
+        partition: the value of the column ``partition``; None for a log that is of none.
+        owned: the slots that the partition owned.
 
     Raises:
         WireError: a batch is malformed, or an entry lies at a wrong place in it.
@@ -95,13 +102,23 @@ def decode(
         columns = _Configurations(batches, headers, schema)
     else:
         columns = _Commands(_Entries(batches, headers), decoder, prefix)
+    same = {"member": member_id, "partition": partition}
+    if partition is None:
+        same |= {"slot": None, "owner_epoch": None}
     made = [
-        pa.array(np.full(columns.count, member_id, np.int32))
-        if field.name == "member"
-        else columns[field.name].cast(field.type)
+        pa.repeat(pa.scalar(same[field.name], field.type), columns.count)
+        if field.name in same
+        else _column(columns, field.name, owned).cast(field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def _column(columns: _Columns, name: str, owned: Sequence[Change]) -> pa.Array:
+    if isinstance(columns, _Commands) and name in {"slot", "owner_epoch"}:
+        slots = columns.slots()
+        return slots if name == "slot" else columns.epochs(slots, owned)
+    return columns[name]
 
 
 def _moments(milliseconds: Numbers) -> pa.Array:
@@ -343,6 +360,19 @@ class _Commands:
                 return self._payload()
             case _:
                 return self._entries[name].take(pa.array(self._places))
+
+    def slots(self) -> pa.Array:
+        """Return the slots of the keys."""
+        keys = self["key"].to_pylist()
+        return pa.array([None if key is None else key_slot(key) for key in keys], pa.int32())
+
+    def epochs(self, slots: pa.Array, owned: Sequence[Change]) -> pa.Array:
+        """Return since which epoch the partition owned the slots, null where it did not."""
+        entries = self._entries
+        places = (entries.numbers("position") + entries.places())[self._places]
+        numbers = slots.fill_null(0).to_numpy().astype(np.int64)
+        found = epochs_at(owned, numbers, places)
+        return pa.array(found, mask=(found == 0) | slots.is_null().to_numpy(zero_copy_only=False))
 
     def _join(self, plain: pa.Array, others: pa.Array) -> pa.Array:
         if self._order is None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["by_group", "recordings_in"]
+__all__ = ["by_group", "longest", "recordings_in"]
 
 _MEMBERS: Final = ("meta", "partition-*")
 """Folders of members in that of a machine."""
@@ -69,6 +69,20 @@ def by_group(directories: Iterable[Path]) -> dict[str, list[Path]]:
             with open_log(place) as log:
                 found.setdefault(log.facts.cluster, []).append(place)
     return dict(sorted(found.items(), key=lambda group: _order(group[0])))
+
+
+def longest(recordings: Iterable[Path]) -> Path:
+    """Return the recording of a group that is known to be committed furthest.
+
+    Raises:
+        StorageError: one can't be read.
+    """
+
+    def committed(recording: Path) -> int:
+        with open_log(recording) as log:
+            return log.facts.committed
+
+    return max(recordings, key=committed)
 
 
 def _order(group: str) -> tuple[str, int]:

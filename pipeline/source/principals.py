@@ -55,6 +55,7 @@ def principals_table(log: Log, names: list[str]) -> pa.RecordBatch:
         "principal": [number for number, _ in rows],
         "name": [name for _, name in rows],
         "member": [log.facts.member_id] * len(rows),
+        "partition": [log.facts.partition] * len(rows),
     }
     made = [pa.array(columns[field.name], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(made, schema=schema)

@@ -38,16 +38,18 @@ from ...storage import decode_header_untrusted
 from ..spark.worker import settle
 from .columns import arrow_schema
 from .logs import open_log
+from .owned import OwnedSlots
 from .principals import principals_table
 from .snapshots import BEFORE, as_commands, pruned, snapshot_position, snapshot_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql.datasource import Filter
 
     from .logs import Log
     from .options import Bounds, Request
+    from .owned import Change
 
 __all__ = ["PushdownReader", "Range", "Reader", "StreamReader"]
 
@@ -68,12 +70,14 @@ _OPERATORS: Final = {
 class Range(InputPartition):
     """Positions ``[begin, end)`` of the log, or the snapshot that covers up to `end`, as commands.
 
-    The first range of a log begins, and the last one ends, at a boundary of batches.
+    The first range of a log begins, and the last one ends, at a boundary of batches. `owned` has
+    the slots of a partition, if a column needs them.
     """
 
     begin: int
     end: int
     snapshot: bool = False
+    owned: tuple[Change, ...] = ()
 
 
 class Reader(DataSourceReader):
@@ -100,7 +104,9 @@ class Reader(DataSourceReader):
                 found.append(Range(0, row.position, snapshot=True))
                 start = max(start, row.position)
             pieces = self._request.pieces(start, min(stop, log.facts.committed))
-            found += [Range(*one) for one in log.cut(start, stop, pieces)]
+            ranges = log.cut(start, stop, pieces)
+            slots = OwnedSlots(log, start) if _needs_owned(log, self._names) and ranges else None
+            found += _with_owned(log, ranges, slots)
         return found or [Range(0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -132,6 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._request = request
         self._names = names
         self._last: dict[str, int] | None = None
+        self._slots: OwnedSlots | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
         """Begin at the option startPosition, by default at the beginning of the log."""
@@ -195,12 +202,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"but this log is committed up to {log.facts.committed} only: "
                     "read from a member that is not behind"
                 )
-        return [Range(*one) for one in ranges]
+            if self._slots is None and _needs_owned(log, self._names):
+                self._slots = OwnedSlots(log, begin)
+            return _with_owned(log, ranges, self._slots)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range."""
         assert isinstance(partition, Range)
         yield from _read(self._request, self._names, self._request.bounds, partition)
+
+
+def _needs_owned(log: Log, names: Sequence[str]) -> bool:
+    return "owner_epoch" in names and log.facts.partition is not None
+
+
+def _with_owned(
+    log: Log, ranges: Sequence[tuple[int, int]], slots: OwnedSlots | None
+) -> list[Range]:
+    """Return ranges of a log, with what a partition owned in each."""
+    return [
+        Range(begin, end, owned=() if slots is None else slots.between(log, begin, end))
+        for begin, end in ranges
+    ]
 
 
 def _offset(log: Log, position: int) -> dict[str, int]:
@@ -256,6 +279,8 @@ def _read(
                 member_id=log.facts.member_id,
                 decoder=decoder,
                 prefix=bounds.prefix,
+                partition=log.facts.partition,
+                owned=partition.owned,
             )
 
 
@@ -282,6 +307,7 @@ def _terms(log: Log, names: list[str]) -> pa.RecordBatch:
         "end": [row.end for row in rows],
         "timestamp": [row.timestamp_ms * 1000 for row in rows],
         "member": [log.facts.member_id for _ in rows],
+        "partition": [log.facts.partition for _ in rows],
     }
     if not columns.keys() >= set(names):  # otherwise the log itself need not be read
         events = [log.opening(row) for row in rows]

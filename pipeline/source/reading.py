@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ...errors import StorageError, WireError
+from ...keyvalue.slots.cluster_map import META, partition_in
 from ...storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 from ...storage.tables.stream import notes_untrusted, records_untrusted
 
@@ -48,6 +49,12 @@ class Facts:
     def whose(self) -> str:
         """Return a description of the log's owner, for messages."""
         return f"member {self.member_id}" if self.member_id >= 0 else f"cluster {self.cluster!r}"
+
+    @property
+    def partition(self) -> int | None:
+        """Return the number of the partition whose log this is; None if it is of none."""
+        found = partition_in(self.cluster)
+        return None if found == META else found
 
     def snapshot_at(self, position: int) -> SnapshotRow | None:
         """Return the newest snapshot that covers at most up to `position`."""

@@ -30,7 +30,7 @@ def slots_entries(log: Log, begin: int, end: int) -> Iterator[tuple[BatchHeader,
     """
     for first, last in log.cut(begin, end, 1):
         for batch in log.batches(first, last):
-            if not _SLOTS.search(batch):
+            if SLOTS_COMMAND not in batch.upper():  # ten times as fast as the pattern
                 continue
             header = decode_header_untrusted(batch)
             for index, entry in enumerate(decode_entries_untrusted(batch)):

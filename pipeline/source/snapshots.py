@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from ...errors import PrunedError
+from ...keyvalue.slots.hashing import key_slot
 from ...storage.tables.stream import records_untrusted
 from ..payloads.bounded import gathered
 from .columns import arrow_schema
+from .owned import epochs_at, owned_in_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...storage.snapshots.file import SnapshotReader
     from ...storage.tables.memtable import Record
+    from .owned import Change
     from .reading import Facts, Log
 
 __all__ = ["BEFORE", "as_commands", "pruned", "snapshot_position", "snapshot_table"]
@@ -63,9 +67,10 @@ def snapshot_table(log: Log, names: list[str], stop: int) -> Iterator[pa.RecordB
     newest = log.facts.snapshot_at(stop)
     if newest is None:
         return
+    owned = owned_in_snapshot(log, newest) if "owner_epoch" in names else ()
     with log.snapshot(newest) as reader:
         for found in _groups(reader, b""):
-            yield _batch("snapshot", names, _columns(log, reader, found))
+            yield _batch("snapshot", names, _columns(log, reader, found, owned))
 
 
 def as_commands(
@@ -85,10 +90,11 @@ def as_commands(
             "new query, with another checkpoint"
         )
     number = 0
+    owned = owned_in_snapshot(log, row) if "owner_epoch" in names else ()
     with log.snapshot(row) as reader:
         for found in _groups(reader, prefix):
             count = len(found)
-            columns = _columns(log, reader, found) | {
+            columns = _columns(log, reader, found, owned) | {
                 "term": [reader.head.term] * count,
                 "entry": [-1] * count,
                 "length": [0] * count,
@@ -111,7 +117,10 @@ def _groups(reader: SnapshotReader, prefix: bytes) -> Iterator[list[tuple[bytes,
 
 
 def _columns(
-    log: Log, reader: SnapshotReader, found: list[tuple[bytes, Record]]
+    log: Log,
+    reader: SnapshotReader,
+    found: list[tuple[bytes, Record]],
+    owned: tuple[Change, ...],
 ) -> dict[str, list[object]]:
     keys, values = zip(*found, strict=True)
     contents, expiries, revisions, tags = zip(*values, strict=True)
@@ -125,7 +134,20 @@ def _columns(
         "expires_at": [one * _US_PER_MS or None for one in expiries],
         "revision": list(revisions),
         "member": [log.facts.member_id] * count,
+        "partition": [log.facts.partition] * count,
+        **_of_slots(log, keys, owned),
     }
+
+
+def _of_slots(
+    log: Log, keys: tuple[bytes, ...], owned: tuple[Change, ...]
+) -> dict[str, list[object]]:
+    """Return the slots of keys and since when they are owned; nulls for a log of no partition."""
+    if log.facts.partition is None:
+        return dict.fromkeys(("slot", "owner_epoch"), [None] * len(keys))
+    slots = np.array([key_slot(key) for key in keys], np.int64)
+    epochs = epochs_at(owned, slots, np.ones(len(keys), np.int64))
+    return {"slot": slots.tolist(), "owner_epoch": [int(one) or None for one in epochs]}
 
 
 def _batch(table: str, names: list[str], columns: dict[str, list[object]]) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from .. import errors
-from ..keyvalue.slots.cluster_map import partition_in
+from ..keyvalue.slots.cluster_map import META, partition_in
 from ..local.show import make_console
 from ..local.words import counted
 from ..storage.tools.restore import check_empty
@@ -25,12 +25,14 @@ from .pipeline_show import (
     show_frame,
     show_groups,
     show_state,
+    show_whole_state,
     show_written,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ..pipeline.jobs.report import Report, WholeReport
     from ..pipeline.source.logs import Moment, Origin
 
 __all__ = ["audit", "check", "export", "report", "state"]
@@ -39,7 +41,7 @@ Follow = Annotated[bool, Parameter(negative="")]
 Settings = Annotated[Sequence[str], Parameter(name="--conf", negative="", show_default=False)]
 Master = Annotated[str, Parameter(show_default=True)]
 To = Annotated[Path | None, Parameter(show_default=False)]
-Directory = Annotated[Path | None, Parameter(show_default=False)]
+Directories = Annotated[Sequence[Path], Parameter(negative="")]
 Connects = Annotated[str | None, Parameter(show_default=False)]
 SecurityFile = Annotated[Path | None, Parameter(show_default=False)]
 
@@ -92,7 +94,7 @@ def _translating_errors() -> Generator[None]:
 
 
 def export(
-    directory: Directory = None,
+    directories: Directories = (),
     /,
     *,
     connect: Connects = None,
@@ -108,8 +110,9 @@ def export(
     A second call adds what was committed since. A call that was interrupted may be repeated.
 
     Args:
-        directory: Directory of a member, running or not, or a copy of one. With that of a machine,
-            each of its members' logs is written into a folder of its own. Or give:
+        directories: Directory of a member, running or not, or a copy of one. With that of a
+            machine, or several, the log of each group of members is written into a folder of its
+            own. Or give:
         connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
             there is one.
         security: A file with a table [security], if members ask who we are: with a certificate for
@@ -120,24 +123,23 @@ def export(
         conf: A setting of Spark, NAME=VALUE; may be given several times.
         as_json: For programs.
     """
-    _either(directory, connect)
+    _either(directories, connect)
     with _spark(master, conf) as spark:
         from ..pipeline.jobs import export as job  # noqa: PLC0415 - an extra
 
-        origins = _origins(directory, connect, security)
+        origins = _origins(directories, connect, security)
         if not follow:
             for name, origin in origins.items():
                 show_export(job.export(spark, origin, to / name), to / name, as_json=as_json)
             return 0
-        origin = _only(origins, "--follow")
         with suppress(KeyboardInterrupt):
-            for done in job.follow(spark, origin, to):
-                show_export(done, to, as_json=as_json)
+            for name, done in job.follow_each(spark, origins, to):
+                show_export(done, to / name, as_json=as_json)
     return 0
 
 
 def state(
-    directory: Directory = None,
+    directories: Directories = (),
     /,
     *,
     connect: Connects = None,
@@ -150,36 +152,78 @@ def state(
 ) -> int:
     """Show the key-value store as of a point of the log, by applying the log up to there.
 
+    With the directories of machines, each key is shown as the partition had it that owned its slot.
+
     Args:
-        directory: Directory of a member, running or not, or a copy of one. Or give:
+        directories: Directory of a member, running or not, or a copy of one; those of machines, or
+            a folder with those. Or give:
         connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
             there is one.
         security: A file with a table [security], if members ask who we are: with a certificate for
             quorate://CLUSTER/reader/NAME, or with the cluster key. A member's file will do.
         at: A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
-        snapshot: Write it into this directory as a snapshot, for `quorate restore --new-cluster`.
-            Sessions are left out.
+            With several partitions it is a time.
+        snapshot: Of one log only: write it into this directory as a snapshot, for
+            `quorate restore --new-cluster`. Sessions are left out.
         to: Write all keys there, as Parquet; an older result is replaced, anything else is not.
         master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.
     """
-    _either(directory, connect)
+    _either(directories, connect)
     if snapshot is not None:
         check_empty(snapshot)
     with _spark(master, conf) as spark:
-        from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
-        from ..pipeline.jobs.versions import NOT_OF_STATE, present  # noqa: PLC0415 - an extra
-
-        origin = _origin(directory, connect, security)
-        moment = _moment(origin, at)
-        there = present(spark, origin, moment).persist()
-        found = there.drop(*NOT_OF_STATE)
-        if to is not None:
-            write_result(found, to)
-        show_state(make_console(), found, moment)
-        if snapshot is not None:
-            _write_snapshot(spark, origin, moment, snapshot, there)
+        origins = _of_keys(_origins(directories, connect, security))
+        if len(origins) > 1:
+            if snapshot is not None:
+                raise _only_one("--snapshot", origins)
+            _whole_state(spark, origins, at, to)
+        else:
+            _state(spark, next(iter(origins.values())), at, to, snapshot)
     return 0
+
+
+def _state(
+    spark: "SparkSession", origin: "Origin", at: str | None, to: Path | None, snapshot: Path | None
+) -> None:
+    from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
+    from ..pipeline.jobs.versions import (  # noqa: PLC0415 - an extra
+        NOT_OF_STATE,
+        moment_at,
+        present,
+    )
+
+    position, timestamp_ms = parse_point(at)
+    moment = moment_at(origin, position=position, timestamp_ms=timestamp_ms)
+    there = present(spark, origin, moment).persist()
+    found = there.drop(*NOT_OF_STATE)
+    if to is not None:
+        write_result(found, to)
+    show_state(make_console(), found, moment)
+    if snapshot is not None:
+        _write_snapshot(spark, origin, moment, snapshot, there)
+
+
+def _whole_state(
+    spark: "SparkSession", origins: "dict[str, Origin]", at: str | None, to: Path | None
+) -> None:
+    """Show the state of all partitions.
+
+    Raises:
+        UsageError: the point is a log position.
+    """
+    from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
+    from ..pipeline.jobs.whole import cut_at, whole_state  # noqa: PLC0415 - an extra
+
+    position, timestamp_ms = parse_point(at)
+    if position is not None:
+        raise _only_one(f"--at {at}", origins)
+    of = {partition_in(name): origin for name, origin in origins.items()}
+    cut = cut_at({number: each for number, each in of.items() if number is not None}, timestamp_ms)
+    found = whole_state(spark, cut).persist()
+    if to is not None:
+        write_result(found, to)
+    show_whole_state(make_console(), found, cut)
 
 
 def _write_snapshot(
@@ -201,52 +245,46 @@ def _either(directory: object, connect: str | None) -> None:
         raise errors.UsageError("expected either a directory or --connect HOST:PORT")
 
 
-def _origin(directory: Path | None, connect: str | None, security: Path | None = None) -> "Origin":
-    from ..pipeline.source.logs import Connect  # noqa: PLC0415 - an extra
-
-    if directory is not None:
-        return directory
-    # The tasks of Spark have other directories.
-    return Connect(connect or "", security=str(security.absolute()) if security else "")
-
-
 def _origins(
-    directory: Path | None, connect: str | None, security: Path | None
+    directories: Sequence[Path], connect: str | None, security: Path | None
 ) -> "dict[str, Origin]":
-    """Return a log of each group that a directory has, by its cluster name; "" for the only one."""
-    if directory is not None:
-        from ..pipeline.source.groups import by_group  # noqa: PLC0415 - an extra
-
-        groups = by_group([directory])
-        if len(groups) > 1:
-            return {name: places[0] for name, places in groups.items()}
-        ((place, *_),) = groups.values()
-        return {"": place}
-    return {"": _origin(directory, connect, security)}
-
-
-def _only(origins: "dict[str, Origin]", what: str) -> "Origin":
-    """Return the only log.
+    """Return the longest log of each group of members by its cluster name; "" for the only one.
 
     Raises:
-        UsageError: there are several.
+        UsageError: the groups are of several clusters.
     """
-    if len(origins) > 1:
+    from ..pipeline.source.groups import by_group, longest  # noqa: PLC0415 - an extra
+    from ..pipeline.source.logs import Connect  # noqa: PLC0415 - an extra
+
+    if connect is not None:
+        # The tasks of Spark have other directories.
+        return {"": Connect(connect, security=str(security.absolute()) if security else "")}
+    groups = by_group(directories)
+    if len(groups) == 1:
+        ((_, those),) = groups.items()
+        return {"": longest(those)}
+    clusters = {name if partition_in(name) is None else name.rpartition(".")[0] for name in groups}
+    if len(clusters) > 1:
         raise errors.UsageError(
-            f"{what} needs the directory of one member: found those of {', '.join(origins)}"
+            f"recordings of {', '.join(sorted(clusters))}: expected those of one cluster"
         )
-    return next(iter(origins.values()))
+    return {name: longest(those) for name, those in groups.items()}
 
 
-def _moment(origin: "Origin", at: str | None) -> "Moment":
-    from ..pipeline.jobs.versions import moment_at  # noqa: PLC0415 - an extra
+def _of_keys(origins: "dict[str, Origin]") -> "dict[str, Origin]":
+    """Leave the metadata group out, which has no keys of clients."""
+    return {name: each for name, each in origins.items() if partition_in(name) != META} or origins
 
-    position, timestamp_ms = parse_point(at)
-    return moment_at(origin, position=position, timestamp_ms=timestamp_ms)
+
+def _only_one(what: str, origins: "dict[str, Origin]") -> errors.UsageError:
+    return errors.UsageError(
+        f"{what}: it is of one log: expected the directory of one member, found those of "
+        f"{', '.join(origins)}"
+    )
 
 
 def audit(
-    directories: Annotated[Sequence[Path], Parameter(negative="")] = (),
+    directories: Directories = (),
     /,
     *,
     connect: Connects = None,
@@ -296,7 +334,7 @@ def audit(
 
 
 def report(
-    directory: Directory = None,
+    directories: Directories = (),
     /,
     *,
     connect: Connects = None,
@@ -308,8 +346,11 @@ def report(
 ) -> int:
     """Write a page of HTML about a member's log (elections, load, growth, hot keys), and tables.
 
+    With the directories of machines there is a page for each partition, and one for all of them.
+
     Args:
-        directory: Directory of a member, running or not, or a copy of one. Or give:
+        directories: Directory of a member, running or not, or a copy of one; those of machines, or
+            a folder with those. Or give:
         connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
             there is one.
         security: A file with a table [security], if members ask who we are: with a certificate for
@@ -319,25 +360,52 @@ def report(
         master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.
     """
-    _either(directory, connect)
+    _either(directories, connect)
     with _spark(master, conf) as spark:
-        from ..pipeline.jobs.page import render  # noqa: PLC0415 - an extra
         from ..pipeline.jobs.report import report as run  # noqa: PLC0415 - an extra
-        from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
+        from ..pipeline.jobs.report import report_whole  # noqa: PLC0415 - an extra
 
-        found = run(spark, _origin(directory, connect, security), separator=separator)
-        console = make_console()
-        for name in ("terms", "load", "operations", "keys", "prefixes"):
-            frame: DataFrame = getattr(found, name)
-            frame.persist()
-            write_result(frame, to / name)
-        page = to / "report.html"
-        page.write_text(render(found), encoding="utf-8")
-        terms = found.terms.drop("base", "began", "ended", "batches", "bytes")
-        show_frame(console, terms, spare=("entries", "pause_seconds", "election_seconds"))
-        show_frame(console, found.operations)
-        console.print(f"Written: {page}", markup=False, soft_wrap=True)
+        origins = _of_keys(_origins(directories, connect, security))
+        if len(origins) > 1:
+            _write_whole_report(report_whole(spark, origins, separator=separator), to)
+        else:
+            _write_report(run(spark, next(iter(origins.values())), separator=separator), to)
     return 0
+
+
+def _write_report(found: "Report", to: Path) -> None:
+    from ..pipeline.jobs.page import render  # noqa: PLC0415 - an extra
+
+    _write_tables(found, ("terms", "load", "operations", "keys", "prefixes"), to)
+    page = to / "report.html"
+    page.write_text(render(found), encoding="utf-8")
+    console = make_console()
+    terms = found.terms.drop("base", "began", "ended", "batches", "bytes")
+    show_frame(console, terms, spare=("entries", "pause_seconds", "election_seconds"))
+    show_frame(console, found.operations)
+    console.print(f"Written: {page}", markup=False, soft_wrap=True)
+
+
+def _write_whole_report(found: "WholeReport", to: Path) -> None:
+    from ..pipeline.jobs.page import render_whole  # noqa: PLC0415 - an extra
+
+    for name, part in found.parts.items():
+        _write_report(part, to / name)
+    _write_tables(found, ("operations", "keys", "prefixes"), to)
+    page = to / "report.html"
+    page.write_text(render_whole(found), encoding="utf-8")
+    console = make_console()
+    show_frame(console, found.operations)
+    console.print(f"Written: {page}", markup=False, soft_wrap=True)
+
+
+def _write_tables(found: "Report | WholeReport", names: Sequence[str], to: Path) -> None:
+    from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
+
+    for name in names:
+        frame: DataFrame = getattr(found, name)
+        frame.persist()
+        write_result(frame, to / name)
 
 
 def check(

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..keyvalue.slots.ranges import text_of
 from ..local.show import make_console, print_table
 from ..local.words import counted, size, utc
 from ..storage.tools.describe import DumpedBatch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..pipeline.jobs.export import Exported
     from ..pipeline.jobs.partitions import GroupsAudit
     from ..pipeline.jobs.restorable import Written
+    from ..pipeline.jobs.whole import Cut
     from ..pipeline.source.logs import Moment
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "show_frame",
     "show_groups",
     "show_state",
+    "show_whole_state",
     "show_written",
 ]
 
@@ -63,12 +66,35 @@ def show_export(done: "Exported", to: Path, *, as_json: bool) -> None:
 
 def show_state(console: Console, found: "DataFrame", moment: "Moment") -> None:
     """Print how many keys there are, and the first ones."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own name; an extra
-
     keys = counted(found.count(), "key", "keys")
     console.print(f"{keys} at position {moment.position:,}, {utc(moment.timestamp_ms)}")
+    _show_keys(console, found)
+
+
+def show_whole_state(console: Console, found: "DataFrame", cut: "Cut") -> None:
+    """Print how many keys each partition has, the first ones, and which slots are missing."""
+    keys = {row["partition"]: row["count"] for row in found.groupBy("partition").count().collect()}
+    for number, part in cut.parts.items():
+        console.print(
+            f"partition {number}: {counted(keys.get(number, 0), 'key', 'keys')} at position "
+            f"{part.at.position:,}, {utc(part.at.timestamp_ms)}"
+        )
+    _show_keys(console, found, "partition")
+    if cut.missing:
+        console.print(
+            f"NOT THERE: slots {text_of(cut.missing)}: by these recordings no partition owned them "
+            "then: give those of all partitions",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _show_keys(console: Console, found: "DataFrame", *more: str) -> None:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own name; an extra
+
     value = F.substring("value", 1, _CELL + 1).alias("value")  # sorting holds whole rows in memory
-    shown = found.select("key", value, "expires_at", "valid_from")
+    shown = found.select("key", value, *more, "expires_at", "valid_from")
     show_frame(console, shown.orderBy("key"), spare=("valid_from", "expires_at"))
 
 

@@ -121,7 +121,7 @@ def apart(log: Sequence[Entry]) -> list[dict[bytes, Record]]:
     found: list[dict[bytes, Record]] = []
     for at in range(len(log)):
         held: dict[bytes, Record] = {}
-        for key, revision, _change, value, tag, expires_ms, begin, _, end, _ in versions:
+        for key, revision, _change, value, tag, expires_ms, begin, _, end, *_ in versions:
             assert begin is not None
             there = begin <= at * 32 and (end is None or end > at * 32)
             if there and (not expires_ms or expires_ms > at * STEP_MS):
@@ -159,7 +159,9 @@ def test_a_version_that_was_there_before_goes_on() -> None:
     machine = Machine()
     machine.load(b"a", (b"1", 0, 7, 1), change=0, position=None, timestamp_ms=None)
     machine.apply(pipeline("INCR a"), 0, term=0, position=64, index=0, timestamp_ms=5)
-    assert machine.take_ended() == [(b"a", 7, 0, b"1", 1, 0, None, None, 64, 5)]
+    assert machine.take_ended() == [
+        (b"a", 7, 0, b"1", 1, 0, None, None, 64, 5, False, False, False)
+    ]
     assert [one[3] for one in machine.still_open()] == [b"2"]
 
 

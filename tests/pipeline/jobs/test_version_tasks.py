@@ -72,7 +72,8 @@ def test_short_commands_that_make_long_values_leave_in_bounded_batches() -> None
     commands = [encode_command([b"SET", b"k", b"x" * longest])]
     commands += [encode_command([b"SETRANGE", b"k", b"%d" % at, b"y"]) for at in range(20)]
     rows = [
-        dict.fromkeys(PIECE, 0) | {"key": b"k", "position": 32 * at, "payload": payload}
+        dict.fromkeys(PIECE, 0)
+        | {"key": b"k", "position": 32 * at, "payload": payload, "moved_in": False}
         for at, payload in enumerate(commands)
     ]
     pieces = pa.RecordBatch.from_pylist(rows, schema=pa.schema(PIECE))
