@@ -18,9 +18,10 @@ from quorate.keyvalue.slots.ranges import ALL_SLOTS
 from quorate.pipeline.jobs.export import exported_tables, follow_each
 from quorate.pipeline.jobs.page import render_whole
 from quorate.pipeline.jobs.report import report_whole
+from quorate.pipeline.jobs.versions import from_snapshot
 from quorate.pipeline.jobs.whole import cut_at
 from quorate.storage import decode_header_untrusted
-from tests.pipeline.pipeline_world import BEGAN_MS, Batch, encoded, pipeline, write_log
+from tests.pipeline.pipeline_world import BEGAN_MS, Batch, encoded, pipeline, shorten_log, write_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,3 +178,7 @@ def test_tables_show_a_move_as_a_move(spark: SparkSession, tmp_path: Path) -> No
         (1, "refused", None),
         (1, "new", 2),
     ]
+    # The snapshot does not say where its rows are from; their revisions do.
+    at = shorten_log(tmp_path / "partition-1", target(), 6, cluster="orders.p1")
+    rows = from_snapshot(spark, tmp_path / "partition-1", at).select("key", "moved_in").collect()
+    assert {bytes(row[0]): row[1] for row in rows} == {b"{a}": True, b"{c}": False}
