@@ -25,7 +25,7 @@ QUICK := transport keyvalue/commands keyvalue/port keyvalue/protocol keyvalue/st
   documents node/protocol node/follower
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo quick test test-all pythons check types-by-pyright types-by-mypy fmt crash soak mutants sweep model spin bench bench-peers picture docs wheel lock clean
+.PHONY: help demo pipeline-demo quick test test-all pythons check types-by-pyright types-by-mypy fmt crash soak mutants sweep model spin bench bench-peers picture docs etcd-messages wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,11 @@ bench-peers: $(dev) $(pipeline) ## the same, compared with etcd and RedisRaft, i
 
 docs: $(docs) ## the documentation site, in site/; fails at any warning or broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+etcd-messages: ## compile etcd/messages/rpc.proto (needs uv)
+	@uv run --quiet --no-project --with grpcio-tools==1.85.1 --with mypy-protobuf==5.1.0 \
+	  python -m grpc_tools.protoc \
+	  -I etcd/messages --python_out=etcd/messages --mypy_out=etcd/messages etcd/messages/rpc.proto
 
 picture: $(dev) ## the picture at the top of README.md: a real cluster, in Chromium
 	@$(BIN)/python -m tests.web.picture

@@ -47,6 +47,7 @@ from .commands import expiry, keys, numbers, positions, sessions, slots, strings
 from .commands.slot_checks import SlotChecks
 from .commands.strings import Handler
 from .commands.table import Kind, fault, lookup
+from .keyspace import Keyspace
 from .limits import (
     ARGUMENT_WORK,
     COMMAND_WORK,
@@ -59,6 +60,7 @@ from .limits import (
 from .native.resp_reader import split_untrusted
 from .protocol import resp
 from .protocol.payload import (
+    ETCD,
     FROZEN,
     IN_PARTS,
     RESP3,
@@ -92,13 +94,22 @@ class KeyValueService:
         ownership: the slots of a partition; None in a cluster without partitions.
         moved: returns the error reply to a command with a slot of another partition. Members may
             differ in it; the port sets it.
+        keyspace: the second keyspace in the same log and tables. Without one its entries are
+            skipped, so only a reader of Redis's keys may do without.
     """
 
     remade = False
     kind = KEY_VALUE
 
-    def __init__(self, tables: Tables, *, partition: bool = False) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        *,
+        partition: bool = False,
+        keyspace: Callable[[Tables], Keyspace] | None = None,
+    ) -> None:
         self._tables = tables
+        self.keyspace = None if keyspace is None else keyspace(tables)
         self.ownership = Ownership(tables) if partition else None
         self.moved: Callable[[int], bytes] = not_served
         self._store = KeyStore(tables, self.ownership)
@@ -137,6 +148,7 @@ class KeyValueService:
         member_id: int,
         executor: ExecutorFactory[FlushJob] = ThreadExecutor,
         partition: bool = False,
+        keyspace: Callable[[Tables], Keyspace] | None = None,
     ) -> Self:
         """Open the tables in `directory`; create them if there are none, or if they are damaged.
 
@@ -146,6 +158,7 @@ class KeyValueService:
             member_id: which member of it.
             executor: runs the writes.
             partition: the cluster is one partition of a larger one, and owns some slots only.
+            keyspace: makes the second keyspace over the tables.
 
         Raises:
             StoreMismatchError: they belong to another cluster or member, or have another format.
@@ -165,7 +178,8 @@ class KeyValueService:
                 executor=executor,
             )
 
-        service = cls(open_or_rebuild(directory, opened), partition=partition)
+        tables = open_or_rebuild(directory, opened)
+        service = cls(tables, partition=partition, keyspace=keyspace)
         service.remade = len(tries) > 1
         return service
 
@@ -218,6 +232,8 @@ class KeyValueService:
         self._store.sessions = Sessions(self._tables)
         self._store.changes.restart(position)
         self.users.reload()
+        if self.keyspace is not None:
+            self.keyspace.reload()
 
     # --- the state machine
 
@@ -227,6 +243,8 @@ class KeyValueService:
         # Never backwards: a new leader's clock may be behind, but expired keys must stay expired,
         # on all members alike (I-23).
         store.now = max(store.now, command.timestamp_ms)
+        if command.flags & ETCD:
+            return b"" if self.keyspace is None else self.keyspace.apply(command, store.now)
         store.revision = command.position + command.index + 1  # see `KeyStore`
         if self.ownership is not None:
             store.revision += self.ownership.shift
@@ -237,10 +255,18 @@ class KeyValueService:
             command.payload, command.flags, self._commands, wanted=command.wants_reply
         )
 
+    def begin_term(self, timestamp_ms: int) -> None:
+        """Note that a leadership term begins; see `TermService`."""
+        self._store.now = max(self._store.now, timestamp_ms)
+        if self.keyspace is not None:
+            self.keyspace.begin_term(self._store.now)
+
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Everything up to `position` is applied: remove some expired keys and sessions."""
         store, tables = self._store, self._tables
         store.now = max(store.now, timestamp_ms)
+        if self.keyspace is not None:
+            self.keyspace.advance(store.now)
         store.advance(position + self._first - 1)
         if store.sessions:
             store.sessions.expire(store.now)
@@ -263,6 +289,8 @@ class KeyValueService:
                 if record is None or (record[1] and record[1] <= self._store.now):
                     return resp.NULL[flags & RESP3]
                 return b"$%d\r\n%b\r\n" % (len(record[0]), record[0])
+        if flags & ETCD:
+            return b"" if self.keyspace is None else self.keyspace.query(payload, self._store.now)
         self._store.applying = False  # so walks over keys are allowed
         return self._answer(payload, flags, self._queries)
 
@@ -270,11 +298,11 @@ class KeyValueService:
         """Return when log time should move at the latest: at the next expiry, or after a tick."""
         # Nothing else depends on log time, so an idle cluster without expiries is quiet.
         first = self._tables.deadlines.first()
-        session = self._store.sessions.next_deadline_ms()
-        if first is None:
-            return session
-        soon = min(first, self._store.now + TICK_MS)
-        return soon if session is None else min(soon, session)
+        if first is not None:
+            first = min(first, self._store.now + TICK_MS)
+        second = None if self.keyspace is None else self.keyspace.next_deadline_ms()
+        due = [first, second, self._store.sessions.next_deadline_ms()]
+        return min((deadline for deadline in due if deadline is not None), default=None)
 
     def _slots_changed(self) -> None:
         if self.ownership is not None:

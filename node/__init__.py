@@ -13,6 +13,7 @@ Read first, in this order:
 """
 
 from .config.config import (
+    Etcd,
     Limits,
     LogLines,
     MemberConfig,
@@ -35,6 +36,7 @@ from .state_machine.timers import Timer, Timers
 __all__ = [
     "EDGES",
     "Command",
+    "Etcd",
     "Gateway",
     "Limits",
     "LogLines",

@@ -6,6 +6,8 @@
 - `with_replicas`: one partition's replicas elsewhere
 - `differences`: what a plan changes, in words
 
+Plans for one machine that goes are in :mod:`.machines`.
+
 A plan is a map: what is to be. The director brings the cluster there. So a plan is shown, and then
 stored as a change of the map.
 """
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, UsageError
 from ..keyvalue.slots.cluster_map import META, MOST_PARTITIONS, ClusterMap, Move, Partition
 from ..keyvalue.slots.hashing import SLOTS
 from ..keyvalue.slots.ranges import count_of, parse_slots_untrusted, ranges_of, slots_of, text_of
@@ -25,12 +27,21 @@ from ..node.config.config import MAX_MEMBERS
 from .wishes import with_wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ..keyvalue.slots.cluster_map import Machine
     from ..keyvalue.slots.ranges import Slots
 
-__all__ = ["choose_replicas", "differences", "first_map", "rebalanced", "split", "with_replicas"]
+__all__ = [
+    "check_founded",
+    "choose_replicas",
+    "differences",
+    "first_map",
+    "rebalanced",
+    "replace_replica",
+    "split",
+    "with_replicas",
+]
 
 _replace = msgspec.structs.replace
 
@@ -137,15 +148,28 @@ def rebalanced(cluster_map: ClusterMap, well: Collection[int]) -> ClusterMap:
     metadata = {*cluster_map.metadata}
     _leave(metadata, (), usable)
     plan = _replace(cluster_map, partitions=tuple(after), metadata=tuple(sorted(metadata)))
-    _check_founded(cluster_map, plan)
+    check_founded(cluster_map, plan)
     return plan
 
 
 def _leave(held: set[int], replicas: Sequence[set[int]], usable: dict[int, str]) -> None:
     """Replace the replicas of a partition that are on machines which may have none."""
     for machine in sorted(held - usable.keys()):
-        if not (free := usable.keys() - held):
-            return
+        replace_replica(held, machine, replicas, usable)
+
+
+def replace_replica(
+    held: set[int], machine: int, replicas: Sequence[set[int]], usable: Mapping[int, str]
+) -> None:
+    """Put the replica of a partition on another machine; leave it if no other one is free.
+
+    Args:
+        held: the machines that have a replica of it; changed.
+        machine: the one that is to have none.
+        replicas: those of all partitions: a machine with few comes first.
+        usable: racks of the machines that may get it, by id.
+    """
+    if free := usable.keys() - held:
         held.remove(machine)
         held.add(min(free, key=lambda each: (_cost(each, held, usable), _load(replicas, each))))
 
@@ -168,7 +192,7 @@ def _even(replicas: Sequence[set[int]], usable: dict[int, str]) -> bool:
     return False
 
 
-def _cost(machine: int, held: set[int], usable: dict[int, str]) -> int:
+def _cost(machine: int, held: set[int], usable: Mapping[int, str]) -> int:
     """Return how many others of a partition are in a machine's rack."""
     rack = usable[machine]
     return sum(bool(rack) and usable.get(each) == rack for each in held)
@@ -229,30 +253,30 @@ def with_replicas(cluster_map: ClusterMap, number: int, machines: Sequence[int])
             is one of them; otherwise the first one is.
 
     Raises:
-        ConfigurationError: there is no such partition, or no such machine; or the partition is not
-            founded yet.
+        UsageError: there is no such partition, or no such machine.
+        ConfigurationError: the partition is not founded yet.
     """
     if not 0 <= number < len(cluster_map.partitions):
         last = len(cluster_map.partitions) - 1
-        raise ConfigurationError(f"partition {number}: expected one of 0 to {last}")
+        raise UsageError(f"partition {number}: expected one of 0 to {last}")
     known = [each.machine_id for each in cluster_map.machines]
     chosen = tuple(sorted({*machines}))
     if not chosen or len(chosen) != len(machines) or not {*chosen} <= {*known}:
-        raise ConfigurationError(
+        raise UsageError(
             f"replicas {_listed(machines)}: expected machines of {_listed(known)}, each once"
         )
     if len(chosen) > MAX_MEMBERS:
-        raise ConfigurationError(f"{len(chosen)} replicas: expected {MAX_MEMBERS} at most")
+        raise UsageError(f"{len(chosen)} replicas: expected {MAX_MEMBERS} at most")
     partitions = [*cluster_map.partitions]
     was = partitions[number]
     preferred = was.preferred if was.preferred in chosen else machines[0]
     partitions[number] = _replace(was, replicas=chosen, preferred=preferred)
     after = _replace(cluster_map, partitions=tuple(partitions))
-    _check_founded(cluster_map, after)
+    check_founded(cluster_map, after)
     return after
 
 
-def _check_founded(before: ClusterMap, after: ClusterMap) -> None:
+def check_founded(before: ClusterMap, after: ClusterMap) -> None:
     """Refuse to have the members elsewhere of a group that has not said yet where they are.
 
     Nobody would look for it where it is.
@@ -271,8 +295,8 @@ def _check_founded(before: ClusterMap, after: ClusterMap) -> None:
 
 
 def differences(before: ClusterMap, after: ClusterMap) -> list[str]:
-    """Return what one map changes of another: new partitions, replicas, leaders, moves of slots."""
-    words: list[str] = []
+    """Return what one map changes of another: machines, partitions, replicas, leaders, moves."""
+    words = _changed_machines(before, after)
     for each in after.partitions:
         number = each.partition
         if number >= len(before.partitions):
@@ -295,6 +319,17 @@ def differences(before: ClusterMap, after: ClusterMap) -> list[str]:
         for each in after.moves
         if each.move not in known
     ]
+    return words
+
+
+def _changed_machines(before: ClusterMap, after: ClusterMap) -> list[str]:
+    words: list[str] = []
+    for was in before.machines:
+        now = after.machine(was.machine_id)
+        if now is None:
+            words.append(f"machine {was.machine_id}: forgotten")
+        elif now.draining != was.draining:
+            words.append(f"machine {was.machine_id}: {'drains' if now.draining else 'stays'}")
     return words
 
 

@@ -4,11 +4,8 @@ It runs on one machine, the one with the metadata group's leader, and is replace
 any time. Nothing depends on there being one only: see :mod:`.move`. All that it knows is in the map
 and in the groups; when it begins, it looks at them.
 
-- It founds partitions: gives each its first slots, and before that the users, if a split made it.
 - It does the moves in the map, several at once, but each partition is in one move at a time.
-- It ends moves that groups have begun and the map does not know, and corrects a map that is older
-  than the groups.
-- It deletes what groups have of slots that are not theirs.
+- It founds partitions, and sets right what groups have (:mod:`.reconcile`).
 - It watches over machines and leaders (:mod:`.health`), and over members (:mod:`.replicas`).
 """
 
@@ -23,23 +20,21 @@ import trio
 
 from ..errors import ConfigurationError, QuorateError, RequestError
 from ..keyvalue.slots.cluster_map import MAP_KEY, META
-from ..keyvalue.slots.ranges import parse_slots_untrusted, text_of
 from ..log_events import log_event
-from .groups import PATIENCE_S, slots_command
+from .groups import PATIENCE_S
 from .health import watch_health
 from .metadata import load
-from .move import MoveError, copy_slots, finish, purge, settle
+from .move import MoveError, copy_slots, finish, settle
+from .reconcile import Reconciler
 from .replicas import keep_replicas
-from .slots_state import state_of
-from .users import copy_users
-from .wishes import claim, correct, remove
+from .waits import Waits
+from .wishes import claim, remove
 
 if TYPE_CHECKING:
     from random import Random
 
-    from ..keyvalue.slots.cluster_map import ClusterMap, Move, Partition
+    from ..keyvalue.slots.cluster_map import ClusterMap, Move
     from .groups import Groups
-    from .slots_state import SlotsState
 
 __all__ = ["MOST_ATTEMPTS", "Director"]
 
@@ -47,9 +42,6 @@ _log = logging.getLogger("quorate.partitions")
 
 PERIOD_S: Final = 1.0
 """Seconds between two looks at the map. Longer, and an operator waits for the begin of a move."""
-
-RECONCILE_S: Final = 10.0
-"""Seconds between two looks at the slots of all groups."""
 
 MOST_ATTEMPTS: Final = 20
 """How often the copying of a move begins, before it is given up. Fewer, and a move fails that meets
@@ -67,9 +59,6 @@ two directors end what the other one copies; longer, and what a dead one has lef
 
 _LAST_S: Final = 1.0
 """Seconds for ending a move, when the director is stopped while it copies."""
-
-_ANSWER_S: Final = 2.0
-"""Seconds for a group to say what it owns; then the others are looked at without it."""
 
 
 @attrs.define(eq=False)
@@ -130,12 +119,11 @@ class Director:
         self._meta = groups.group(META)
         self._rng = rng
         self._drives: list[_Drive] = []
-        self._purging: set[int] = set()
-        self._founding = trio.Lock()
         self._not_before: dict[tuple[str, int, int], float] = {}
         self._others = _Others()
         self._wake = trio.Event()
-        self._said = ""
+        self._waits = Waits()
+        self._reconciler = Reconciler(groups, self._driven, self._waits)
 
     async def run(self) -> Never:
         """Direct until cancelled.
@@ -144,7 +132,7 @@ class Director:
             ExceptionGroup: of a ConfigurationError: the map is gone.
         """
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._reconcile_for_ever, nursery)
+            nursery.start_soon(self._reconciler.run)
             nursery.start_soon(watch_health, self._groups)
             nursery.start_soon(keep_replicas, self._groups)
             while True:
@@ -154,7 +142,9 @@ class Director:
                 self._wake = trio.Event()
         raise AssertionError("it only ends by being cancelled")
 
-    # --- moves
+    def _driven(self) -> set[int]:
+        """Return the numbers of the moves that are being done."""
+        return {number for drive in self._drives for number in drive.numbers}
 
     async def _look(self, nursery: trio.Nursery) -> None:
         """Begin with the moves of the map that can begin.
@@ -165,7 +155,7 @@ class Director:
         try:
             cluster_map = await load(self._meta)
         except QuorateError as error:
-            self._say(error)
+            self._waits.say(error)
             return
         if cluster_map is None:
             raise ConfigurationError(
@@ -202,7 +192,7 @@ class Director:
                 # Perhaps nobody answers for the slots until it is done, so it is tried again soon.
                 # One that has no trace in any log yet lets others of its partitions go first, lest
                 # they wait for as long as its target has no leader.
-                self._say(error)
+                self._waits.say(error)
                 if not drive.move.attempts:
                     self._not_before[_wish(drive.move)] = trio.current_time() + _PAUSE_S
         self._drives.remove(drive)
@@ -218,7 +208,9 @@ class Director:
         else:
             # One that imports before it has its first slots never gets them.
             ends = [cluster_map.partitions[each] for each in (move.source, move.target)]
-            above = max([(await self._founded(each, PATIENCE_S)).highest for each in ends])
+            above = max(
+                [(await self._reconciler.founded(each, PATIENCE_S)).highest for each in ends]
+            )
             drive.claimed = await claim(self._meta, move, above)
             if drive.claimed is None:
                 return
@@ -284,130 +276,6 @@ class Director:
             why=str(error),
             seconds=pause,
         )
-
-    # --- what groups have
-
-    async def _reconcile_for_ever(self, nursery: trio.Nursery) -> None:
-        while True:
-            complete = False
-            try:
-                complete = await self._reconcile(nursery)
-            except QuorateError as error:
-                self._say(error)
-            await trio.sleep(RECONCILE_S if complete else PERIOD_S)
-
-    async def _reconcile(self, nursery: trio.Nursery) -> bool:
-        """Look at the slots of all groups; return whether all of them have answered."""
-        cluster_map = await load(self._meta)
-        if cluster_map is None:
-            return False
-        states: dict[int, SlotsState] = {}
-        async with trio.open_nursery() as asking:
-            for each in cluster_map.partitions:
-                asking.start_soon(self._ask, each, states)
-        # After the states: a move that a group knew then is in this map, or has ended.
-        before, cluster_map = cluster_map, await load(self._meta) or cluster_map
-        known = {each.move for each in cluster_map.moves}.union(*(d.numbers for d in self._drives))
-        for partition, state in states.items():
-            for number in {*state.frozen, *state.importing} - known:
-                try:
-                    await self._end_unknown(cluster_map, partition, number, state)
-                except QuorateError as error:
-                    self._say(error)
-            if state.stale and partition not in self._purging:
-                self._purging.add(partition)
-                nursery.start_soon(self._purge, partition)
-        complete = len(states) == len(cluster_map.partitions)
-        if complete and before == cluster_map and not self._drives:
-            await self._correct(cluster_map, states)
-        return complete
-
-    async def _correct(self, cluster_map: ClusterMap, states: dict[int, SlotsState]) -> None:
-        """Have the map say what the groups own, if nothing moves: an older one was restored."""
-        if cluster_map.moves or any(each.frozen or each.importing for each in states.values()):
-            return
-        owned = {partition: state.owned for partition, state in states.items()}
-        highest = max(state.highest for state in states.values())
-        if await correct(self._meta, cluster_map, owned, highest):
-            log_event(
-                _log,
-                logging.WARNING,
-                "map_corrected",
-                "the map (epoch %(epoch)d) was older than the partitions; it is right again",
-                epoch=cluster_map.epoch,
-            )
-
-    async def _ask(self, partition: Partition, states: dict[int, SlotsState]) -> None:
-        try:
-            states[partition.partition] = await self._founded(partition, _ANSWER_S)
-        except QuorateError as error:
-            self._say(error)
-
-    async def _founded(self, partition: Partition, within_s: float) -> SlotsState:
-        """Ask a partition for its slots; give it the first ones if it has had none.
-
-        Raises:
-            ConfigurationError: it has none, although it was founded before.
-            RequestError: it does not answer.
-        """
-        group = self._groups.group(partition.partition)
-        state = await state_of(group, within_s=within_s)
-        if state.founded:
-            return state
-        if partition.members:
-            raise ConfigurationError(
-                f"partition {partition.partition} has lost everything, and begun anew: expected "
-                "the members that have its keys; start those, or restore it from a backup"
-            )
-        async with self._founding:
-            if (state := await state_of(group, within_s=within_s)).founded:
-                return state
-            if not partition.founded:  # a split has made it, to get slots that have their guards
-                await copy_users(self._groups.group(0), group)
-            # What has moved away belongs to others.
-            owned = parse_slots_untrusted(partition.slots)
-            first = parse_slots_untrusted(partition.founded) & owned
-            await slots_command(group, "FOUND", text_of(first), within_s=within_s)
-        return await state_of(group, within_s=within_s)
-
-    async def _end_unknown(
-        self, cluster_map: ClusterMap, partition: int, number: int, state: SlotsState
-    ) -> None:
-        """End a move that a group has begun, although the map does not know it.
-
-        Nothing of ours leaves such a move behind. But a map may be restored from a backup.
-
-        Raises:
-            ConfigurationError: the map does not know the partition that may own the slots.
-            RequestError: a group does not answer.
-        """
-        group, target = self._groups.group(partition), state.frozen.get(number)
-        if target is None:
-            await slots_command(group, "DROP", number)
-            return
-        if target >= len(cluster_map.partitions):
-            raise ConfigurationError(
-                f"partition {partition} has frozen slots for partition {target} (move {number}), "
-                f"and the map ends with {len(cluster_map.partitions) - 1}: expected a newer map"
-            )
-        # Nobody else can say whether the slots have got to their target.
-        if await slots_command(self._groups.group(target), "DROP", number) == b"OWNED":
-            await slots_command(group, "RELEASE", number, target, 0)
-        else:
-            await slots_command(group, "THAW", number)
-
-    async def _purge(self, partition: int) -> None:
-        try:
-            await purge(self._groups.group(partition))
-        except QuorateError as error:
-            self._say(error)
-        self._purging.discard(partition)
-
-    def _say(self, error: QuorateError) -> None:
-        """Log why there is nothing to be done; once, as long as it is the same."""
-        if str(error) != self._said:
-            self._said = str(error)
-            log_event(_log, logging.WARNING, "director_waits", "%(why)s", why=str(error))
 
 
 def _wish(move: Move) -> tuple[str, int, int]:

@@ -35,6 +35,7 @@ from ..errors import QuorateError
 from ..keyvalue.slots.cluster_map import META
 from ..log_events import log_event
 from .metadata import load
+from .waits import Waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -356,13 +357,10 @@ class _Watch:
 
 async def watch_health(groups: Groups) -> Never:
     """Keep the leaders where they should be, until cancelled."""
-    watch = _Watch(groups)
-    said = ""
+    watch, waits = _Watch(groups), Waits()
     while True:
         try:
             await watch.look()
         except QuorateError as error:
-            if str(error) != said:
-                said = str(error)
-                log_event(_log, logging.WARNING, "director_waits", "%(why)s", why=said)
+            waits.say(error)
         await trio.sleep(PERIOD_S)

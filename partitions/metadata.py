@@ -116,16 +116,27 @@ async def change(group: Group, edit: Edit) -> ClusterMap:
                 return after
         except (NoLeaderError, UnknownOutcomeError) as error:
             # The change may be made. The next reading shows it, and the edit says what is left.
-            trouble = error
+            trouble = _named(error)
         await trio.sleep(_PAUSE_S * (attempt + 1))
     raise trouble or ConflictError("the map was changed by others each time: try again")
 
 
 async def _read(group: Group) -> bytes | None:
-    data = await surely(group, "GET", MAP_KEY)
+    try:
+        data = await surely(group, "GET", MAP_KEY)
+    except (NoLeaderError, UnknownOutcomeError) as error:
+        raise _named(error) from error
     if not isinstance(data, bytes | None):
         raise ConfigurationError(f"the map of the cluster: found {data!r:.40}: expected a string")
     return data
+
+
+def _named(error: NoLeaderError | UnknownOutcomeError) -> NoLeaderError | UnknownOutcomeError:
+    """Return an error that says which group it is about."""
+    return type(error)(
+        f"the metadata group does not answer: {error}: expected a majority of its members: start "
+        "the machines that have them"
+    )
 
 
 def _decoded_untrusted(data: bytes) -> ClusterMap:

@@ -17,12 +17,12 @@ The steps
         S  RELEASE m        S knows, too: clients are sent to D
            the map          says so
 
-    Instead of OWN there may be ``D DROP m`` and then ``S THAW m``: S goes on as the owner. Whoever
-    finds a move that it does not copy itself ends it that way (`settle`).
+    Instead of OWN there may be ``D DROP m`` and then ``S THAW m``: S goes on as the owner. A
+    director that finds a move that it does not copy itself ends it that way (`settle`).
 
 Why there are never two owners
     D's log has OWN m or DROP m first, and the state machine refuses the other one from then on. So
-    every run of a director that asks, by DROP, gets the same answer, whoever else is under way.
+    every run of a director that asks, by DROP, gets the same answer, whatever other runs do.
 
     - D answers from OWN m on. At that position S has FREEZE m, since only the run that copies m
       sends OWN m, and only after the reply to FREEZE m.
@@ -38,10 +38,10 @@ Why no write is lost or doubled
     - One run sends its chunks one after the other, numbered. D takes each number once and in order,
       so a repeated chunk changes nothing, and one that comes late is no chunk any more.
     - Each page is read after the chunk before it was taken, and reads are linearizable. So for each
-      key the last row that D took is at least as new as every row before it, but for pages of
-      changes, which may be of the past. They go on without a gap from before the first page up to
-      f, so at f each key has its last row. S says ``LOST`` if it cannot vouch for there being no
-      gap: after a change of leader, or when too much was changed. Then the move ends, undone.
+      key the last row that D took is at least as new as every row before it, except that pages of
+      changes may be of the past. Those go on without a gap from before the first page up to f, so
+      at f each key has its last row. S says ``LOST`` if it cannot vouch for there being no gap:
+      after a change of leader, or when too much was changed. Then the move ends, undone.
     - After f nothing of these slots changes at S, in a log that a quorum has. So rows of S at f are
       rows of D at OWN m.
     - Revisions at D are above f from then on, and chunks keep theirs: those of one key rise.
@@ -52,7 +52,7 @@ When something fails
     map; the next one begins with `settle`. A command of the dead one that comes late is one of: a
     command of an ended move, refused; or a command that the same log has had already.
 
-    A partition gets its first slots before it takes part in a move (`Director`): one that imports
+    A partition gets its first slots before it takes part in a move (`Reconciler`): one that imports
     is no new one, and a late FOUND gives it nothing.
 
     If S or D has no leader, a step waits. A move that is frozen for longer than `LONGEST_FREEZE_S`
@@ -146,7 +146,7 @@ class MoveError(Exception):
 
 
 async def settle(groups: Groups, move: Move) -> bool:
-    """End an attempt, whoever made it; return whether the target owns the slots.
+    """End an attempt of any director; return whether the target owns the slots.
 
     If it does, `finish` is left to do. If not, the source owns them, and the number is used up.
 
@@ -159,8 +159,8 @@ async def settle(groups: Groups, move: Move) -> bool:
     except KeyValueError as error:
         if not str(error).startswith("ENDED"):
             raise
-        # So many moves have ended since that the target has forgotten how. It is decided, and while
-        # the record is in the map, no other move has brought these slots there.
+        # The target has forgotten how it ended: many moves have ended after it. It is decided, and
+        # while the record is in the map, no other move has brought these slots there.
         state = await state_of(target)
         owns = not parse_slots_untrusted(move.slots) & ~state.owned
     if not owns:
@@ -300,7 +300,7 @@ class _Copy:
     frozen_s: float = 0.0
 
     async def copy_rows(self) -> None:
-        """Copy all rows, and the changes meanwhile, lest the source forget them."""
+        """Copy all rows, and the changes since then, lest the source forget them."""
         self.position, _ = await self._changes()
         cursor: Reply = b""
         for _ in range(_MOST_PAGES):

@@ -38,7 +38,8 @@ RESUME_S: Final = 30.0
 group stays suspended after all. Longer, and nobody hears of it."""
 
 SUSPEND_S: Final = 5.0
-"""Seconds for all groups to be suspended, all writes refused meanwhile; then it is given up."""
+"""Seconds for all groups to be suspended; then it is given up. Shorter, and a busy group is not
+there in time. Longer, and writes that wait for the end are refused before it."""
 
 LATE_S: Final = 3.0
 """A request to suspend may be done so much later although its answer was lost; it is undone then.
@@ -58,7 +59,7 @@ class Moment:
 
     Args:
         positions: of each partition, where its log counts up to.
-        pause_s: for how long writes were refused somewhere, in seconds.
+        pause_s: for how long writes waited somewhere, in seconds.
     """
 
     positions: dict[int, int]

@@ -10,6 +10,9 @@ compares the two, and asks for the next step:
    is removed.
 3. Then those go that the map does not name any more, one after the other.
 
+A leader whose machine drains hands its leadership over before a member takes its place: see
+:mod:`.health`. Otherwise its group would elect, and clients wait.
+
 All orders say what is to be, so they may be repeated, and two directors do no harm.
 
 Who has a member is in the map, too, before anything is asked for. So all find a group however many
@@ -89,6 +92,8 @@ def next_order(cluster_map: ClusterMap, partition: int, now: MemberList) -> str 
     seats = {each.member_id: each for each in now.members if each.state != "leaving"}
     missing = [each for each in wanted if each not in seats]
     surplus = [each for each in seats if each not in wanted]
+    if now.leader in surplus and _hands_over(cluster_map, wanted, now):
+        return None
     if missing:
         machine = cluster_map.machine(missing[0])
         # As many as are still to come may each take the place of one that goes.
@@ -104,6 +109,20 @@ def next_order(cluster_map: ClusterMap, partition: int, now: MemberList) -> str 
     # The leader last: each removal of one costs a transfer.
     surplus.sort(key=lambda each: (each == now.leader, seats[each].live))
     return f"member remove {surplus[0]}" if surplus else None
+
+
+def _hands_over(cluster_map: ClusterMap, wanted: tuple[int, ...], now: MemberList) -> bool:
+    """Whether the leader's machine drains, and another member can lead."""
+
+    def drains(machine_id: int) -> bool:
+        machine = cluster_map.machine(machine_id)
+        return machine is not None and machine.draining
+
+    return drains(now.leader) and any(
+        each.state == "voter" and each.live and each.member_id in wanted
+        for each in now.members
+        if not drains(each.member_id)
+    )
 
 
 def _add(machine: Machine, partition: int, replaces: int | None) -> str:

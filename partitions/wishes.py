@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, UsageError
 from ..keyvalue.slots.cluster_map import Move
 from ..keyvalue.slots.ranges import parse_slots_untrusted, text_of
 from .metadata import LOST_EPOCHS, change
@@ -47,11 +47,12 @@ def plan_move(cluster_map: ClusterMap, slots: Slots, target: int) -> list[Move]:
         target: the partition that is to own them.
 
     Raises:
-        ConfigurationError: there is no such partition, or a slot is moving already.
+        UsageError: there is no such partition.
+        ConfigurationError: a slot is moving already.
     """
     if not 0 <= target < len(cluster_map.partitions):
         last = len(cluster_map.partitions) - 1
-        raise ConfigurationError(f"partition {target}: expected one of 0 to {last}")
+        raise UsageError(f"partition {target}: expected one of 0 to {last}")
     moves: list[Move] = []
     for each in cluster_map.partitions:
         part = _slots(each.slots) & slots
@@ -111,9 +112,10 @@ async def abort_move(group: Group, number: int) -> ClusterMap:
         move = _find(now, number)
         if move is None:
             known = ", ".join(str(each.move) for each in now.moves)
-            expected = f"expected one of {known}" if known else "no move is under way"
+            if not known:
+                raise ConfigurationError(f"move {number}: no move is under way: it has ended")
             raise ConfigurationError(
-                f"move {number}: {expected}; a move that begins again has a new number"
+                f"move {number}: expected one of {known}; a move that begins again has a new number"
             )
         return _with_move(now, number, replace(move, step="aborting")) if _copies(move) else None
 

@@ -15,7 +15,7 @@ The names, by what they are for:
   loop: `connect_blocking`, which yields a `BlockingKeyValue`; it makes a `BlockingTransaction` or a
   `BlockingWatch`.
 - Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
-  `Security`, `LogLines`, `Web`, `load_config`, `local_configs`.
+  `Security`, `LogLines`, `Web`, `Etcd`, `load_config`, `local_configs`.
 - Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
   and the protocols `Service` and `SnapshotService`.
 - Judge by yourself who may come in: `PeerSecurity` of an `Authenticator`, a `CredentialsSupplier`
@@ -100,6 +100,7 @@ _HOMES: Final = {
     ".local.cluster": ("local_configs",),
     ".node": (
         "Command",
+        "Etcd",
         "Limits",
         "LogLines",
         "MemberAddress",
@@ -189,6 +190,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .keyvalue.state.changes import ChangeKind as ChangeKind
     from .local.cluster import local_configs as local_configs
     from .node import Command as Command
+    from .node import Etcd as Etcd
     from .node import Limits as Limits
     from .node import LogLines as LogLines
     from .node import MemberAddress as MemberAddress

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .errors import ConfigurationError, UsageError
+from .etcd.opening import EtcdServer, make_etcd_server
+from .etcd.state.machine import EtcdState
 from .keyvalue.access.directory import Directory
 from .keyvalue.access.judges import ClientSecurity
 from .keyvalue.clients.port_access import PortAccess
@@ -36,16 +38,17 @@ from .keyvalue.slots.folder import Notice, board_file
 from .keyvalue.slots.notices import Notices
 from .keyvalue.slots.signposts import Signposts
 from .keyvalue.watches.replays import REPLAYS, Replays
+from .metrics.exposition import exposition
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
 from .node.one_error import one_error
 from .node.requests.request import UNSTAMPED
 from .node.state_machine.witness import WitnessService
 from .node.store_opening import check_arguments
-from .node.upkeep.exposure import check_client_exposure
+from .node.upkeep.exposure import check_client_exposure, check_etcd_exposure
 from .storage.log.batch import MAX_PRINCIPAL
 from .web.opening import open_guard
-from .web.showing import count_clients, showing
+from .web.showing import all_families, count_clients, showing
 
 if TYPE_CHECKING:
     import ssl
@@ -389,6 +392,7 @@ async def _open_key_value(
     # not say who may use the port. An authoriser alone lets in everybody.
     judged = clients.authenticator is not None
     protected = not judged and await check_client_exposure(config)
+    etcd_protected = await check_etcd_exposure(config)
     store = _key_value_service(config)
     try:
         async with opening(store) as member, trio.open_nursery() as nursery:
@@ -396,6 +400,9 @@ async def _open_key_value(
             _keep_notice(member, config, nursery)
             port = _client_port(member, config, store, clients, watches, protected=protected)
             address = await nursery.start(port.run)
+            etcd = _etcd_server(member, config, store, port, watches, protected=etcd_protected)
+            if etcd is not None:
+                await nursery.start(etcd.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
             count_clients(member, port)
@@ -404,13 +411,40 @@ async def _open_key_value(
                 # Slots of a partition freeze and leave: only clients of the port wait and follow.
                 kv = _ELSEWHERE if config.partition.is_one else KeyValue(member, gathering, watches)
                 yield Node(member, member.state.terminated, kv, address)
-                await port.drain()  # first: it needs a member that still answers
+                await _drain(port, etcd)  # first: it needs a member that still answers
                 await member.close()
                 await port.close()
             nursery.cancel_scope.cancel()
     finally:
         if isinstance(store, KeyValueService):
             store.close()
+
+
+async def _drain(port: ClientPort, etcd: EtcdServer | None) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(port.drain)
+        if etcd is not None:
+            nursery.start_soon(etcd.port.drain)
+
+
+def _etcd_server(
+    member: Member,
+    config: NodeConfig,
+    store: KeyValueService | WitnessService,
+    port: ClientPort,
+    watches: LocalWatches | None,
+    *,
+    protected: bool,
+) -> EtcdServer | None:
+    """Make the port of etcd's clients; None if the file has none."""
+    if not config.etcd.port or not isinstance(store, KeyValueService):
+        return None
+    assert isinstance(store.keyspace, EtcdState), "made with it"
+
+    def figures() -> str:
+        return exposition(all_families(member, port, watches))
+
+    return make_etcd_server(member, config, store.keyspace, protected=protected, figures=figures)
 
 
 async def _watches(
@@ -445,6 +479,7 @@ def _key_value_service(config: NodeConfig) -> KeyValueService | WitnessService:
         cluster=config.cluster,
         member_id=config.member_id,
         partition=config.partition.is_one,
+        keyspace=EtcdState,  # also without a port: another member may have one
     )
     service.changes.rest()  # who watches nothing pays nothing
     return service
@@ -498,11 +533,12 @@ def _signposts(
         return None
 
     def reaches(machine_id: int) -> bool:
-        # Members have the ids of their machines. Of a machine without a member nothing is known.
+        # Of a machine without a member nothing is known.
         peers = member.status().peers
         return all(peer.connected for peer in peers if peer.member_id == machine_id)
 
-    signposts = Signposts(machine, partition, store.ownership)
+    machine_id = config.member_id  # members have the ids of their machines
+    signposts = Signposts(machine, partition, store.ownership, machine_id=machine_id)
     signposts.reaches = reaches
     # Without partitions it is one of the metadata group, whose state machine sends nobody away.
     # The state machine does not know which port a client came through.

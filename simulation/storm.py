@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -193,7 +194,7 @@ class Storm:
             await self._serves(quorum)
         self._bring_back(others)
         await self._finish_move()
-        self._make_machines()
+        self.make_machines()
         intact = [i for i in self._members() if i not in self.nemesis.context.rotten]
         await self._serves(intact)
         await self._converges(intact)
@@ -322,12 +323,20 @@ class Storm:
         if scope.cancelled_caught:
             self._complain("the new address of a member is acknowledged")
 
-    def _make_machines(self) -> None:
-        """Make the machines of new members that nobody has made yet."""
-        latest = self.observer.known.latest
+    def make_machines(self) -> list[int]:
+        """Make the machines of new members that nobody has made yet; return those."""
+        latest, hosts, made = self.observer.known.latest, self.world.hosts, list[int]()
         for i in latest.ids:
-            if i not in self.world.hosts:
+            host = hosts.get(i)
+            if host is not None and host.retired and host.stopped:
+                # A machine whose member was removed gets another one, and keeps nothing of that.
+                shutil.rmtree(host.config.directory)
+                self.observer.wiped(i)
+                del hosts[i]
+            if i not in hosts:
                 self.world.create(i, latest)
+                made.append(i)
+        return made
 
     async def _dismisses(self) -> None:
         """Check that members without a seat end when they meet the present members."""

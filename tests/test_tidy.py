@@ -36,6 +36,7 @@ ROOMS = (
     "pipeline",
     "partitions",
     "recipes",
+    "etcd",
 )
 FOLDERS = (*ROOMS, "quorate", "tests", "bench", "examples")
 MAX_FUNCTION_LINES = 50

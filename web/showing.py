@@ -51,7 +51,7 @@ async def showing(
     web = make_web_port(
         member,
         config,
-        families=partial(_families, member, port, watches),
+        families=partial(all_families, member, port, watches),
         read=partial(_read, member) if port else member.confirm,
         guard=guard,
     )
@@ -61,9 +61,10 @@ async def showing(
         nursery.cancel_scope.cancel()
 
 
-def _families(
+def all_families(
     member: Member, port: ClientPort | None, watches: LocalWatches | None
 ) -> list[Family]:
+    """Return the figures of a member, of its clients, and of its watches."""
     families = member_families(member)
     families += port_families(port.state) if port else []
     return families + (watch_families(watches) if watches else [])

@@ -45,7 +45,7 @@ class Machines:
         with trio.fail_after(READY_SECONDS):
             while True:
                 known = newest_map(self.configs)
-                seen = await survey_groups(known, count_keys=False)
+                seen = await survey_groups(known, figures=False)
                 if all(each.is_ready and len(each.survey.said) == MACHINES for each in seen):
                     leaders = [leader_of(each) for each in seen[1:]]
                     if leaders == [each.preferred for each in known.partitions]:

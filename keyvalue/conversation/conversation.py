@@ -37,7 +37,7 @@ from typing import Final
 
 import trio
 
-from ...errors import OversizedRequestError, RequestError, WireError
+from ...errors import OversizedRequestError, RequestError, UnknownOutcomeError, WireError
 from ...log_events import log_event
 from ...node.requests.request import UNSTAMPED, Request, RequestKind, Stamp
 from ..access.compiled import GETS, SETS
@@ -66,6 +66,9 @@ __all__ = ["PATIENCE_S", "Conversation"]
 PATIENCE_S: Final = 0.002
 """How long one client's connection commands are answered without a break. Longer, and others wait;
 shorter, and a pipeline of them takes more turns."""
+
+_KNOW_UNKNOWN: Final = frozenset({b"quorate.request", b"quorate.once", b"quorate.control"})
+"""What only clients send that know the error -UNKNOWN."""
 
 _log = logging.getLogger("quorate.keyvalue")
 
@@ -527,6 +530,8 @@ class Conversation:
         try:
             if then is not None:
                 then(result)
+            elif isinstance(result, UnknownOutcomeError) and self._hides_unknown():
+                self.client.closing = True  # it gets the replies before this one
             elif not isinstance(result, bytes):
                 # One error for each command of the request: clients count replies.
                 error = resp.error(error_text(result))
@@ -548,6 +553,14 @@ class Conversation:
                 self._run()
         except Exception:  # noqa: BLE001 - see _close_after_bug
             self._close_after_bug()
+
+    def _hides_unknown(self) -> bool:
+        """Whether the client is better off without its connection than with -UNKNOWN.
+
+        Cluster clients do not know that error, and raise it. A connection that ends means the same
+        to them: the command may be done, or not. With that they deal as with any leader that dies.
+        """
+        return self.client.cluster_aware and self.client.last_command not in _KNOW_UNKNOWN
 
     def _take_replies(self, reply: bytes, payload: bytes, expected: int) -> int:
         """Take the reply to `expected` commands; those that were not executed come next.

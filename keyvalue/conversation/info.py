@@ -276,6 +276,8 @@ def settings(port: PortState) -> dict[str, str]:
         "appendonly": "yes",
         "bind": port.host,
         "cluster-enabled": "yes",
+        # As in Redis. With anything else coredis asks every member, and gives up at a dead one.
+        "cluster-require-full-coverage": "yes",
         "databases": "1",
         "maxclients": str(port.limits.max_clients),
         "maxmemory": "0",

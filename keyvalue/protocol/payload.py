@@ -8,7 +8,7 @@ other. The reply is the join of their replies.
 
 **The flags** travel in the request and in the log entry. They choose the protocol of the reply
 (:data:`RESP3`), make the payload one transaction (:data:`TRANSACTION`), or allow the state machine
-to stop in the middle (:data:`IN_PARTS`).
+to stop in the middle (:data:`IN_PARTS`). One flag stands alone, :data:`ETCD`.
 
 **A partial reply** begins with :data:`PART` and the number of commands that were executed; see
 :func:`part`. The sender then submits the rest as its next request. In a partition, a frozen slot
@@ -30,6 +30,7 @@ from ..native.resp_reader import split_untrusted
 from .resp import at_end, bulk_array, pack
 
 __all__ = [
+    "ETCD",
     "FROZEN",
     "IN_PARTS",
     "PART",
@@ -50,6 +51,8 @@ TRANSACTION: Final = 2
 """Flag: the payload is the body of MULTI and EXEC; the reply is one array."""
 IN_PARTS: Final = 4
 """Flag: the state machine may stop after some commands. Set only where the sender can resume."""
+ETCD: Final = 8
+"""Flag: the payload is no RESP at all, but a request of the second keyspace (`..keyspace`)."""
 
 PART: Final = b"\0"
 """First byte of a partial reply. No RESP value begins with it."""

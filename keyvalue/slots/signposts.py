@@ -20,7 +20,7 @@ import trio
 from ...errors import ConfigurationError
 from ...log_events import log_event
 from .cluster_map import META, ClusterMap, Machine, decode_map_untrusted
-from .folder import MAP_FILE, board_file, decode_notice_untrusted
+from .folder import MAP_FILE, Notice, board_file, decode_notice_untrusted
 from .hashing import SLOTS
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class Signposts:
         machine: folder of the machine.
         partition: number of the member's partition, or `META`.
         ownership: what it owns; nothing in the metadata group.
+        machine_id: of the machine; None if that is not known.
         clock: returns the time in seconds.
 
     Attributes:
@@ -101,15 +102,16 @@ class Signposts:
         partition: int,
         ownership: Owned | None = None,
         *,
+        machine_id: int | None = None,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self.partition = partition
         self.ownership = ownership or OwnsNothing()
         self.reaches: Callable[[int], bool] = _any
-        self._machine, self._clock = machine, clock
+        self._machine, self._machine_id, self._clock = machine, machine_id, clock
         self._map: ClusterMap | None = None
         self._map_file = _File(machine / MAP_FILE)
-        self._boards: dict[int, tuple[_File, int | None]] = {}
+        self._boards: dict[int, tuple[_File, Notice | None]] = {}
         self._owners: list[int] = [NOBODY] * SLOTS  # as the map has it
         self._ranges: tuple[int, int, dict[int, list[tuple[int, int]]]] | None = None
 
@@ -146,30 +148,40 @@ class Signposts:
     def leader(self, partition: int) -> Machine | None:
         """Return the machine that leads a partition, as far as is known here.
 
-        That is what the notice of this machine's member says. Without one it is where the leader is
+        That is what the notice of this machine's member says. While that knows of no leader, it is
+        this machine: its member keeps requests until there is one, and a leader that has died would
+        refuse connections. Without a notice no member runs here: then it is where the leader is
         meant to be, or a replica that sends the client on.
         """
         found = self.map
         if found is None or not 0 <= partition < len(found.partitions):
             return None
-        leader = self.noticed(partition)
-        if leader is not None and (machine := found.machine(leader)) is not None:
-            return machine
+        notice, own = self._notice(partition), self._machine_id
+        if notice is not None:
+            leader = own if notice.leader is None else notice.leader
+            if leader is not None and (machine := found.machine(leader)) is not None:
+                return machine
         preferred = found.partitions[partition].preferred
-        some = sorted(found.present_in(partition), key=lambda each: each != preferred)
+        some = sorted(
+            found.present_in(partition), key=lambda each: (each == own, each != preferred)
+        )
         return found.machine(next(filter(self.reaches, some), some[0]))
 
     def noticed(self, partition: int) -> int | None:
         """Return the leader that this machine's member of a partition has noted; None for none."""
-        file, leader = self._boards.get(partition) or (
+        notice = self._notice(partition)
+        return None if notice is None else notice.leader
+
+    def _notice(self, partition: int) -> Notice | None:
+        """Return the newest notice of this machine's member of a partition; None for no member."""
+        file, notice = self._boards.get(partition) or (
             _File(board_file(self._machine, partition)),
             None,
         )
         if (data := file.news(self._clock())) is not None:
             notice = decode_notice_untrusted(data)
-            leader = notice.leader if notice is not None else None
-        self._boards[partition] = file, leader
-        return leader
+        self._boards[partition] = file, notice
+        return notice
 
     def moved(self, slot: int, *, tls: bool = False) -> bytes:
         """Return the error for a command whose keys are in a slot that is not owned here.

@@ -28,6 +28,7 @@ every ``NodeConfig`` that exists is valid. A file looks like this; defaults are 
     [security]                      # [open, on loopback only] see Security
     [log]                           # each may be set alone, see LogLines
     [web]                           # [no such port] see Web
+    [etcd]                          # [no such port] see Etcd
     [partition]                     # [none] see PartitionSettings
 
 A file is how a member begins. With ``join = true`` it is added to a cluster that runs: its list has
@@ -50,6 +51,7 @@ import attrs
 from ...errors import ConfigurationError
 from ..protocol.hosts import is_host
 from ..protocol.promise import MAX_LEASE_MS
+from .etcd import Etcd
 from .limits import Limits, SnapshotPolicy
 from .log_lines import LogFormat, LogLevel, LogLines
 from .partition import PartitionSettings
@@ -74,6 +76,7 @@ __all__ = [
     "MEMBER_ID",
     "PROFILE",
     "PROFILES",
+    "Etcd",
     "Limits",
     "LogFormat",
     "LogLevel",
@@ -311,6 +314,7 @@ def _members(value: Iterable[MemberConfig]) -> tuple[MemberConfig, ...]:
 def _is_settings(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     kinds: dict[str, type] = {"timeouts": Timeouts, "limits": Limits, "snapshot": SnapshotPolicy}
     kinds |= {"security": Security, "log": LogLines, "web": Web, "partition": PartitionSettings}
+    kinds |= {"etcd": Etcd}
     kind = kinds[attribute.name]
     if not isinstance(value, kind):
         raise ConfigurationError(unexpected(attribute.name, value, f"a {kind.__name__}"))
@@ -343,6 +347,7 @@ class NodeConfig:
         security: how it proves who it is, and what it asks of others; see :class:`Security`.
         log: what `quorate run` logs, and how; see :class:`LogLines`.
         web: where it shows itself to browsers and monitors; see :class:`Web`.
+        etcd: where it serves clients of etcd; see :class:`Etcd`.
         partition: which partition of a larger cluster it belongs to; see
             :class:`PartitionSettings`.
 
@@ -389,6 +394,7 @@ class NodeConfig:
     security: Security = attrs.field(factory=Security, validator=_is_settings)
     log: LogLines = attrs.field(factory=LogLines, validator=_is_settings)
     web: Web = attrs.field(factory=Web, validator=_is_settings)
+    etcd: Etcd = attrs.field(factory=Etcd, validator=_is_settings)
     partition: PartitionSettings = attrs.field(factory=PartitionSettings, validator=_is_settings)
 
     def __attrs_post_init__(self) -> None:
@@ -413,7 +419,7 @@ class NodeConfig:
             )
 
     def _check_ports(self) -> None:
-        """Check that all ports differ, and that the web port has what it needs."""
+        """Check that all ports differ, and that those of other tables have what they need."""
         seen: dict[tuple[str, int], str] = {}
         for index, member in enumerate(self.members):
             for name in ("member_port", "client_port", "redirect_port", "tls_port"):
@@ -425,12 +431,25 @@ class NodeConfig:
                     what = f"a port of {member.host} other than that of {other}"
                     raise ConfigurationError(unexpected(key, port, what))
         assert self.own.member_id == self.member_id
-        if taken := seen.get((self.web.host, self.web.port)):
-            what = f"a port of {self.web.host} other than that of {taken}"
-            raise ConfigurationError(unexpected("web.port", self.web.port, what))
-        if self.web.tls and self.security.tls is None:
-            what = "certificate, key and ca in the table [security], or false"
-            raise ConfigurationError(unexpected("web.tls", self.web.tls, what))
+        tables = (("web", self.web, self.web.host), ("etcd", self.etcd, self.etcd_host))
+        for name, table, host in tables:
+            if not table.port:
+                continue
+            taken = seen.setdefault((host, table.port), f"{name}.port")
+            if taken != f"{name}.port":
+                what = f"a port of {host} other than that of {taken}"
+                raise ConfigurationError(unexpected(f"{name}.port", table.port, what))
+            if table.tls and self.security.tls is None:
+                what = "certificate, key and ca in the table [security], or false"
+                raise ConfigurationError(unexpected(f"{name}.tls", table.tls, what))
+        if self.etcd.port and self.own.witness:
+            what = "0, since a witness has no tables"
+            raise ConfigurationError(unexpected("etcd.port", self.etcd.port, what))
+
+    @property
+    def etcd_host(self) -> str:
+        """Where this member listens for clients of etcd."""
+        return self.etcd.host or self.client_listen_host
 
     @property
     def own(self) -> MemberConfig:
@@ -482,6 +501,7 @@ class NodeConfig:
         lines += changes("security", self.security, Security())
         lines += changes("log", self.log, LogLines())
         lines += changes("web", self.web, Web())
+        lines += changes("etcd", self.etcd, Etcd())
         lines += changes("partition", self.partition, PartitionSettings())
         return "\n".join(lines) + "\n"
 

@@ -148,6 +148,7 @@ class Leadership(Role):
         self._reconfiguration = self._make_reconfiguration()
         self._membership_end = self._reconfiguration.awaited
         self._operator = self._make_operator(actions)
+        self._resumed = actions.changed
 
     # --- its parts --------------------------------------------------------------------------------
 
@@ -592,6 +593,7 @@ class Leadership(Role):
             nursery.start_soon(self._watch_quorum)
             nursery.start_soon(self._disk.run, self, self.replication, self.handover, nursery)
             nursery.start_soon(self._after_apply)
+            nursery.start_soon(self._after_suspension)
             nursery.start_soon(self._timer_entries.run)
             nursery.start_soon(self._catchups.run)
             nursery.start_soon(self._operator.run)
@@ -623,6 +625,12 @@ class Leadership(Role):
             self._advance()
             self.flush()
 
+    async def _after_suspension(self) -> Never:
+        """Continue with the commands that have waited for the cluster to be resumed."""
+        while True:
+            await self._resumed.wait()
+            self.flush()
+
     async def _heartbeats(self) -> Never:
         while True:
             # The order matters: the announcement carries the number that was just made.
@@ -631,6 +639,7 @@ class Leadership(Role):
             self.replication.mark()
             # Here as well: the deadline of a WAIT may come although no follower reports.
             self._waits.look()
+            self.replication.window.refuse()
             await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
 
     async def _watch_quorum(self) -> None:

@@ -10,6 +10,7 @@ message (`announce_commit`). So this file owns all that followers are sent in or
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import deque
 from operator import itemgetter
@@ -78,12 +79,7 @@ class Window:
         if not self.waiting or not self._has_room():
             return []
         if self._state.suspended:
-            # Each refusal may make its client send the next command, which is refused too.
-            while self.waiting:
-                for request in self.withdraw():
-                    request.done(
-                        RefusedError("the cluster is suspended by an operator; nothing was done")
-                    )
+            self.refuse()
             return []
         # Clients may have gone, or lost the right; after this point their commands will take effect
         # all the same.
@@ -98,6 +94,30 @@ class Window:
         else:
             taken, self.waiting = self.waiting, []
         return taken
+
+    def refuse(self) -> None:
+        """While the cluster is suspended, refuse the commands that do not wait, or have waited.
+
+        A backup of all partitions suspends each for a moment, so there they wait for a while.
+        """
+        brief = self._state.config.partition.folder is not None
+        limit = self._now() if brief else math.inf
+        words = "the cluster is suspended by an operator; nothing was done"
+        if brief:
+            seconds = self._state.config.limits.park_seconds
+            words = (
+                f"{self._state.config.cluster} is suspended, by an operator or by a backup that "
+                f"was killed; nothing was done, after {seconds:g} s of waiting. To have it take "
+                "writes again: quorate control resume"
+            )
+        # Each refusal may make its client send the next command, which is refused or waits too.
+        while self._state.suspended and self.waiting:
+            overdue = [each for each in self.waiting if each.deadline <= limit]
+            if not overdue:
+                break
+            self.waiting = [each for each in self.waiting if each.deadline > limit]
+            for request in overdue:
+                request.done(RefusedError(words))
 
     def _has_room(self) -> bool:
         """Whether one more batch may be in flight; one always may."""

@@ -26,7 +26,7 @@ from ...metrics import Histogram
 from ...storage import CheckedEntries, EntryKind, Store, check_batch_untrusted
 from ..protocol.signal import Signal
 from ..requests.journey import SlowBatches
-from .service import Command, RemadeService, Service
+from .service import Command, RemadeService, Service, TermService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -334,6 +334,10 @@ class Applier:
                 # Such an entry is alone in its batch, so that one slot is enough.
                 assert self._action is None, "two actions in one batch"
                 self._action = entry, header
+            elif entry.kind is EntryKind.NEW_LEADERSHIP_TERM and isinstance(
+                self.service, TermService
+            ):
+                self.service.begin_term(header.timestamp_ms)
             return b""
         return self.service.apply(
             Command(

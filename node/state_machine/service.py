@@ -158,6 +158,18 @@ class RuledService(Service, Protocol):
         ...
 
 
+@runtime_checkable
+class TermService(Service, Protocol):
+    """A service that must know when a leadership term begins.
+
+    Log time may jump there, by as long as the election took.
+    """
+
+    def begin_term(self, timestamp_ms: int) -> None:
+        """Note that a term begins, with an entry of this log time; called before `advance`."""
+        ...
+
+
 def rules_of(service: Service) -> Callable[[], int]:
     """Return a function that gives the version of a service's rules; 0 if it has none."""
     if isinstance(service, RuledService):

@@ -306,6 +306,7 @@ def _by_certificates(
         name=str(config.member_id),
         clients=security.client_certificates if config.own.tls_port else None,
         web=config.web.tls,
+        etcd=security.client_certificates if config.etcd.tls else None,
     )
     encrypted = TlsNetwork(network, load(), audit=audit)
     watch = CertificateWatch(files, load, encrypted, clock_ms, rng, audit=audit)

@@ -76,6 +76,39 @@ async def check_client_exposure(config: NodeConfig) -> bool:
     return True
 
 
+async def check_etcd_exposure(config: NodeConfig) -> bool:
+    """Refuse to open a port of etcd's clients to everybody.
+
+    Returns:
+        Whether clients of other machines reach it, and must be users.
+
+    Raises:
+        ConfigurationError: it would be open to more than this machine; with the lines to add.
+    """
+    security, etcd, host = config.security, config.etcd, config.etcd_host
+    if not etcd.port or await is_loopback(host):
+        return False
+    certified = security.client_certificates == "required" and etcd.tls
+    if not (security.require_users or certified or security.insecure_network):
+        raise ConfigurationError(
+            f"etcd.host = {host!r}: everybody who reaches this address could read and change "
+            "everything: expected that clients log in, that they all show a certificate, or a "
+            f"word that the network is closed; add one of these three to the member's file:\n"
+            f"{ETCD_LINES}"
+        )
+    return security.require_users
+
+
+ETCD_LINES = """\
+  [security]
+  require_users = true                # until there are users, clients of this machine are served
+or, with tls = true in [etcd]
+  [security]
+  client_certificates = "required"    # needs certificate, key and ca
+or
+  [security]
+  insecure_network = true"""
+
 CLIENT_LINES = """\
   [security]
   require_users = true                # until there are users, clients of this machine are served

@@ -115,7 +115,7 @@ def _write(
         ordered = rows.repartitionByRange(parts, "stored").sortWithinPartitions("stored")
         deadlines = ordered.where("deadline is not null").select("stored", "deadline")
         pieces = encode_tables(
-            [_pairs(ordered.select("stored", "record")), _pairs(deadlines), notes]
+            [_pairs(ordered.select("stored", "record")), _pairs(deadlines), notes, []]
         )
         folder.open([])
         return write_whole(folder.directory, head, pieces)

@@ -114,6 +114,7 @@ app.command(pipeline)
 app.command("quorate.cli.control:control")
 app.command("quorate.cli.member:member")
 app.command("quorate.cli.partition:partition")
+app.command("quorate.cli.machine:machine")
 app.command("quorate.cli.certs:certs")
 for _verb, _name in (
     ("cli.run:run", "run"),

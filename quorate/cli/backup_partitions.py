@@ -120,7 +120,7 @@ async def _back_up(
     if consistent:
         taken_ms = time.time_ns() // 1_000_000
         moment = await one_moment(cluster.groups, [*positions])
-        tell(f"one moment of all partitions: writes were refused for {moment.pause_s:.3f} s")
+        tell(f"one moment of all partitions: writes waited for {moment.pause_s:.3f} s")
         ends, positions = await _copy_all(to, before, found, tell), moment.positions
         if short := [one for one in positions if ends[one] < positions[one]]:
             raise NoMomentError(f"the logs of partitions {short} end before that: run it again")

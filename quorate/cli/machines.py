@@ -16,9 +16,11 @@ from rich.table import Table
 from ..keyvalue.slots.cluster_map import META
 from ..local.log_lines import unblocked_console
 from ..local.show import print_table
-from ..machine.layout import lay_out_machines, supervisor_of
+from ..local.words import counted
+from ..machine.layout import LOG_FILE, lay_out_machines, supervisor_of
 from ..machine.maps import newest_map
 from ..machine.partition_survey import GroupSeen, survey_groups
+from .app import EX_NOPERM
 from .params import needing_certs
 from .partition_status import slots_in_words
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from ..machine.config import MachineConfig
     from ..node.config.config import Profile
 
-__all__ = ["run_machines"]
+__all__ = ["run_machines", "waits_in_words"]
 
 LOOK_SECONDS: Final = 0.3
 LONGEST_LOOK_SECONDS: Final = 5.0
@@ -121,36 +123,65 @@ async def _keep(console: Console, config: MachineConfig, child: ChildProcess) ->
         finally:
             with trio.CancelScope(shield=True):
                 await child.stop()
+        if status == EX_NOPERM:
+            console.print(
+                f"machine {config.machine_id} was removed from the cluster, and is not started; "
+                f"its folder {escape(str(config.directory))} is not needed any more"
+            )
+            return
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         if trio.current_time() - began > LONGEST_PAUSE_SECONDS:
             pause = FIRST_PAUSE_SECONDS
         console.print(
             f"the supervisor of machine {config.machine_id} has ended with {how}, and is started "
-            f"again in {pause:g} s; see {escape(str(config.directory / 'machine.log'))}"
+            f"again in {pause:g} s; see {escape(str(config.directory / LOG_FILE))}"
         )
         await trio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
 async def _print_groups(console: Console, configs: Sequence[MachineConfig]) -> None:
-    """Print a table once each group serves, and then each change of a leader."""
+    """Print which groups serve already, a table once all do, and then each change of a leader."""
     said: dict[int, int | None] = {}
-    pause, shown = LOOK_SECONDS, False
+    pause, shown, waits = LOOK_SECONDS, False, ""
+    for config in configs:
+        log = escape(str(config.directory / LOG_FILE))
+        console.print(f"machine {config.machine_id}  {config.own.host}:{config.own.port}  {log}")
     while True:
         cluster_map = newest_map(configs)
-        seen = await survey_groups(cluster_map, count_keys=False)
+        seen = await survey_groups(cluster_map, figures=False)
         leaders = {each.partition: _leader_of(each) for each in seen}
         if not shown and all(each.is_ready for each in seen):
             _print_table(console, cluster_map, seen)
             _introduce(console, configs)
             shown, said = True, leaders
-        elif shown and leaders != said:
+        elif not shown:
+            before, waits = waits, waits_in_words(seen)
+            if waits != before:
+                console.print(waits)
+        elif leaders != said:
             for each in seen:
                 if leaders[each.partition] != said.get(each.partition):
                     console.print(_line_of(each))
             said, pause = leaders, LOOK_SECONDS
         await trio.sleep(pause)
         pause = min(1.3 * pause, LONGEST_LOOK_SECONDS) if shown else LOOK_SECONDS
+
+
+def waits_in_words(seen: Sequence[GroupSeen]) -> str:
+    """Say how many groups serve, and what the first one that does not serve waits for."""
+    ready = sum(each.is_ready for each in seen)
+    line = f"{ready} of {counted(len(seen), 'group serves', 'groups serve')}"
+    first = next((each for each in seen if not each.is_ready), None)
+    if first is None:
+        return line
+    if not first.survey.said:
+        what = "no member answers yet"
+    elif first.survey.leader is None:
+        what = "no leader yet"
+    else:
+        what = "it waits for its first slots"
+    return f"{line}; {first.name}: {what}"
 
 
 def _leader_of(seen: GroupSeen) -> int | None:

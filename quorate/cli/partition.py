@@ -11,6 +11,7 @@ from typing import Annotated
 
 import trio
 from cyclopts import App, Parameter
+from rich.console import Console
 from rich.table import Table
 
 from ..errors import ConfigurationError, UsageError
@@ -20,18 +21,17 @@ from ..local.show import make_console, print_table
 from ..local.words import counted
 from ..machine.partition_survey import GroupSeen, owners_seen, survey_groups
 from ..partitions import wishes
-from ..partitions.balance import differences, rebalanced, with_replicas
+from ..partitions.balance import rebalanced, with_replicas
 from ..partitions.balance import split as split_map
-from ..partitions.health import lasting_faults
-from ..partitions.metadata import change
+from ..partitions.machines import names_of
 from ..partitions.progress import follow_moves, in_words
 from .params import Addresses, AsJson
 from .partition_status import lag_in_words, slots_in_words, tell_owners
+from .plans import Apply, change_to, well_machines
 from .whole_cluster import DONE, HERE, REFUSED, Cluster, EndedError, open_cluster
 
 __all__ = ["abort", "list_partitions", "move", "partition", "rebalance", "replicas", "split"]
 
-_Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 _To = Annotated[int, Parameter(show_default=False)]
 _Machines = Annotated[str, Parameter(show_default=False)]
 
@@ -46,7 +46,7 @@ partition = App(
 
 @partition.command(name="list", help_epilogue="")
 async def list_partitions(*, connect: Addresses = HERE, as_json: AsJson = False) -> int:
-    """Show each partition: who leads it, its replicas, its slots and keys; and what moves.
+    """Show each partition: who leads it, its replicas, its slots, keys and load; and what moves.
 
     Args:
         connect: Client port of any member, HOST:PORT, or a path: machine.toml, the folder of a
@@ -55,7 +55,7 @@ async def list_partitions(*, connect: Addresses = HERE, as_json: AsJson = False)
         as_json: For programs.
     """
     try:
-        async with open_cluster(connect) as cluster:
+        async with open_cluster(connect, or_known_map=True) as cluster:
             seen = await survey_groups(cluster.map)
     except EndedError as end:
         return end.status
@@ -114,7 +114,7 @@ async def abort(number: int, /, *, connect: Addresses = HERE) -> int:
 
 
 @partition.command(help_epilogue="")
-async def rebalance(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
+async def rebalance(*, apply: Apply = False, connect: Addresses = HERE) -> int:
     """Spread replicas and leaders evenly over the machines that are well.
 
     Args:
@@ -124,14 +124,14 @@ async def rebalance(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
     """
     try:
         async with open_cluster(connect) as cluster:
-            well = await _well(cluster)
-            return await _change(cluster, rebalanced(cluster.map, well), apply=apply)
+            well = await well_machines(cluster)
+            return await change_to(cluster, rebalanced(cluster.map, well), apply=apply)
     except EndedError as end:
         return end.status
 
 
 @partition.command(help_epilogue="")
-async def split(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
+async def split(*, apply: Apply = False, connect: Addresses = HERE) -> int:
     """Double the number of partitions: each new one gets half of the slots of an old one.
 
     Args:
@@ -141,7 +141,7 @@ async def split(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
     try:
         async with open_cluster(connect) as cluster:
             before, after = cluster.map, split_map(cluster.map)
-            await _change(cluster, after, apply=apply)
+            await change_to(cluster, after, apply=apply)
             known = {each.move for each in before.moves}
             moves = [each for each in after.moves if each.move not in known]
             return await _follow(cluster, moves) if apply and moves else DONE
@@ -151,7 +151,7 @@ async def split(*, apply: _Flag = False, connect: Addresses = HERE) -> int:
 
 @partition.command(help_epilogue="")
 async def replicas(
-    number: int, /, *, to: _Machines, apply: _Flag = False, connect: Addresses = HERE
+    number: int, /, *, to: _Machines, apply: Apply = False, connect: Addresses = HERE
 ) -> int:
     """Put the replicas of a partition on other machines, one after the other.
 
@@ -167,7 +167,7 @@ async def replicas(
     try:
         async with open_cluster(connect) as cluster:
             after = with_replicas(cluster.map, number, [int(each) for each in ids])
-            return await _change(cluster, after, apply=apply)
+            return await change_to(cluster, after, apply=apply)
     except EndedError as end:
         return end.status
 
@@ -180,48 +180,6 @@ def _slots(text: str) -> int:
     if not wanted:
         raise UsageError("slots: none given: expected some, such as 0-4095,5000")
     return wanted
-
-
-async def _well(cluster: Cluster) -> set[int]:
-    """Return the machines that are well, by what the leaders say.
-
-    Raises:
-        ConfigurationError: too few groups answer.
-    """
-    found = await lasting_faults(cluster.groups, cluster.map)
-    if found is None:
-        groups = counted(len(cluster.map.partitions) + 1, "group has", "groups have")
-        raise ConfigurationError(
-            f"fewer than half of {groups} a leader that answers: no plan is made of that: see "
-            "quorate partition list"
-        )
-    for machine, why in sorted(found.items()):
-        print(f"machine {machine} gets nothing: {why}")
-    return {each.machine_id for each in cluster.map.machines} - found.keys()
-
-
-async def _change(cluster: Cluster, after: ClusterMap, *, apply: bool) -> int:
-    """Show how a map differs from the newest one, and store it if it is to be."""
-    plan = differences(cluster.map, after)
-    if not plan:
-        print("nothing to change")
-        return DONE
-    print("\n".join(plan))
-    if not apply:
-        print("This is a plan: --apply does it.")
-        return DONE
-    before = cluster.map
-
-    def edit(now: ClusterMap) -> ClusterMap | None:
-        if (now.partitions, now.moves) == (after.partitions, after.moves):
-            return None  # it is stored, although the answer was lost
-        if now.epoch != before.epoch:
-            raise ConfigurationError("the map has changed since this plan was made: make a new one")
-        return after
-
-    cluster.map = await change(cluster.metadata, edit)
-    print(f"map {cluster.map.epoch} says so now, and the cluster follows: quorate partition list")
-    return DONE
 
 
 async def _follow(cluster: Cluster, moves: Sequence[Move]) -> int:
@@ -258,6 +216,7 @@ def _render(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> None:
         table.add_column(name)
     table.add_column("slots", overflow="fold")
     table.add_column("keys", justify="right")
+    table.add_column("op/s", justify="right")
     table.add_column("lag")
     for each in seen:
         table.add_row(*_row(cluster_map, each), style="" if each.survey.leader else "red")
@@ -266,8 +225,29 @@ def _render(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> None:
     for one in cluster_map.moves:
         attempt = f", attempt {one.attempts}" if one.attempts else ""
         console.print(f"move {one.move}: {in_words(one)}: {one.step}{attempt}", soft_wrap=True)
+    _tell_machines(console, cluster_map)
     tell_owners(console, cluster_map, seen)
+    if all(each.survey.leader is None for each in seen if each.partition == META):
+        console.print(
+            f"The metadata group has no leader: expected a majority of machines "
+            f"{', '.join(map(str, cluster_map.present_in(META)))}. Until then this map may be old, "
+            "and nothing is moved.",
+            style="red",
+            soft_wrap=True,
+        )
     console.print(f'Cluster "{cluster_map.cluster}", map {cluster_map.epoch}.')
+
+
+def _tell_machines(console: Console, cluster_map: ClusterMap) -> None:
+    for one in cluster_map.machines:
+        if not one.draining:
+            continue
+        number, numbers = one.machine_id, range(META, len(cluster_map.partitions))
+        there = [each for each in numbers if number in cluster_map.present_in(each)]
+        words = f"has members of {names_of(there)}"
+        if not there:
+            words = f"has no members: quorate machine forget {number} --apply removes it"
+        console.print(f"machine {number} drains: {words}", soft_wrap=True)
 
 
 def _row(cluster_map: ClusterMap, seen: GroupSeen) -> list[str]:
@@ -281,6 +261,7 @@ def _row(cluster_map: ClusterMap, seen: GroupSeen) -> list[str]:
         replicas_of,
         "" if is_meta else slots_in_words(seen.slots),
         "" if seen.keys is None else f"{seen.keys:,}",
+        "" if seen.commands_per_s is None else f"{seen.commands_per_s:,.0f}",
         lag_in_words(seen),
     ]
 
@@ -300,6 +281,7 @@ def _plain(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> dict[str, obje
         if number != META:
             preferred = cluster_map.partitions[number].preferred
             facts |= {"preferred": preferred, "slots": each.slots, "keys": each.keys}
+            facts["commands_per_s"] = each.commands_per_s
         found.append(facts)
     moves: list[dict[str, object]] = [
         {
@@ -312,12 +294,17 @@ def _plain(cluster_map: ClusterMap, seen: Sequence[GroupSeen]) -> dict[str, obje
         }
         for one in cluster_map.moves
     ]
+    machines = [
+        {"machine": one.machine_id, "host": one.host, "rack": one.rack, "draining": one.draining}
+        for one in cluster_map.machines
+    ]
     problems, warnings = owners_seen(cluster_map, seen)
     return {
         "cluster": cluster_map.cluster,
         "epoch": cluster_map.epoch,
         "problems": problems,
         "warnings": warnings,
+        "machines": machines,
         "partitions": found,
         "moves": moves,
     }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import trio
 
 from ..errors import (
     ConfigurationError,
@@ -17,6 +18,7 @@ from ..errors import (
     leaves,
 )
 from ..keyvalue.slots.cluster_map import META
+from ..local.survey import ANSWER_SECONDS
 from ..machine.finding import find_map
 from ..machine.reach import open_groups
 from ..partitions.metadata import load
@@ -60,11 +62,14 @@ class EndedError(Exception):
 
 
 @asynccontextmanager
-async def open_cluster(connect: Sequence[str]) -> AsyncGenerator[Cluster]:
+async def open_cluster(
+    connect: Sequence[str], *, or_known_map: bool = False
+) -> AsyncGenerator[Cluster]:
     """Open the groups of a cluster, with the newest map of its metadata group.
 
     Args:
         connect: see `find_map`.
+        or_known_map: if the metadata group does not answer soon, go by the map of those places.
 
     Raises:
         UsageError: an address is wrong.
@@ -75,7 +80,11 @@ async def open_cluster(connect: Sequence[str]) -> AsyncGenerator[Cluster]:
     try:
         cluster = Cluster(await find_map(connect, parse_address))
         async with open_groups(lambda: cluster.map) as cluster.groups:
-            cluster.map = await load(cluster.metadata) or cluster.map
+            if or_known_map:
+                with trio.move_on_after(ANSWER_SECONDS), suppress(RequestError):
+                    cluster.map = await load(cluster.metadata) or cluster.map
+            else:
+                cluster.map = await load(cluster.metadata) or cluster.map
             yield cluster
     except* UsageError:
         raise

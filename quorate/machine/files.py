@@ -45,7 +45,7 @@ def member_config(config: MachineConfig, cluster_map: ClusterMap, partition: int
         group_name(config.cluster, partition),
         own,
         folder_of(config.directory, partition),
-        [_seat(_machine(config, cluster_map, each), partition) for each in sorted({*ids})],
+        [_seat(config, cluster_map, each, partition) for each in sorted({*ids})],
         config.profile,
         timeouts=config.timeouts,
         limits=config.limits,
@@ -85,26 +85,38 @@ def _founders(config: MachineConfig, cluster_map: ClusterMap, partition: int) ->
     return () if cluster_map.is_founded(partition) else cluster_map.partitions[partition].founders
 
 
-def _machine(config: MachineConfig, cluster_map: ClusterMap, machine_id: int) -> Machine:
+def _machine(config: MachineConfig, cluster_map: ClusterMap, machine_id: int) -> Machine | None:
     """Return a machine: as the file has it, if it is this one; otherwise as the map has it."""
     if machine_id == config.machine_id:
         return config.own.as_machine()
     if (found := cluster_map.machine(machine_id)) is not None:
         return found
-    for each in config.machines:
-        if each.machine_id == machine_id:
-            return each.as_machine()
+    listed = (each.as_machine() for each in config.machines if each.machine_id == machine_id)
+    return next(listed, None)
+
+
+def _seat(
+    config: MachineConfig, cluster_map: ClusterMap, machine_id: int, partition: int
+) -> MemberConfig:
+    """Return where a machine's member of a group is.
+
+    Raises:
+        ConfigurationError: nobody knows the machine.
+    """
+    if (machine := _machine(config, cluster_map, machine_id)) is not None:
+        return MemberConfig(
+            machine.machine_id,
+            machine.host,
+            machine.port_of_member(partition),
+            machine.client_port(partition),
+            tls_port=machine.client_tls_port(partition),
+        )
+    # A founder stays one in the files of the other ones, though its machine was forgotten.
+    file = folder_of(config.directory, partition) / NODE_FILE
+    for each in load_config(file).members if file.exists() else ():
+        if each.member_id == machine_id:
+            return each
     raise ConfigurationError(
         f"machine {machine_id}: it founded a group, and neither the map nor the file of machine "
         f"{config.machine_id} has its address: add it to [[machines]] of that file"
-    )
-
-
-def _seat(machine: Machine, partition: int) -> MemberConfig:
-    return MemberConfig(
-        machine.machine_id,
-        machine.host,
-        machine.port_of_member(partition),
-        machine.client_port(partition),
-        tls_port=machine.client_tls_port(partition),
     )

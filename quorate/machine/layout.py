@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from ..node.config.config import Profile
 
-__all__ = ["MOST_LOCAL", "lay_out_machines", "supervisor_of"]
+__all__ = ["LOG_FILE", "MOST_LOCAL", "lay_out_machines", "supervisor_of"]
 
 LOG_FILE: Final = "machine.log"
+"""Of a supervisor's log lines, in the folder of its machine."""
 
 MOST_LOCAL: Final = 9
 """Machines that are tried out on this one."""

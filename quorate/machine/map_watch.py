@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..errors import ConfigurationError, QuorateError
+from ..errors import ConfigurationError, QuorateError, RemovedError
 from ..keyvalue.slots.cluster_map import MAP_KEY, decode_map_untrusted, encode_map
 from ..keyvalue.slots.folder import MAP_FILE, replace_file
 from ..log_events import log_event
@@ -40,13 +40,14 @@ class KnownMap:
     Args:
         folder: of the machine.
         cluster: its name; a map of another one is dropped.
+        machine_id: of the machine.
 
     Attributes:
         newest: the map; None if there is none yet.
     """
 
-    def __init__(self, folder: Path, cluster: str) -> None:
-        self._file, self._cluster = folder / MAP_FILE, cluster
+    def __init__(self, folder: Path, cluster: str, machine_id: int) -> None:
+        self._file, self._cluster, self._machine_id = folder / MAP_FILE, cluster, machine_id
         self.newest: ClusterMap | None = self._read()
 
     def _read(self) -> ClusterMap | None:
@@ -67,6 +68,15 @@ class KnownMap:
                 f'"{self._cluster}": this folder belongs to another machine'
             )
 
+    def _check_not_forgotten(self, before: ClusterMap, found: ClusterMap) -> None:
+        if before.machine(self._machine_id) and not found.machine(self._machine_id):
+            raise RemovedError(
+                f'machine {self._machine_id} was removed from cluster "{self._cluster}" by map '
+                f"{found.epoch} (quorate machine forget): no group has a member here, and "
+                f"{self._file.parent} is not needed any more. To come back, the machine needs an "
+                "empty folder, and join = true in its file"
+            )
+
     def offer(self, data: bytes) -> bool:
         """Take a map if it is newer than all before; say whether it was.
 
@@ -75,12 +85,16 @@ class KnownMap:
 
         Raises:
             ConfigurationError: it is of another cluster, or no map.
+            RemovedError: this machine was in a map, and is in this one no more. The map is not
+                taken, so that it is found out again at the next start.
             OSError: the file cannot be written.
         """
         found = decode_map_untrusted(data)
         self._check_cluster(found)
-        if self.newest is not None and found.epoch <= self.newest.epoch:
-            return False
+        if self.newest is not None:
+            if found.epoch <= self.newest.epoch:
+                return False
+            self._check_not_forgotten(self.newest, found)
         replace_file(self._file, encode_map(found))
         self.newest = found
         return True
@@ -97,6 +111,9 @@ async def watch_map(
         known: takes them.
         members: returns the client ports of the metadata group, as far as they are known.
         changed: is called with each map that is newer than all before.
+
+    Raises:
+        RemovedError: this machine was removed from the cluster.
     """
 
     def take(data: bytes | None) -> None:
@@ -107,6 +124,9 @@ async def watch_map(
     while True:
         try:
             await _watch_once(members(), take)
+        except RemovedError as error:
+            log_event(_LOG, logging.WARNING, "machine_removed", "%(why)s", why=str(error))
+            raise
         except ConfigurationError as error:
             log_event(_LOG, logging.ERROR, "map_refused", "%(why)s", why=str(error))
         except QuorateError as error:

@@ -57,7 +57,7 @@ def newest_map(configs: Sequence[MachineConfig]) -> ClusterMap:
     Raises:
         ConfigurationError: a folder is of another cluster.
     """
-    found = [KnownMap(each.directory, each.cluster).newest for each in configs]
+    found = [KnownMap(each.directory, each.cluster, each.machine_id).newest for each in configs]
     seen = [each for each in found if each is not None]
     return max(seen, key=lambda each: each.epoch) if seen else map_of_file(configs[0])
 

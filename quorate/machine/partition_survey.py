@@ -14,12 +14,12 @@ from ..client.secure import port_of
 from ..keyvalue.slots.cluster_map import META
 from ..keyvalue.slots.ranges import ALL_SLOTS, count_of, parse_slots_untrusted, text_of
 from ..local.survey import ANSWER_SECONDS, Survey, survey
-from .reach import addresses_of
+from .reach import NO_STEPS, addresses_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..client.resp import Reply
+    from ..client.resp import Reply, RespClient
     from ..keyvalue.slots.cluster_map import ClusterMap
     from ..keyvalue.slots.ranges import Slots
 
@@ -38,6 +38,8 @@ class GroupSeen:
         moving: how many slots are on their way from it or to it.
         founded: whether its leader says that it has got its first slots.
         frozen: its slots that are about to be handed over.
+        commands_per_s: what clients have asked its leader for, over the last second; None if that
+            is not known, or was not asked.
     """
 
     partition: int
@@ -47,6 +49,7 @@ class GroupSeen:
     moving: int = 0
     founded: bool = False
     frozen: Slots = 0
+    commands_per_s: float | None = None
 
     @property
     def name(self) -> str:
@@ -66,13 +69,13 @@ class GroupSeen:
         return seen.head - min((each.append_position for each in seen.said), default=seen.head)
 
 
-async def survey_groups(cluster_map: ClusterMap, *, count_keys: bool = True) -> list[GroupSeen]:
+async def survey_groups(cluster_map: ClusterMap, *, figures: bool = True) -> list[GroupSeen]:
     """Ask all members of all groups, at the same time.
 
     Args:
         cluster_map: says where they are.
-        count_keys: ask leaders for the number of their keys, too. From then on they count at each
-            write, so a program that looks all the time should not.
+        figures: ask leaders for the number of their keys, too, and for their load. From then on
+            they count keys at each write, so a program that looks all the time should not.
 
     Returns:
         The metadata group first, then the partitions in order.
@@ -85,7 +88,7 @@ async def survey_groups(cluster_map: ClusterMap, *, count_keys: bool = True) -> 
             seen[partition] = GroupSeen(partition, found, "")
             return
         by_map = GroupSeen(partition, found, cluster_map.partitions[partition].slots)
-        seen[partition] = await _with_state(by_map, count_keys=count_keys)
+        seen[partition] = await _with_state(by_map, figures=figures)
 
     async with trio.open_nursery() as nursery:
         for partition in (META, *range(len(cluster_map.partitions))):
@@ -141,7 +144,7 @@ class _State(msgspec.Struct):
     importing: list[_Range]
 
 
-async def _with_state(seen: GroupSeen, *, count_keys: bool) -> GroupSeen:
+async def _with_state(seen: GroupSeen, *, figures: bool) -> GroupSeen:
     """Add what the leader of a partition says of its slots, if it answers."""
     said = seen.survey.leader
     leader = next((each.address for each in seen.survey.answers if each.status is said), None)
@@ -150,8 +153,9 @@ async def _with_state(seen: GroupSeen, *, count_keys: bool) -> GroupSeen:
     with trio.move_on_after(ANSWER_SECONDS), suppress(OSError, RespError, msgspec.MsgspecError):
         async with open_resp(leader.host, port_of(leader)) as client:
             state = _state_untrusted(await client.call("QUORATE.SLOTS", "STATE"))
-            keys = await client.call("DBSIZE") if count_keys else None
-            slots = ",".join(each.slots for each in state.owned)
+            keys = await client.call("DBSIZE") if figures else None
+            rate = await _rate_of(client) if figures else None
+            slots = text_of(_all_of(state.owned))
             frozen, importing = _all_of(state.frozen), _all_of(state.importing)
             return GroupSeen(
                 seen.partition,
@@ -161,8 +165,35 @@ async def _with_state(seen: GroupSeen, *, count_keys: bool) -> GroupSeen:
                 count_of(frozen) + count_of(importing),
                 founded=state.founded,
                 frozen=frozen,
+                commands_per_s=rate,
             )
     return seen
+
+
+class _Rates(msgspec.Struct):
+    commands: float | None = None
+
+
+class _Recent(msgspec.Struct):
+    rates: _Rates
+
+
+class _Load(msgspec.Struct):
+    """What is read of the reply to QUORATE.STATUS."""
+
+    recent: _Recent
+
+
+async def _rate_of(client: RespClient) -> float | None:
+    """Return how many commands a second a member gets from clients; None if nobody counts.
+
+    Raises:
+        MsgspecError: no member answers so.
+    """
+    said = await client.call("QUORATE.STATUS", str(NO_STEPS))
+    return msgspec.json.decode(
+        said if isinstance(said, bytes) else b"", type=_Load
+    ).recent.rates.commands
 
 
 def _all_of(ranges: list[_Range]) -> Slots:

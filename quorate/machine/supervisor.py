@@ -55,13 +55,15 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
     Raises:
         ConfigurationError: the file of a member cannot be made, or the folder is of another
             cluster.
+        RemovedError: the machine was removed from the cluster.
         OSError: a file cannot be written, or a process cannot be started.
     """
 
     def child(file: Path) -> ChildProcess:
         return ChildProcess(file, file.parent / LOG_FILE if own_logs else None, own_group=False)
 
-    known, by_file = KnownMap(config.directory, config.cluster), map_of_file(config)
+    known = KnownMap(config.directory, config.cluster, config.machine_id)
+    by_file = map_of_file(config)
 
     def newest() -> ClusterMap:
         return known.newest or by_file
@@ -75,6 +77,8 @@ async def supervise(config: MachineConfig, *, own_logs: bool) -> None:
     async with trio.open_nursery() as nursery:
         children = Children(config, nursery, child)
         if not (known.newest or config.join or has_store(folder_of(config.directory, META))):
+            words = "a new folder: asks the other machines for the map of cluster %(cluster)s first"
+            log_event(_LOG, logging.INFO, "map_looked_for", words, cluster=config.cluster)
             await look_for_map(config, known)
         if known.newest is not None or not config.join:
             children.adopt(newest(), guessed=known.newest is None)

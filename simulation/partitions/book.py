@@ -14,7 +14,9 @@ members say. The rules:
 - *Revisions*: the revision of a key rises, whichever group changes it.
 - *KeptAnswer*: a command of a session that was told that it is in the wrong place is told so again.
 - *TrueMap*: the map names as an owner only a group that owns the slot, or is about to
-  release it, or has done so in a move that the map still names.
+  release it, or has done so in a move that the map still names. After the metadata group has lost
+  its map, and got an older one, this holds again once a map says so.
+- *EnoughVoters*: no group ever has fewer members with a vote than replicas in the map.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ from .rows import differences, rows_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ...keyvalue.slots.cluster_map import ClusterMap
     from ...node import Command
     from ..store import Store
+    from ..watching.knowledge import Knowledge
     from .rows import Rows
 
 Words: TypeAlias = "list[bytes]"
 
 NOT_HERE: Final = b"-NOTHERE "
+REPLICAS: Final = 3
+"""Replicas of each group, in each map."""
 
 
 @attrs.define(eq=False)
@@ -59,6 +65,8 @@ class GroupBook:
         spans: when which slots became its own, or were no more: seconds, and what it owns then.
         told: commands of sessions that were told that they are in the wrong place.
         stamps: commands of sessions that were executed.
+        founded: it has got its first slots, or has begun to import.
+        log_ms: log time, in milliseconds.
     """
 
     partition: int
@@ -71,6 +79,7 @@ class GroupBook:
     told: set[tuple[int, int]] = attrs.field(factory=set[tuple[int, int]])
     stamps: set[tuple[int, int]] = attrs.field(factory=set[tuple[int, int]])
     founded: bool = False
+    log_ms: int = 0
 
     def own(self, slots: Slots) -> None:
         """Note what it owns from now on."""
@@ -108,6 +117,8 @@ class Book:
         moved: moves whose target owns the slots.
         dropped: moves that a target has decided against.
         map_epoch: of the newest map.
+        newest: the last map, encoded; also if the metadata group has lost it since.
+        lost: how often it did.
     """
 
     def __init__(self, partitions: Sequence[int]) -> None:
@@ -115,6 +126,10 @@ class Book:
         self.moved: set[bytes] = set()
         self.dropped: set[bytes] = set()
         self.map_epoch = 0
+        self.newest = b""
+        self.lost = 0
+        self._older = False
+        self._versions: dict[int, int] = {}
         self._freezes: dict[bytes, _Freeze] = {}
         self._epochs = [0] * SLOTS
         self._revisions: dict[bytes, int] = {}
@@ -163,7 +178,7 @@ class Book:
         def applied(command: Command) -> bytes:
             reply = apply(command)
             if (point := (command.position, command.index)) > group.applied:
-                group.applied = point
+                group.applied, group.log_ms = point, store.now_ms
                 self._judge(lambda: self._note(group, store, command, reply))
             return reply
 
@@ -407,13 +422,24 @@ class Book:
 
     def _note_map(self, store: Store) -> None:
         record = store.tables.get(MAP_KEY)
+        if record is None and self._map:
+            self._map, self._older = b"", True
+            self.lost += 1
         if record is None or record[0] == self._map:
             return
-        self._map = record[0]
+        self._map = self.newest = record[0]
         found = decode_map_untrusted(self._map)
         if found.epoch <= self.map_epoch:
             raise _violated("TrueMap", f"epoch {found.epoch} after {self.map_epoch}")
         self.map_epoch = found.epoch
+        others = self._untrue(found)
+        if others and not self._older:
+            raise _violated("TrueMap", f"epoch {found.epoch} says that {others}")
+        # A move that is in the older map may yet have the map say what was true then.
+        self._older = self._older and bool(others or found.moves)
+
+    def _untrue(self, found: ClusterMap) -> str:
+        """Say which slots a partition owns by the map alone; empty if there are none."""
         for each in found.partitions:
             group = self.groups[each.partition]
             mine = group.owned
@@ -426,16 +452,26 @@ class Book:
             if not group.founded:
                 mine |= parse_slots_untrusted(each.founded)
             if others := parse_slots_untrusted(each.slots) & ~mine:
-                raise _violated(
-                    "TrueMap",
-                    f"epoch {found.epoch} says that partition {each.partition} owns "
-                    f"{text_of(others):.80}",
-                )
+                return f"partition {each.partition} owns {text_of(others):.80}"
+        return ""
 
     @property
     def cluster_map(self) -> bytes:
-        """The newest map, encoded; empty before the first."""
+        """The newest map, encoded; empty before the first, and while the group has lost it."""
         return self._map
+
+    # --- members
+
+    def note_members(self, partition: int, known: Knowledge, _member: int) -> None:
+        """Look at the members of a group, after an event."""
+        latest = known.latest
+        if latest.version == self._versions.get(partition, 0):
+            return
+        self._versions[partition] = latest.version
+        voters = [each.member_id for each in latest.voters]
+        if len(voters) < REPLICAS:
+            words = f"EnoughVoters: partition {partition} has voters {voters}: too few"
+            self._judge(lambda: _raise(ViolationError(words)))
 
 
 def _keys(words: Words) -> Sequence[bytes]:
@@ -448,6 +484,10 @@ def _keys(words: Words) -> Sequence[bytes]:
 
 def _each(slots: Slots) -> list[int]:
     return [slot for slot, bit in enumerate(reversed(f"{slots:b}")) if bit == "1"]
+
+
+def _raise(error: ViolationError) -> Never:
+    raise error
 
 
 def _violated(rule: str, words: str) -> ViolationError:

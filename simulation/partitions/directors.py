@@ -3,27 +3,31 @@
 In production a director runs where the metadata group's leader runs, so there may be two for a
 while, or none. Here there are two places for a director, and what happens to one does not depend on
 the other.
+
+Each place has a map in a file, which may be older than the newest one. A metadata group that has
+lost its map gets that one.
 """
 
 from __future__ import annotations
 
 import itertools
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from ...errors import ConfigurationError, ConflictError, RequestError
-from ...keyvalue.slots.cluster_map import META, Machine
+from ...keyvalue.slots.cluster_map import META, Machine, decode_map_untrusted
 from ...partitions.balance import first_map
 from ...partitions.director import Director
-from ...partitions.metadata import found
+from ...partitions.metadata import LOST_EPOCHS, again, found
 from ..recipes.programs import Program
 from .groups import DirectorsGroups, doors_of
 
 if TYPE_CHECKING:
     from random import Random
 
+    from ...keyvalue.slots.cluster_map import ClusterMap
     from ...partitions.groups import Groups
     from .groups import Cluster
 
@@ -38,6 +42,11 @@ LONGEST_TROUBLE_TIMEOUTS: Final = 8.0
 TROUBLE: Final = {"pause": 2, "cut": 2, "die": 2}
 CLUSTER: Final = "simulated"
 MACHINES: Final = 3
+"""Machines that have members at the beginning."""
+SPARE_MACHINES: Final = 3
+"""Further machines, for members that a plan puts elsewhere."""
+NOTES: Final = 0.3
+"""Part of the lives of directors before which their machine has noted the newest map."""
 
 
 class Directors:
@@ -56,6 +65,7 @@ class Directors:
         self._rng = rng
         self._numbers = itertools.count(1)
         self._doors = [doors_of(cluster, DIRECTOR + each, rng) for each in range(DIRECTORS)]
+        self._maps = [first_of(cluster)] * DIRECTORS
         self.lives = 0
 
     async def run(self, *, troubled: bool) -> None:
@@ -82,8 +92,22 @@ class Directors:
 
     async def _main(self, program: Program, place: int) -> None:
         groups = DirectorsGroups(self._cluster, program, self._doors[place])
-        with suppress(RequestError, ConfigurationError, ConflictError):
-            await direct(groups, len(self._cluster.partitions), program.rng)
+        try:
+            await direct(groups, self._first(place), program.rng)
+        except* (RequestError, ConfigurationError, ConflictError):
+            pass  # the machine begins again, a little later
+
+    def _first(self, place: int) -> ClusterMap:
+        """Return what a metadata group without a map gets from the machine of a director."""
+        book = self._cluster.book
+        if not book.newest:
+            return self._maps[place]
+        newest, noted = decode_map_untrusted(book.newest), self._maps[place]
+        # An operator stores a newer one if there were splits, or more changes than `again` allows.
+        too_old = newest.epoch - noted.epoch > LOST_EPOCHS // 2
+        if too_old or len(newest.partitions) != len(noted.partitions) or self._rng.random() < NOTES:
+            self._maps[place] = newest
+        return again(self._maps[place])
 
     async def _trouble(self, program: Program) -> None:
         rng, unit = self._rng, self._cluster.unit
@@ -107,18 +131,23 @@ class Directors:
             program.resume()
 
 
-async def direct(groups: Groups, partitions: int, rng: Random) -> None:
+def first_of(cluster: Cluster) -> ClusterMap:
+    """Return the first map of a cluster."""
+    machines = [Machine(i, f"h{i}", 7000, 6000) for i in range(MACHINES + SPARE_MACHINES)]
+    first = first_map(CLUSTER, machines[:MACHINES], len(cluster.partitions), MACHINES)
+    return msgspec.structs.replace(first, machines=tuple(machines))
+
+
+async def direct(groups: Groups, first: ClusterMap, rng: Random) -> None:
     """Do what the supervisor does where the metadata group leads: found the cluster, and direct.
 
     Args:
         groups: of the cluster.
-        partitions: how many there are to be.
+        first: what a metadata group without a map gets.
         rng: draws the director's pauses.
 
     Raises:
         RequestError: the metadata group does not answer.
     """
-    machines = [Machine(i, f"h{i}", 7000, 6000) for i in range(MACHINES)]
-    first = first_map(CLUSTER, machines, partitions, MACHINES)
     await found(groups.group(META), first)
     await Director(groups, rng).run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
@@ -87,6 +88,7 @@ class Cluster:
         book: of their logs.
         pauses: of all that stand still in it.
         unit: a heartbeat timeout, in seconds.
+        begun: numbers of the groups whose members run; those of a split begin later.
         sent: commands about slots that directors have sent, with their partition.
     """
 
@@ -94,19 +96,31 @@ class Cluster:
     book: Book
     pauses: Pauses
     unit: float
+    begun: set[int]
     sent: list[tuple[int, tuple[Argument, ...]]] = attrs.field(
         factory=list[tuple[int, "tuple[Argument, ...]"]]
     )
 
     @property
     def partitions(self) -> list[int]:
-        """The numbers of all groups with keys of clients."""
-        return [each for each in self.groups if each != META]
+        """The numbers of all groups that run, and have keys of clients."""
+        return [each for each in self.groups if each != META and each in self.begun]
+
+    @property
+    def running(self) -> list[SimulatedGroup]:
+        """All groups that run."""
+        return [group for number, group in self.groups.items() if number in self.begun]
 
 
 @asynccontextmanager
 async def open_cluster(
-    directory: Path, setting: Setting, scenario: Scenario, book: Book, trace: Trace
+    directory: Path,
+    setting: Setting,
+    scenario: Scenario,
+    book: Book,
+    trace: Trace,
+    *,
+    first: int = 0,
 ) -> AsyncGenerator[Cluster]:
     """Open the groups of a cluster; no member runs yet.
 
@@ -116,6 +130,7 @@ async def open_cluster(
         scenario: the faults of each group.
         book: sees what their members apply.
         trace: receives the events of the first partition; the other groups have their own.
+        first: how many partitions there are at the beginning; 0 for all.
     """
     pauses, seed = Pauses(), setting.seed
     groups: dict[int, SimulatedGroup] = {}
@@ -123,6 +138,7 @@ async def open_cluster(
         for partition in book.groups:
             own = f"{seed}/group/{partition}"
             observer = Observer([*range(setting.members)])
+            observer.known.ids_return = True
             events = trace if partition == FIRST else Trace()
             make = _stores(partition, random.Random(f"{own}/flushes"), book)
             world = await stack.enter_async_context(
@@ -136,9 +152,11 @@ async def open_cluster(
                 )
             )
             storm = Storm(world, observer, [Idle()], scenario, own)
+            world.after_every_event(partial(book.note_members, partition, observer.known))
             groups[partition] = SimulatedGroup(partition, world, observer, storm, events)
         unit = setting.timeouts.leader_heartbeat_timeout
-        yield Cluster(groups, book, pauses, unit)
+        begun = [META, *range(first)] if first else [*groups]
+        yield Cluster(groups, book, pauses, unit, {*begun})
 
 
 def _stores(partition: int, rng: random.Random, book: Book) -> ServiceFactory[Store]:

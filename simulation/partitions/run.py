@@ -30,16 +30,19 @@ from .book import Book
 from .directors import Directors
 from .groups import open_cluster
 from .operators import Operators
+from .plans import Plans, kinds_of
 from .routing import RoutingDoor
 from .sessions import MovingLists
+from .supervisors import Supervisors
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from ..machines.setting import Setting
     from ..scenarios import Scenario
     from ..watching.trace import Trace
-    from .groups import Cluster
+    from .groups import Cluster, SimulatedGroup
     from .sessions import Stamped
 
 PARTITIONS: Final = 2
@@ -72,6 +75,7 @@ class Run:
     Args:
         cluster: the groups.
         seed: of the run.
+        kinds: of plans that operators have; see `plans.KINDS`.
 
     Attributes:
         rounds: how many there were.
@@ -79,6 +83,7 @@ class Run:
 
     cluster: Cluster
     seed: object
+    kinds: Collection[str] = ()
     rounds: int = 0
     strings: Strings = attrs.field(factory=Strings)
     expiry: Expiry = attrs.field(factory=Expiry)
@@ -89,6 +94,8 @@ class Run:
     lists: list[MovingLists] = attrs.field(init=False)
     directors: Directors = attrs.field(init=False)
     operators: Operators = attrs.field(init=False)
+    plans: Plans = attrs.field(init=False)
+    supervisors: Supervisors = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Make clients, directors and operators, each with chances of their own."""
@@ -100,6 +107,8 @@ class Run:
         self.lists = [MovingLists(door, self.stamped) for door in self.doors[CLIENTS:]]
         self.directors = Directors(self.cluster, self._chance("directors"))
         self.operators = Operators(self.cluster, self._chance("operators"), self.stamped)
+        self.plans = Plans(self.cluster, self._chance("plans"), self.kinds)
+        self.supervisors = Supervisors(self.cluster)
 
     def _chance(self, name: str) -> random.Random:
         return random.Random(f"{self.seed}/{name}")
@@ -111,7 +120,7 @@ class Run:
             ViolationError: something does not hold.
         """
         end = trio.current_time() + seconds
-        for group in self.cluster.groups.values():
+        for group in self.cluster.running:
             await group.storm.begin()
         while trio.current_time() < end:
             self.strings.round = self.rounds
@@ -134,12 +143,23 @@ class Run:
                 nursery.start_soon(self._list_client, each)
             nursery.start_soon(lambda: self.directors.run(troubled=self.rng.random() < 0.8))
             nursery.start_soon(self.operators.run)
-            async with trio.open_nursery() as raging:
-                for group in self.cluster.groups.values():
-                    if self.rng.random() < RAGES:
-                        raging.start_soon(group.storm.rage, seconds)
-                await trio.sleep(seconds)
+            nursery.start_soon(self.plans.run)
+            await self._rage(seconds)
             nursery.cancel_scope.cancel()
+
+    async def _rage(self, seconds: float) -> None:
+        """Have faults hit some of the groups; those that begin meanwhile in any case."""
+        end = trio.current_time() + seconds
+        async with trio.open_nursery() as raging:
+
+            def begun(group: SimulatedGroup) -> None:
+                raging.start_soon(group.storm.rage, max(end - trio.current_time(), 0.0))
+
+            for group in self.cluster.running:
+                if self.rng.random() < RAGES:
+                    raging.start_soon(group.storm.rage, seconds)
+            with trio.move_on_at(end):
+                await self.supervisors.run(begun)
 
     async def _client(self, door: RoutingDoor, history: bool) -> None:  # noqa: FBT001 - of a task
         think = door.rng.choice(THINKING)
@@ -172,9 +192,10 @@ class Run:
 
     async def _heal(self) -> None:
         async with trio.open_nursery() as nursery:
-            for group in self.cluster.groups.values():
+            for group in self.cluster.running:
+                group.storm.make_machines()
                 nursery.start_soon(group.storm.heal)
-        for group in self.cluster.groups.values():
+        for group in self.cluster.running:
             group.storm.rounds += 1
 
     # --- the calm
@@ -213,12 +234,27 @@ class Run:
         """See that directors end all moves, and that each slot has the owner that the map names."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: self.directors.run(troubled=False))
+            nursery.start_soon(self.supervisors.run, lambda _: None)
+            nursery.start_soon(self._set_clocks)
             with trio.move_on_after(CALM_TIMEOUTS * self.cluster.unit) as scope:
                 while self._unsettled():  # noqa: ASYNC110 - any entry of any log may change it
                     await trio.sleep(self.cluster.unit / 10)
             if scope.cancelled_caught:
                 raise ViolationError(f"Settled: not in time: {self._unsettled()}")
             nursery.cancel_scope.cancel()
+
+    async def _set_clocks(self) -> None:
+        """Keep the clocks of all machines together; groups whose times differ move no slots.
+
+        At the latest time, since log time that is ahead takes long until the clocks have caught up.
+        """
+        while True:
+            hosts = [each for group in self.cluster.running for each in group.world.hosts.values()]
+            logs = [each.log_ms for each in self.cluster.book.groups.values()]
+            latest = max(*logs, *(each.clock.now_ms() for each in hosts))
+            for each in hosts:
+                each.clock.jump(latest - each.clock.now_ms())
+            await trio.sleep(self.cluster.unit)
 
     def _unsettled(self) -> str:
         """Say what is not as it is to be when nothing moves; empty if it is."""
@@ -235,6 +271,9 @@ class Run:
             if group.owned != parse_slots_untrusted(each.slots):
                 return f"partition {each.partition} does not own what the map says"
             everything |= group.owned
+            latest = self.cluster.groups[each.partition].observer.known.latest
+            if ({*each.replicas} != {*latest.ids} and latest.version) or latest.joint:
+                return f"partition {each.partition} has members {latest.ids}, not {each.replicas}"
         return "" if everything == ALL_SLOTS else "slots without an owner"
 
     async def _judge(self) -> None:
@@ -253,11 +292,13 @@ class Run:
     def counts(self) -> Counter[str]:
         """How often what was done."""
         book = self.cluster.book
-        counts = Counter(self.operators.counts)
+        counts = Counter(self.operators.counts | self.plans.counts)
         for group in self.cluster.groups.values():
             counts.update(group.storm.nemesis.context.counts)
         counts["moved"] += len(book.moved)
         counts["aborted"] += len(book.dropped)
+        counts["lost maps"] += book.lost
+        counts["new members"] += self.supervisors.started
         counts["directors"] += self.directors.lives
         return counts
 
@@ -284,9 +325,10 @@ async def run_partitions(
     Raises:
         ViolationError: something does not hold.
     """
-    book = Book([*range(PARTITIONS)])
-    async with open_cluster(directory, setting, scenario, book, trace) as cluster:
-        run = Run(cluster, setting.seed)
+    kinds = kinds_of(random.Random(f"{setting.seed}/kinds"))
+    book = Book([*range(PARTITIONS * (2 if "split" in kinds else 1))])
+    async with open_cluster(directory, setting, scenario, book, trace, first=PARTITIONS) as cluster:
+        run = Run(cluster, setting.seed, kinds)
         runs.append(run)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(book.watch)

@@ -132,10 +132,12 @@ class Knowledge:
         committed_end: how far anybody has committed.
         committed_in: for each term in which something was committed, how far.
         floor: up to there logs are of a history before a restore.
+        ids_return: a member may get the id of one that was removed, for a new store.
     """
 
     def __init__(self, members: list[int], standbys: Collection[int] = ()) -> None:
         voters = tuple(VoterId(i) for i in members if i not in standbys)
+        self.ids_return = False
         self.first = Membership((), voters, next_id=max(members, default=-1) + 1)
         self.disks = {i: Disk() for i in members}
         self.lost: dict[int, list[Disk]] = {}

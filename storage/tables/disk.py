@@ -41,7 +41,7 @@ from .rows import (
 from .view import TablesView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -202,6 +202,30 @@ class TablesDisk:
         except DAMAGE as error:
             raise report_damage(self._environment.directory, error) from error
 
+    def get_row(self, key: bytes) -> bytes | None:
+        """Read a row; see `LayeredTables.put_row`.
+
+        Raises:
+            DamagedTablesError: it is damaged.
+        """
+        try:
+            data = self._view.get(key, None, self._dbs.rows)
+            return None if data is None else decode_note_untrusted(key, data)
+        except DAMAGE as error:
+            raise report_damage(self._environment.directory, error) from error
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all rows in the order of their keys.
+
+        Raises:
+            DamagedTablesError: one is damaged.
+        """
+        try:
+            for key, data in self._view.cursor(self._dbs.rows):
+                yield key, decode_note_untrusted(key, data)
+        except DAMAGE as error:
+            raise report_damage(self._environment.directory, error) from error
+
     def refresh(self) -> None:
         """See what was flushed since the last call."""
         # An open transaction keeps its view for ever, and keeps LMDB from reusing the pages of it.
@@ -283,7 +307,7 @@ class TablesDisk:
         rows: Sequence[list[tuple[bytes, bytes]]],
         applied: tuple[int, int] | None,
     ) -> bool:
-        """Durably add rows of records, deadlines and notes; returns as `write`.
+        """Durably add the rows of all tables; returns as `write`.
 
         Args:
             rows: encoded as in LMDB, above all keys that are there.

@@ -40,11 +40,19 @@ def write_changes(txn: Transaction, dbs: TablesDatabases, cut: Cut) -> None:
     """Write a cut in a transaction, over what is on disk; on any thread."""
     _write_records(txn, dbs.records, cut.layer)
     _write_deadlines(txn, dbs.deadlines, cut.deadlines)
-    for key, row in cut.notes.items():
+    _write_notes(txn, dbs.notes, cut.notes)
+    # In order: rows come by the thousand, and LMDB touches each page once.
+    _write_notes(txn, dbs.rows, dict(sorted(cut.layer.rows.items())))
+
+
+def _write_notes(
+    txn: Transaction, database: lmdb._Database, notes: dict[bytes, bytes | None]
+) -> None:
+    for key, row in notes.items():
         if row is None:
-            txn.delete(key, db=dbs.notes)
+            txn.delete(key, db=database)
         else:
-            txn.put(key, encode_note(key, row), db=dbs.notes)
+            txn.put(key, encode_note(key, row), db=database)
 
 
 def _write_records(txn: Transaction, database: lmdb._Database, layer: Layer) -> None:

@@ -39,16 +39,18 @@ This file knows no log and no flush. When layers move, and why, is in `tables`.
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from .deadlines import Deadlines
-from .memtable import ABSENT, ENTRY_BYTES, HASHED_BYTES, Layer, Record, stored_key
+from .memtable import ABSENT, ENTRY_BYTES, HASHED_BYTES, ROW_BYTES, Layer, Record, stored_key
 from .notes import Notes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .disk import TablesDisk
 
@@ -139,9 +141,12 @@ class LayeredTables:
 
     def clear(self) -> None:
         """Delete all keys."""
-        self._unused += [self._layer, self.deadlines]
+        old = self._layer
+        self._unused += [old, self.deadlines]
         # Layers below stay: the frozen one is being written, and readers may be on the disk.
         self._layer, self.deadlines = Layer(cleared=True), Deadlines({})
+        # Rows are no keys, so they stay.
+        self._layer.rows, old.rows = old.rows, {}
         self._expiring = self.deadlines.by_key
         self._settled = False
 
@@ -154,6 +159,51 @@ class LayeredTables:
         """Delete a note that exists."""
         self.notes.delete(key)
         self._settled = False
+
+    # --- rows: what is not a key, and too much to keep in memory as notes are
+
+    def put_row(self, key: bytes, row: bytes) -> None:
+        """Set a row; its key has 1 to 64 bytes.
+
+        Nothing that counts, walks or clears keys sees rows. They belong to log positions as keys
+        do.
+        """
+        layer = self._layer
+        old = layer.rows.get(key)
+        layer.rows[key] = row
+        layer.bytes += len(row) - len(old) if old is not None else len(row) + ROW_BYTES
+        self._settled = False
+
+    def delete_row(self, key: bytes) -> None:
+        """Delete a row; does nothing if there is none."""
+        self._layer.rows[key] = None
+        self._layer.bytes += ROW_BYTES
+        self._settled = False
+
+    def get_row(self, key: bytes) -> bytes | None:
+        """Return a row, or None."""
+        for layer in self._row_layers():
+            row = layer.rows.get(key, ABSENT)
+            if row is not ABSENT:
+                return row
+        return self._disk.get_row(key)
+
+    def all_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all rows in the order of their keys; nothing may change during that."""
+        newer: dict[bytes, bytes | None] = {}
+        for layer in reversed(self._row_layers()):
+            newer |= layer.rows
+        fresh = sorted(newer.items())
+        # By the key alone, and the newer one first where both have it.
+        last = b""
+        for key, row in heapq.merge(fresh, self._disk.rows(), key=itemgetter(0)):
+            if key != last and row is not None:
+                yield key, row
+            last = key
+
+    def _row_layers(self) -> list[Layer]:
+        """Return the layers, top first."""
+        return [self._layer] if self._frozen is None else [self._layer, self._frozen]
 
     def get_below(self, key: bytes) -> Record | None:
         """Return the record of a key that is not in `newest`, or None."""

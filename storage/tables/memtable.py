@@ -39,6 +39,8 @@ HASHED_BYTES: Final = 480
 ENTRY_BYTES: Final = 320
 """About what Python keeps for one key and record besides their bytes (measured). With a smaller
 figure the memtable takes more memory than it is allowed; with a larger one it flushes too soon."""
+ROW_BYTES: Final = 200
+"""The same for a row and its key; a row has no record, and stands in no run."""
 
 _PREFIX_BYTES: Final = HASHED_BYTES - 32
 # Fewer: more runs, and each page of a scan looks into all of them. More: a sort in one batch takes
@@ -80,6 +82,7 @@ class Layer:
         checked: for this many records it is known whether their key is below, too.
         hits: for this many of those it is.
         hashed: keys by stored key, where the two differ and the key is in a run.
+        rows: rows that are not keys, see `LayeredTables.put_row`; None for a deleted one.
     """
 
     __slots__ = (
@@ -92,6 +95,7 @@ class Layer:
         "hits",
         "present",
         "records",
+        "rows",
     )
 
     def __init__(self, *, cleared: bool = False) -> None:
@@ -104,6 +108,7 @@ class Layer:
         self.checked = 0
         self.hits = 0
         self.hashed: dict[bytes, bytes] = {}
+        self.rows: dict[bytes, bytes | None] = {}
 
     def settle(self) -> None:
         """Sort the fresh keys once they are enough for a run."""
@@ -167,11 +172,12 @@ class Layer:
 
     def dispose(self) -> Iterator[None]:
         """Free the memory step by step: all at once would stop the event loop."""
-        records = self.records
-        while records:
-            for _ in range(min(_DISPOSE_KEYS, len(records))):
-                # From the end: taking the first key each time would walk over all places that are
-                # empty by then.
-                records.popitem()
-            # After each step the caller lets other tasks run.
-            yield
+        held: dict[bytes, Record | None] | dict[bytes, bytes | None]
+        for held in (self.records, self.rows):
+            while held:
+                for _ in range(min(_DISPOSE_KEYS, len(held))):
+                    # From the end: taking the first key each time would walk over all places that
+                    # are empty by then.
+                    held.popitem()
+                # After each step the caller lets other tasks run.
+                yield

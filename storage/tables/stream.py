@@ -2,15 +2,15 @@
 
 ::
 
-    block    table      u8     1 records, 2 deadlines, 3 notes
+    block    table      u8     1 records, 2 deadlines, 3 notes, 4 rows
              rows       u32    at most 4096
              bytes      u64    of all keys and values
              lengths    u32    of the first key, u32 of the first value, of the second key, ...
              content           keys and values, back to back
 
-Blocks follow each other: all records, then all deadlines, then all notes, each table in the order
-of its keys. The stream is cut into pieces of at most a megabyte, at any byte. Rows are copied as
-LMDB has them, with their own checksums. Integers are little endian.
+Blocks follow each other: all records, then all deadlines, all notes, all rows, each table in the
+order of its keys. The stream is cut into pieces of at most a megabyte, at any byte. Rows are copied
+as LMDB has them, with their own checksums. Integers are little endian.
 
 Records that have expired and that their owner has not deleted yet are rows like others: all members
 delete them at equal positions, and a member that loads the stream has to do so, too.
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 RECORDS: Final = 1
 DEADLINES: Final = 2
 NOTES: Final = 3
-TABLES: Final = (RECORDS, DEADLINES, NOTES)
+ROWS: Final = 4
+TABLES: Final = (RECORDS, DEADLINES, NOTES, ROWS)
 
 BLOCK_BYTES: Final = 256 << 10
 """A block ends once it is this long. Smaller blocks cost more per row; of larger ones a reader has
@@ -56,8 +57,8 @@ def encode_tables(tables: Sequence[Iterable[tuple[bytes, bytes]]]) -> Iterator[b
     """Yield the stream of tables that exist only as rows; for tools.
 
     Args:
-        tables: the rows of records, deadlines and notes, encoded as in LMDB (see `rows`), in the
-            order of their stored keys.
+        tables: what is in the tables of `TABLES`, in that order, encoded as in LMDB (see `rows`),
+            each in the order of its stored keys.
 
     Raises:
         StorageError: the rows are out of order.

@@ -191,6 +191,8 @@ class Tables(LayeredTables):
         self.clear()
         for key in list(self.notes.rows):
             self.delete_note(key)
+        for key in [key for key, _ in self.all_rows()]:
+            self.delete_row(key)
         # Position 0 goes to the disk with the empty tables, so a crash leaves the old state or this
         # one.
         self.advance(0, 0)
@@ -212,7 +214,9 @@ class Tables(LayeredTables):
         # Not during a flush: `position` moves only at its end, and a second one would come at once.
         if self._frozen is None and log_bytes > FLUSH_LOG_BYTES * log:
             self._full.set()
-        if not self._changed.is_set() and (layer.records or layer.cleared or self.notes.changed):
+        if not self._changed.is_set() and (
+            layer.records or layer.rows or layer.cleared or self.notes.changed
+        ):
             self._changed.set()
         if self._cut_wanted and self._frozen is None:  # `flush` was called inside a batch
             self._freeze()

@@ -23,7 +23,7 @@ from .rows import (
     decode_record_untrusted,
     hashed_key_untrusted,
 )
-from .stream import BLOCK_BYTES, DEADLINES, MAX_ROWS, NOTES, RECORDS, TABLES, pieces_of
+from .stream import BLOCK_BYTES, DEADLINES, MAX_ROWS, NOTES, RECORDS, ROWS, TABLES, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ class TablesView:
 
     Args:
         txn: the read transaction, which belongs to the view from now on.
-        databases: records, deadlines and notes.
+        databases: those of `TABLES`, in that order.
         report_damage: notes that the tables are damaged, and returns the error to raise.
     """
 
@@ -126,4 +126,5 @@ _CHECKS: Final[dict[int, Callable[[bytes, bytes], object]]] = {
     RECORDS: _check_record,
     DEADLINES: decode_deadline_untrusted,
     NOTES: decode_note_untrusted,
+    ROWS: decode_note_untrusted,
 }

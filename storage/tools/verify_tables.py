@@ -58,7 +58,7 @@ def verify_tables(directory: Path) -> TablesReport:
         check = _Check(dbs)
         while environment.read(check.more_records):
             pass
-        environment.read(check.deadlines_and_notes)
+        environment.read(check.other_tables)
     finally:
         environment.close()
     return TablesReport(check.records, tuple(check.findings))
@@ -90,11 +90,12 @@ class _Check:
         except StorageError as error:
             self._note(error)
 
-    def deadlines_and_notes(self, txn: Transaction) -> None:
-        """Check all deadlines and notes."""
+    def other_tables(self, txn: Transaction) -> None:
+        """Check all deadlines, notes and rows."""
         for database, decode in (
             (self._dbs.deadlines, decode_deadline_untrusted),
             (self._dbs.notes, decode_note_untrusted),
+            (self._dbs.rows, decode_note_untrusted),
         ):
             for stored, data in txn.cursor(database):
                 try:

@@ -128,7 +128,7 @@ async def test_a_metadata_group_that_loses_its_map_gets_the_newest_one_again(
 ) -> None:
     async with opened(tmp_path) as world:
         groups = Link(world)
-        known = KnownMap(tmp_path, "orders")
+        known = KnownMap(tmp_path, "orders", 0)
         first = world.map()
         known.offer(encode_map(first))
 

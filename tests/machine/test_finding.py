@@ -35,12 +35,12 @@ async def test_a_machine_without_a_map_asks_all_members_of_the_others_for_it(
         return msgspec.structs.replace(first, epoch=address.member_id + 5)
 
     monkeypatch.setattr(finding, "ask_for_map", ask)
-    known = KnownMap(tmp_path, "orders")
+    known = KnownMap(tmp_path, "orders", 0)
     await look_for_map(config, known)
     assert asked == {(n, port) for n in (1, 2) for port in (7000, 7001, 7002)}
     assert known.newest is not None
     assert known.newest.epoch == 7
-    assert known.newest == KnownMap(tmp_path, "orders").newest
+    assert known.newest == KnownMap(tmp_path, "orders", 0).newest
 
 
 async def test_a_request_of_the_director_goes_on_to_a_member_that_knows_a_leader(

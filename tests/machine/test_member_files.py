@@ -132,3 +132,14 @@ def test_a_founder_whose_address_is_unknown_is_named(tmp_path: Path) -> None:
     lost = msgspec.structs.replace(first, machines=first.machines[1:])
     with pytest.raises(ConfigurationError, match="machine 0: it founded a group, and neither"):
         member_config(config, lost, 0)
+
+
+def test_a_founder_stays_in_the_files_of_the_others_after_it_was_forgotten(tmp_path: Path) -> None:
+    config = machine(1, tmp_path)
+    first = map_of_file(config)
+    before = load_config(write_member(config, first, 0))
+    (tmp_path / "partition-0/log").mkdir()
+    (tmp_path / "partition-0/log/data.mdb").touch()
+    without = attrs.evolve(config, machines=MACHINES[1:])
+    lost = msgspec.structs.replace(first, machines=first.machines[1:])
+    assert load_config(write_member(without, lost, 0)).members == before.members

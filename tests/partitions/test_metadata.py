@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import trio
 
-from quorate.errors import ConfigurationError, ConflictError
+from quorate.errors import ConfigurationError, ConflictError, NoLeaderError
 from quorate.keyvalue.slots.cluster_map import META, ClusterMap
 from quorate.partitions.balance import first_map
 from quorate.partitions.metadata import change, found, load
@@ -83,3 +83,14 @@ async def test_a_change_gives_up_when_others_are_always_faster(
 
         with pytest.raises(ConflictError, match="changed by others"):
             await change(Link(world).group(META), raced)
+
+
+async def test_a_metadata_group_without_a_majority_is_named(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with opened(tmp_path) as world:
+        world.groups[META].answers = False
+        with pytest.raises(
+            NoLeaderError, match="the metadata group does not answer: refused: expe"
+        ):
+            await load(Link(world).group(META))

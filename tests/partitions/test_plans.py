@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import ConfigurationError
+from quorate.errors import ConfigurationError, UsageError
 from quorate.keyvalue.slots.cluster_map import (
     META,
     ClusterMap,
@@ -102,7 +102,7 @@ def test_slots_move_from_every_partition_that_has_some() -> None:
     moves = plan_move(first, parse_slots_untrusted("4000-8200"), 1)
     assert moves == [Move(0, "4000-4095", 0, 1), Move(0, "8192-8200", 2, 1)]
     assert plan_move(first, parse_slots_untrusted("4096"), 1) == []
-    with pytest.raises(ConfigurationError, match="partition 4: expected one of 0 to 3"):
+    with pytest.raises(UsageError, match="partition 4: expected one of 0 to 3"):
         plan_move(first, ALL_SLOTS, 4)
 
 
@@ -121,6 +121,8 @@ async def test_moves_that_are_asked_for_twice_are_in_the_map_once(
 ) -> None:
     async with opened(tmp_path) as world:
         group = Link(world).group(META)
+        with pytest.raises(ConfigurationError, match="move 7: no move is under way"):
+            await abort_move(group, 7)
         moves = plan_move(world.map(), parse_slots_untrusted("0-99"), 1)
         moves += plan_move(world.map(), parse_slots_untrusted("9000"), 0)
         assert await request_moves(group, moves) == await request_moves(group, moves)
@@ -143,7 +145,7 @@ def test_replicas_go_where_they_are_wanted_and_the_leader_stays_if_it_can() -> N
 
 @pytest.mark.parametrize(("number", "machines_of"), [(9, [0]), (0, [9]), (0, []), (0, [1, 1])])
 def test_replicas_that_cannot_be_are_refused(number: int, machines_of: list[int]) -> None:
-    with pytest.raises(ConfigurationError, match="expected"):
+    with pytest.raises(UsageError, match="expected"):
         with_replicas(grown(3), number, machines_of)
 
 

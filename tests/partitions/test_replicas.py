@@ -85,6 +85,21 @@ def test_the_metadata_group_has_members_like_any_other() -> None:
     assert order.startswith("member add host=10.0.0.5 member_port=8000 client_port=7000 ")
 
 
+def test_a_leader_whose_machine_drains_hands_over_before_a_member_takes_its_place() -> None:
+    wanted = with_replicas(1, 2, 4)
+    drains = msgspec.structs.replace(
+        wanted,
+        machines=tuple(
+            msgspec.structs.replace(each, draining=each.machine_id == 0) for each in wanted.machines
+        ),
+    )
+    assert next_order(drains, 0, members()) is None
+    led_elsewhere = msgspec.structs.replace(members(), leader=2)
+    assert (next_order(drains, 0, led_elsewhere) or "").endswith("replaces=0 id=4")
+    # Nobody can take over from the only one.
+    assert (next_order(drains, 0, members(voters=[0])) or "").endswith("replaces=0 id=1")
+
+
 @given(st.sets(st.integers(0, 5), min_size=1), st.sets(st.integers(0, 5), min_size=1))
 def test_any_members_become_any_others(before: set[int], wanted: set[int]) -> None:
     """The steps end, and there are never fewer voters than before and after."""

@@ -73,6 +73,7 @@ class Material:
         authorities: the CAs that are trusted, each as DER.
         port: context of the client port; None if it was not asked for.
         web: context of the web port, which asks for no certificate.
+        etcd: context of the port of etcd's clients; None if it was not asked for.
     """
 
     server: ssl.SSLContext
@@ -83,6 +84,7 @@ class Material:
     authorities: frozenset[bytes] = frozenset()
     port: ssl.SSLContext | None = None
     web: ssl.SSLContext | None = None
+    etcd: ssl.SSLContext | None = None
 
     @property
     def fingerprints(self) -> list[str]:
@@ -98,6 +100,7 @@ def load_material(
     name: str | None = None,
     clients: ClientCertificates | None = None,
     web: bool = False,
+    etcd: ClientCertificates | None = None,
 ) -> Material:
     """Load the files, and check that they fit each other, and us.
 
@@ -108,6 +111,7 @@ def load_material(
         name: that it must have; None for any.
         clients: whether clients show a certificate; None without a port for clients with TLS.
         web: whether there is a web port with TLS.
+        etcd: whether clients of etcd show a certificate; None without a port for them with TLS.
 
     Raises:
         ConfigurationError: a file can't be read, or something does not fit; with what to do.
@@ -121,6 +125,7 @@ def load_material(
         client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
         port = None if clients is None else _port_context(files, clients)
         browsers = _port_context(files, "none") if web else None
+        programs = None if etcd is None else _port_context(files, etcd)
     except OSError as error:
         # Somebody replaces them in this moment, and one was gone for an instant.
         path = error.filename or files.certificate
@@ -139,7 +144,11 @@ def load_material(
     expires = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
     authorities = frozenset(server.get_ca_certs(binary_form=True))
     expires_ms = int(expires * 1000)
-    return Material(server, client, identity, expires_ms, stamp, authorities, port, browsers)
+    if programs is not None:
+        # Clients of gRPC refuse a connection on which HTTP/2 was not agreed.
+        programs.set_alpn_protocols(["h2", "http/1.1"])
+    made = Material(server, client, identity, expires_ms, stamp, authorities, port, browsers)
+    return attrs.evolve(made, etcd=programs)
 
 
 def _identity_of(certificate: dict[str, Any], files: TlsFiles) -> Identity:

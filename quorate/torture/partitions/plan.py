@@ -188,7 +188,7 @@ async def _founded(machines: Machines) -> None:
     """
     with trio.move_on_after(FOUND_SECONDS):
         while True:
-            seen = await survey_groups(machines.map, count_keys=False)
+            seen = await survey_groups(machines.map, figures=False)
             if all(each.is_ready for each in seen):
                 return
             await trio.sleep(0.5)

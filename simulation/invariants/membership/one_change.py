@@ -103,7 +103,10 @@ class JointFirst(Invariant):
 
 
 class VersionsInOrder(Invariant):
-    """Versions are consecutive along each log, and new ids are above all that were used."""
+    """Versions are consecutive along each log, and new ids are above all that were used.
+
+    Where ids are those of machines (`Knowledge.ids_return`), one that was used may return.
+    """
 
     source = "I7 of the design; RedisRaft #2, openraft PR #2002: an id that was used again"
     hears: ClassVar[tuple[type[Fact], ...]] = (Recorded,)
@@ -123,7 +126,8 @@ class VersionsInOrder(Invariant):
         if not before.version:
             return
         new = {*after.ids} - {*before.ids}
-        if min(new, default=before.next_id) < before.next_id or after.next_id < before.next_id:
+        again = min(new, default=before.next_id) < before.next_id and not self.known.ids_return
+        if again or after.next_id < before.next_id:
             raise self.violated(
                 f"version {after.version} gives a seat to {sorted(new)}; the next id was "
                 f"{before.next_id}, and is {after.next_id}"

@@ -72,6 +72,10 @@ NO_PASSWORD = b"-ERR AUTH <password> called without any password configured"
             "CONFIG GET append*",
             b"*4\r\n$11\r\nappendfsync\r\n$6\r\nalways\r\n$10\r\nappendonly\r\n",
         ),
+        (
+            "CONFIG GET cluster-require-*",
+            b"*2\r\n$29\r\ncluster-require-full-coverage\r\n$3\r\nyes\r\n",
+        ),
         ("CONFIG GET nosuch", b"*0\r\n"),
         ("CONFIG SET nosuch 1", b"-ERR Unknown option or number of arguments for CONFIG SET"),
         ("CONFIG SET databases 2", b"-ERR CONFIG SET failed (possibly related to argument"),

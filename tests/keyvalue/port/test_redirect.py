@@ -11,6 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from quorate.errors import UnknownOutcomeError
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.node.config.config import Redirect
 from tests.support.client_port_world import MEMBERS, RawClient, World, command
@@ -136,6 +137,24 @@ async def test_the_setting_decides(
         client = await world.connect(redirected=port == "redirect_port")
         await replies(client, lines)
         assert (await replies(client, ("SET k0 1",))).startswith(answer)
+
+
+async def test_a_cluster_client_loses_its_connection_where_others_get_the_error_unknown(
+    world: World,
+) -> None:
+    """None of them knows that error. With a lost connection they deal as with a dead leader."""
+    plain, cluster = await world.connect(), await world.connect(redirected=True)
+    await replies(plain, ("SET k0 1",))
+    ours = await world.connect(redirected=True)
+    world.member.error = UnknownOutcomeError("lost")
+    write = command("SET", "k0", "2")
+    await plain.send(write)
+    assert (await plain.receive_until(b"\r\n")).startswith(b"-UNKNOWN ")
+    await cluster.send(command("PING") + write + command("MULTI"))
+    assert await cluster.rest() == b"+PONG\r\n"
+    for mine in (("QUORATE.REQUEST", "0", "0", "0", write), ("QUORATE.ONCE", "7", "1", "DEL", "a")):
+        await ours.send(command(*mine))
+        assert (await ours.receive_until(b"\r\n")).startswith(b"-UNKNOWN ")
 
 
 async def test_stale_reads_are_there_also_where_nobody_is_redirected(tmp_path: Path) -> None:

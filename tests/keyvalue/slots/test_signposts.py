@@ -136,6 +136,25 @@ def test_without_a_notice_a_machine_that_is_cut_off_is_passed_over(world: World)
     assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.1:7002\r\n"
 
 
+def test_while_there_is_no_leader_clients_wait_at_the_member_of_this_machine(world: World) -> None:
+    """The leader that was preferred may be the one that has died."""
+    world.posts = Signposts(world.machine, 0, world.owned, machine_id=2, clock=lambda: world.now)
+    world.write(HALVES)
+    world.note(1, 1)
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.1:7002\r\n"
+    world.note(1, None)
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.2:7002\r\n"
+    assert world.posts.noticed(1) is None
+
+
+def test_without_a_notice_no_member_of_this_machine_runs(world: World) -> None:
+    world.posts = Signposts(world.machine, 0, world.owned, machine_id=1, clock=lambda: world.now)
+    world.write(HALVES)
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.0:7002\r\n"
+    world.posts.reaches = lambda machine: machine == 1
+    assert world.posts.moved(HIGH) == b"-MOVED 9000 10.0.0.1:7002\r\n"
+
+
 def test_a_map_never_gets_older(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.write(halves(5))
     assert world.posts.map == halves(5)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 
 from quorate.errors import RefusedError, RequestError
+from quorate.node.config.partition import PartitionSettings
 from quorate.node.leader.operator import positions_of
 from quorate.node.requests.request import Request, RequestKind
 from quorate.simulation.ledger import equal, open_ledgers
@@ -69,6 +71,49 @@ async def test_what_a_client_asks_upon_a_refusal_is_refused_too(
         await trio.sleep(1)
         assert [type(result) for result in results] == [RefusedError] * 4
         assert await leader.query(b"") == b"0"
+
+
+def in_partition(world: World[Ledger]) -> None:
+    for host in world.hosts.values():
+        partition = PartitionSettings(0, str(host.config.directory.parent))
+        host.config = attrs.evolve(host.config, partition=partition)
+
+
+@pytest.mark.parametrize("through", ["the leader", "a follower"])
+async def test_with_partitions_commands_wait_for_the_end_of_a_backups_moment(
+    tmp_path: Path, autojump_clock: MockClock, through: str
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        in_partition(world)
+        await world.start()
+        leader = await world.settled()
+        at = leader if through == "the leader" else world.others(leader)[0]
+        await world.hosts[leader].running.control("suspend")
+        async with trio.open_nursery() as nursery:
+            for command in (b"a", b"b"):
+                nursery.start_soon(world.command, at, command)
+                await trio.sleep(0.1)
+            assert await world.hosts[at].running.query(b"") == b"0"
+            began = trio.current_time()
+            await world.hosts[leader].running.control("resume")
+        assert trio.current_time() - began < 0.1
+        await equal(world, [b"a", b"b"])
+
+
+async def test_with_partitions_a_command_is_refused_when_it_has_waited_long_enough(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        in_partition(world)
+        await world.start()
+        leader = world.hosts[await world.settled()].running
+        await leader.control("suspend")
+        began = trio.current_time()
+        with pytest.raises(RefusedError, match=r"nothing was done, .* quorate control resume"):
+            await leader.command(b"a")
+        assert 4 <= trio.current_time() - began < 5
+        await leader.control("resume")
+        await equal(world, [])
 
 
 async def test_it_outlives_leaders_restarts_and_snapshots(

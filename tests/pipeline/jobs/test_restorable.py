@@ -159,4 +159,4 @@ def test_sessions_are_counted_where_they_were(tmp_path: Path) -> None:
 
 def test_rows_that_are_out_of_order_are_refused() -> None:
     with pytest.raises(StorageError, match="is not behind"):
-        list(encode_tables([[(b"a", b"1"), (b"b", b"2"), (b"b", b"3")], [], []]))
+        list(encode_tables([[(b"a", b"1"), (b"b", b"2"), (b"b", b"3")], [], [], []]))

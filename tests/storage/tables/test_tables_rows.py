@@ -1,108 +1,143 @@
-"""A row of the tables that is not what was written is never used."""
+"""Rows: too many to keep in memory as notes are, as durable as keys, and no keys themselves."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+import lmdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.abc import Clock
 
 from quorate.errors import StorageError
-from quorate.storage.lmdb.file_check import DATA_FILE
-from quorate.storage.tables.memtable import stored_key
-from quorate.storage.tables.rows import (
-    decode_deadline_untrusted,
-    decode_record_untrusted,
-    encode_deadline,
-    encode_record,
-    hashed_key_untrusted,
-)
-from quorate.storage.tables.stream import records_untrusted
-from quorate.storage.tables.tables import Tables
-from quorate.storage.testing import InlineExecutor
+from quorate.storage.tables.layers import LayeredTables
 from quorate.storage.tools.verify_tables import verify_tables
-from tests.support.storage_world import flipped, running
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.storage_world import running
+from tests.support.tables_world import Disk, contents, open_tables, record
 
 
-U63 = st.integers(0, (1 << 63) - 1)
-keys = st.one_of(st.binary(max_size=20), st.binary(min_size=470, max_size=600))
-records = st.tuples(st.binary(max_size=50), U63, U63, st.integers(0, 255))
+async def test_rows_are_those_of_exactly_the_flushed_position(tmp_path: Path) -> None:
+    disk = Disk()
+    tables = open_tables(tmp_path, disk)
+    async with running(tables):
+        tables.put_row(b"a", b"1")
+        tables.put_row(b"b", b"1")
+        tables.advance(320, 5000)
+        await tables.flush()
+        tables.put_row(b"a", b"2")
+        tables.delete_row(b"b")
+        tables.delete_row(b"none")
+        tables.advance(640, 6000)
+        assert list(tables.all_rows()) == [(b"a", b"2")]
+        assert [tables.get_row(key) for key in (b"a", b"b", b"none")] == [b"2", None, None]
+        disk.cut_power()
+    async with running(open_tables(tmp_path)) as again:
+        assert (again.position, list(again.all_rows())) == (320, [(b"a", b"1"), (b"b", b"1")])
+        again.delete_row(b"b")
+        again.advance(640, 6000)
+    async with running(open_tables(tmp_path)) as again:
+        assert (again.position, list(again.all_rows())) == (640, [(b"a", b"1")])
 
 
-@given(keys, records)
-def test_what_was_encoded_comes_back(key: bytes, record: tuple[bytes, int, int, int]) -> None:
-    data = encode_record(key, record)
-    assert decode_record_untrusted(key, data) == record
-    assert decode_deadline_untrusted(stored_key(key), encode_deadline(key, 7)) == (key, 7)
-    if stored_key(key) != key:
-        assert hashed_key_untrusted(stored_key(key), data) == key
+async def test_clearing_all_keys_leaves_them_in_each_layer(tmp_path: Path) -> None:
+    async with running(open_tables(tmp_path)) as tables:
+        tables.put_row(b"on disk", b"1")
+        tables.advance(320, 5000)
+        await tables.flush()
+        tables.put_row(b"new", b"2")
+        tables.put(b"key", record(b"1"))
+        tables.clear()
+        tables.advance(640, 5000)
+        assert list(tables.all_rows()) == [(b"new", b"2"), (b"on disk", b"1")]
+        await tables.flush()
+        assert (len(tables), contents(tables)) == (0, {})
+    async with running(open_tables(tmp_path)) as again:
+        assert [key for key, _ in again.all_rows()] == [b"new", b"on disk"]
+        again.reset()
+        assert list(again.all_rows()) == []
 
 
-@given(keys, records, st.data())
-def test_another_bit_or_length_or_key_is_noticed(
-    key: bytes, record: tuple[bytes, int, int, int], draw: st.DataObject
-) -> None:
-    rows = encode_record(key, record), encode_deadline(key, 1 + record[1])
-    for row, decode in zip(rows, (_record, _deadline), strict=True):
-        at = draw.draw(st.integers(0, len(row) - 1))
-        bit = draw.draw(st.integers(0, 7))
-        for broken in (flipped(row, at, bit), row[:at], row + b"x"):
-            with pytest.raises(StorageError, match="damaged"):
-                decode(key, broken)
-        with pytest.raises(StorageError, match="damaged"):
-            decode(key + b"x", row)
+async def test_a_snapshot_has_them(tmp_path: Path, autojump_clock: Clock) -> None:
+    async with running(open_tables(tmp_path / "a")) as one:
+        one.put_row(b"same", b"row")
+        one.put_note(b"same", b"note")
+        one.put(b"same", record(b"key"))
+        one.put_row(b"large", bytes(300_000))
+        one.advance(320, 5000)
+        pieces = list(await one.save())
+        rows = list(one.all_rows())
+    async with running(open_tables(tmp_path / "b")) as other:
+        other.put_row(b"of before", b"1")
+        other.advance(10, 1)
+        await other.load(iter(pieces), 320, 5000)
+        assert list(other.all_rows()) == rows
+        assert (contents(other), dict(other.notes.rows)) == ({b"same": b"key"}, {b"same": b"note"})
+        assert list(await other.save()) == pieces
 
 
-def _record(key: bytes, row: bytes) -> object:
-    return decode_record_untrusted(key, row)
-
-
-def _deadline(key: bytes, row: bytes) -> object:
-    return decode_deadline_untrusted(stored_key(key), row)
-
-
-async def test_a_damaged_value_is_an_error_and_a_finding(tmp_path: Path) -> None:
-    def open_tables() -> Tables:
-        return Tables.open(tmp_path, cluster="c", member_id=1, executor=InlineExecutor)
-
-    async with running(open_tables()) as tables:
-        for n in range(100):
-            tables.put(b"key:%d" % n, (b"value-%d-AAAAAAAA" % n, 0, 1, 1))
+async def test_a_damaged_row_is_an_error_and_a_finding(tmp_path: Path) -> None:
+    async with running(open_tables(tmp_path)) as tables:
+        tables.put_row(b"a", b"value-AAAAAAAA")
         tables.advance(320, 0)
     assert verify_tables(tmp_path).findings == ()
-    assert verify_tables(tmp_path).records == 100
-    file = tmp_path / DATA_FILE
-    file.write_bytes(file.read_bytes().replace(b"value-17-AAAA", b"value-17-AZAA"))
-    assert verify_tables(tmp_path).findings == (
-        "record of key b'key:17' is damaged: its checksum differs",
-    )
-    async with running(open_tables()) as tables:
-        assert tables.get(b"key:18") == (b"value-18-AAAAAAAA", 0, 1, 1)
-        with pytest.raises(StorageError, match="key:17"):
-            tables.get(b"key:17")
+    file = tmp_path / "data.mdb"
+    file.write_bytes(file.read_bytes().replace(b"value-AAAA", b"value-AZAA"))
+    assert verify_tables(tmp_path).findings == ("note b'a' is damaged: its checksum differs",)
+    tables = open_tables(tmp_path)
+    with pytest.raises(StorageError, match="note b'a' is damaged"):
+        tables.get_row(b"a")
+    tables.close()
 
 
-async def test_tables_with_long_and_deleted_keys_are_whole(tmp_path: Path) -> None:
-    async with running(
-        Tables.open(tmp_path, cluster="c", member_id=1, executor=InlineExecutor)
-    ) as tables:
-        for n in range(1000):
-            tables.put(b"key:%d" % n, (b"value-%d" % n, 0, 1, 1))
+async def test_tables_of_a_version_without_rows_get_them(tmp_path: Path) -> None:
+    async with running(open_tables(tmp_path)) as tables:
+        tables.put(b"a", record(b"1"))
         tables.advance(320, 0)
-        await tables.flush()
-        tables.delete(b"key:7")
-        tables.put(b"k" * 500, (b"of a long key", 0, 1, 1))
+    with lmdb.open(str(tmp_path), max_dbs=5) as raw:
+        rows = raw.open_db(b"rows")
+        with raw.begin(write=True) as txn:
+            txn.drop(rows)
+    async with running(open_tables(tmp_path)) as tables:
+        assert contents(tables) == {b"a": b"1"}
+        tables.put_row(b"b", b"2")
         tables.advance(640, 0)
-        await tables.flush()
-        assert len(tables) == 1000
-        assert tables.get(b"key:7") is None
-        assert tables.get(b"key:8") == (b"value-8", 0, 1, 1)
-        assert tables.get(b"k" * 500) == (b"of a long key", 0, 1, 1)
-        found = dict(records_untrusted(await tables.save()))
-        assert found == {key: tables.get(key) for key in found}
-        assert len(found) == 1000
-    assert verify_tables(tmp_path).records == 1000
+    assert verify_tables(tmp_path).findings == ()
+
+
+class _Disk:
+    """As much of a disk as rows need."""
+
+    def __init__(self, rows: dict[bytes, bytes]) -> None:
+        self.kept = rows
+
+    def rows(self) -> list[tuple[bytes, bytes]]:
+        return sorted(self.kept.items())
+
+    def get_row(self, key: bytes) -> bytes | None:
+        return self.kept.get(key)
+
+    def deadlines(self) -> dict[bytes, int]:
+        return {}
+
+    notes = deadlines
+
+
+_KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
+
+
+@given(st.dictionaries(_KEYS, st.just(b"0")), st.lists(st.tuples(_KEYS, st.booleans())))
+def test_layers_read_as_one(below: dict[bytes, bytes], steps: list[tuple[bytes, bool]]) -> None:
+    tables = LayeredTables(_Disk(dict(below)))  # type: ignore[arg-type]
+    expected = dict(below)
+    for number, (key, puts) in enumerate(steps):
+        if number == len(steps) // 2:
+            tables._frozen, tables._layer = tables._layer, type(tables._layer)()
+        if puts:
+            tables.put_row(key, b"%d" % number)
+            expected[key] = b"%d" % number
+        else:
+            tables.delete_row(key)
+            expected.pop(key, None)
+    assert list(tables.all_rows()) == sorted(expected.items())
+    assert {key: tables.get_row(key) for key in (b"a", b"b", b"c", b"d")} == {
+        key: expected.get(key) for key in (b"a", b"b", b"c", b"d")
+    }

@@ -1,0 +1,14 @@
+"""The way from a method of the API to the member, and back.
+
+- `backend.py`: a message becomes a request of the member; the reply gets its header
+- `routing.py`: which messages go into the log, which are read, and where
+- `submission.py`: a request while it waits, and how many may
+- `identity.py`: the numbers by which clients know the cluster and its members, and headers
+- `member_errors.py`: errors of the member in the words of etcd
+- `contact.py`: whether this member is in touch with a leader
+- `keep_alives.py`: renewals of leases that share an entry
+- `upkeep.py`: the leader compacts the history by itself
+- `announce.py`: a member says where clients of etcd reach it
+
+Read first: `backend.py`, `routing.py`.
+"""

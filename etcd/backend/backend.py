@@ -1,0 +1,180 @@
+"""A message of a client becomes a request of the member, and its reply gets a header."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
+
+from ...errors import RequestError
+from ...keyvalue.protocol.payload import ETCD
+from ...node.requests.request import COMMAND, CONFIRM, QUERY
+from ...node.requests.task_calls import Calls
+from ..codes import TOO_LARGE, EtcdError
+from ..messages.requests import decode_reply
+from .contact import LeaderContact
+from .identity import Identity
+from .keep_alives import KeepAlives
+from .member_errors import error_of
+from .routing import Where, route_untrusted
+from .submission import Load, Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from ...node.requests.gateway import Gateway
+    from ...node.requests.request import Request, RequestKind
+    from ..messages.requests import Op
+    from ..state.machine import EtcdState
+    from .routing import Route
+
+    Done: TypeAlias = Callable[[bytes | EtcdError], None]
+
+__all__ = ["LEADER_WAIT_S", "MAX_MESSAGE_BYTES", "Backend"]
+
+MAX_MESSAGE_BYTES: Final = 1536 * 1024
+"""A message that goes into the log, as etcd has it by default. If larger, one client holds up the
+others for longer; if smaller, requests fail that etcd takes."""
+
+LEADER_WAIT_S: Final = 2.0
+"""Seconds for which a request waits for a leader. If smaller, elections cause errors. If larger,
+clients such as Patroni give up first, and have no time left for another member."""
+
+
+class Backend:
+    """Reaches the cluster and the state for the methods of the API.
+
+    Args:
+        gateway: of the member.
+        state: of the keyspace, as this member has applied it.
+        rng: draws the ids of leases.
+        cluster: what distinguishes the cluster from others; clients get a number made from it.
+
+    Attributes:
+        cluster_id: the cluster's number for clients, u64.
+        keep_alives: renews leases.
+    """
+
+    def __init__(self, gateway: Gateway, state: EtcdState, rng: Random, cluster: str) -> None:
+        self.gateway = gateway
+        self.state = state
+        self._rng = rng
+        self._identity = Identity(cluster)
+        self.cluster_id = self._identity.cluster_id
+        self._calls = Calls(self._submit)
+        self._contact = LeaderContact(partial(self._calls.ask, CONFIRM, b"", 0))
+        self.keep_alives = KeepAlives(self.ask)
+        self._load = Load()
+
+    async def run(self) -> None:
+        """Look after the leader and the leases, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._contact.run)
+            nursery.start_soon(self.keep_alives.run)
+
+    # --- who we are
+
+    def header(self, revision: int) -> bytes:
+        """Encode the header of a reply: put it in front of an encoded message without one.
+
+        Args:
+            revision: of the keyspace when it was answered; 0 leaves it out.
+        """
+        topology = self.gateway.topology
+        return self._identity.header(topology.own_id, revision, topology.term)
+
+    def member_id_of(self, own: int) -> int:
+        """Return etcd's number for a member, u64 and never 0, from our number."""
+        return self._identity.member_id(own)
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether this member is in touch with a leader, as far as it knows."""
+        return not self._contact.lost
+
+    async def wait_without_leader(self) -> None:
+        """Wait until this member has been out of touch with a leader for some seconds."""
+        await self._contact.wait_lost()
+
+    # --- requests
+
+    def submit(self, op: Op, message: bytes, done: Done, *, principal: int = 0) -> Request | None:
+        """Submit a client's message.
+
+        Args:
+            op: what it asks for.
+            message: as the client sent it; it is checked here.
+            done: callback, called once with the encoded reply and its header, or with the error;
+                perhaps before this returns. It must neither block nor raise.
+            principal: number of the user that asks.
+
+        Returns:
+            The request, whose `cancel` keeps `done` from being called; None if it is over.
+        """
+        try:
+            route = self._route_untrusted(op, message)
+            here = self._read_here(route) if route.where is Where.HERE else None
+            if here is None:
+                self._load.add(len(route.payload))
+        except EtcdError as error:
+            done(error)
+            return None
+        if here is not None:
+            done(here)
+            return None
+        kind, payload = _kind(route), route.payload
+        request = Submission(kind, payload, done, self.header, self._load)
+        request.principal = principal
+        self._submit(request)
+        return request
+
+    async def call(self, op: Op, message: bytes, *, principal: int = 0) -> bytes:
+        """Submit a message and wait for the encoded reply with its header.
+
+        Raises:
+            EtcdError: the reply is an error.
+        """
+        revision, body = await self.ask(op, message, principal=principal)
+        return self.header(revision) + body
+
+    async def ask(self, op: Op, message: bytes, *, principal: int = 0) -> tuple[int, bytes]:
+        """Submit a message; return the revision and the encoded reply without a header.
+
+        Raises:
+            EtcdError: the reply is an error.
+        """
+        route = self._route_untrusted(op, message)
+        if route.where is Where.HERE:
+            await trio.lowlevel.checkpoint()
+            return decode_reply(self._stale(route.payload))
+        kind = _kind(route)
+        try:
+            reply = await self._calls.ask(kind, route.payload, ETCD, principal=principal)
+        except RequestError as error:
+            raise error_of(error, kind) from error
+        return decode_reply(reply)
+
+    def _route_untrusted(self, op: Op, message: bytes) -> Route:
+        if len(message) > MAX_MESSAGE_BYTES:
+            raise EtcdError(*TOO_LARGE)
+        return route_untrusted(op, message, self._rng)
+
+    def _submit(self, request: Request) -> None:
+        request.deadline = trio.current_time() + LEADER_WAIT_S
+        self.gateway.submit(request)
+
+    def _read_here(self, route: Route) -> bytes:
+        revision, body = decode_reply(self._stale(route.payload))
+        return self.header(revision) + body
+
+    def _stale(self, payload: bytes) -> bytes:
+        try:
+            return self.gateway.stale_query(payload, ETCD)
+        except RequestError as error:
+            raise error_of(error, QUERY) from error
+
+
+def _kind(route: Route) -> RequestKind:
+    return COMMAND if route.where is Where.LOG else QUERY

@@ -1,0 +1,81 @@
+"""Where a message goes: into the log, to the leader to be read, or to this member's own state.
+
+A range is read. So is a transaction that has nothing but ranges: it changes nothing, so the log has
+no use for it. As in etcd, one that holds another transaction goes into the log anyway.
+"""
+
+from __future__ import annotations
+
+import enum
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from ..messages import rpc_pb2 as rpc
+from ..messages.requests import Op, encode_request, is_command
+from ..state.checks import parse_untrusted
+
+if TYPE_CHECKING:
+    from random import Random
+
+__all__ = ["Route", "Where", "route_untrusted"]
+
+_LEASE_ID_BITS: Final = 63  # positive in the signed number that an id is on the wire
+
+
+class Where(enum.Enum):
+    """Who answers."""
+
+    LOG = 0
+    """All members apply it."""
+    LEADER = 1
+    """It is read, and sees every write that was acknowledged before."""
+    HERE = 2
+    """It is read from what this member has applied, which may be old."""
+
+
+@attrs.frozen
+class Route:
+    """Where a message goes, and the payload in which it goes there."""
+
+    where: Where
+    payload: bytes
+
+
+def route_untrusted(op: Op, message: bytes, rng: Random) -> Route:
+    """Check a client's message and find its way.
+
+    Args:
+        op: what it asks for.
+        message: a protobuf message as a client sent it.
+        rng: draws the id of a lease for which the client has chosen none. The state machine can't:
+            all members must get the same one.
+
+    Raises:
+        EtcdError: the message is bad, in etcd's words.
+    """
+    parsed = parse_untrusted(op, message)
+    where = Where.LOG if is_command(op) else Where.LEADER
+    match parsed:
+        case rpc.RangeRequest():
+            where = Where.HERE if parsed.serializable else Where.LEADER
+        case rpc.TxnRequest():
+            where = _of_transaction(parsed)
+        case rpc.LeaseGrantRequest() if not parsed.ID:
+            drawn = rpc.LeaseGrantRequest(TTL=parsed.TTL, ID=rng.getrandbits(_LEASE_ID_BITS) or 1)
+            message = drawn.SerializeToString()
+        case _:
+            pass
+    return Route(where, encode_request(op, message))
+
+
+def _of_transaction(txn: rpc.TxnRequest) -> Where:
+    all_serializable = True
+    for each in chain(txn.success, txn.failure):
+        if each.WhichOneof("request") != "request_range":
+            return Where.LOG
+        all_serializable = all_serializable and each.request_range.serializable
+    # One that only compares has no range that could be old, and asks for the truth.
+    has_ranges = bool(txn.success or txn.failure)
+    return Where.HERE if has_ranges and all_serializable else Where.LEADER

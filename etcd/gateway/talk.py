@@ -1,0 +1,168 @@
+"""One connection of HTTP/1.1. h11 knows the protocol; this module reads and writes its bytes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import h11
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .answers import Answer
+
+__all__ = ["BODY_BYTES", "HEAD_BYTES", "BodyTooLargeError", "Talk"]
+
+HEAD_BYTES: Final = 16 << 10
+"""Longest head of a request. Smaller: long tokens and what proxies add are refused. Larger:
+strangers make us buffer more."""
+
+BODY_BYTES: Final = 4 << 20
+"""Longest body of a request. Smaller: a request as large as etcd takes them, 1.5 MiB, does not fit
+as base64 with its escapes. Larger: clients make us buffer more."""
+
+BODY_SECONDS: Final = 30.0
+"""How long the body of a request, and each piece of an answer, may take. Shorter: slow networks
+fail. Longer: what hangs keeps its memory for longer."""
+
+_RECEIVE_BYTES: Final = 64 << 10
+
+
+class BodyTooLargeError(Exception):
+    """The body of a request is too long.
+
+    Args:
+        length: its bytes, as far as they are known.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.length = length
+
+
+class Talk:
+    """One connection, request by request.
+
+    Args:
+        stream: the connection.
+    """
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._head_only = False
+        self._broken = False
+
+    async def request(self) -> h11.Request | None:
+        """Wait for the head of a request; None if the other end closed.
+
+        Raises:
+            h11.RemoteProtocolError: it is none, or is too long.
+        """
+        event = await self._next()
+        if not isinstance(event, h11.Request):
+            return None
+        self._head_only = event.method == b"HEAD"
+        length = dict(event.headers).get(b"content-length", b"0")
+        if int(length) > BODY_BYTES:  # h11 has checked that it is a number
+            raise BodyTooLargeError(int(length))
+        return event
+
+    async def body(self) -> bytes:
+        """Return the body of the request.
+
+        Raises:
+            BodyTooLargeError: it is too long.
+            trio.TooSlowError: it takes too long.
+        """
+        pieces: list[bytes] = []
+        size = 0
+        with trio.fail_after(BODY_SECONDS):
+            while (piece := await self.piece()) is not None:
+                size += len(piece)
+                if size > BODY_BYTES:
+                    raise BodyTooLargeError(size)
+                pieces.append(piece)
+        return b"".join(pieces)
+
+    async def piece(self) -> bytes | None:
+        """Return the next piece of the body; None at its end."""
+        if self._http.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
+            await self._write([go_on])
+        event = await self._next()
+        match event:
+            case h11.Data():
+                return bytes(event.data)
+            case h11.EndOfMessage():
+                return None
+            case _:
+                raise trio.BrokenResourceError("the client closed before the end of its request")
+
+    async def until_gone(self) -> None:
+        """Return once the client has closed; its whole request was read before."""
+        data = bytes(await self._stream.receive_some(_RECEIVE_BYTES))
+        self._http.receive_data(data)
+        if data:
+            # It sends its next request already, and waits for this answer. More is not read, so
+            # the kernel keeps it from sending much.
+            await trio.sleep_forever()
+
+    async def send(self, answer: Answer) -> None:
+        """Send a whole answer."""
+        headers = [*answer.headers, ("content-length", str(len(answer.body)))]
+        body = b"" if self._head_only else answer.body
+        head = _response(answer.status, headers)
+        with trio.fail_after(BODY_SECONDS):
+            await self._write([head, h11.Data(data=body), h11.EndOfMessage()])
+
+    async def begin(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Begin an answer whose length is not known."""
+        await self._write([_response(status, headers)])
+
+    async def send_piece(self, data: bytes) -> None:
+        """Send a piece of it, as a chunk of its own; wait while the client does not read.
+
+        Raises:
+            trio.BrokenResourceError: the client is gone.
+        """
+        await self._write([h11.Data(data=data)])
+
+    async def end(self) -> None:
+        """End an answer that `begin` began."""
+        with trio.fail_after(BODY_SECONDS):
+            await self._write([h11.EndOfMessage()])
+
+    def again(self) -> bool:
+        """Whether another request may follow; then this connection is ready for it."""
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+            return True
+        return False
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether no answer has begun."""
+        return self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}
+
+    async def _next(self) -> object:
+        while True:
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            self._http.receive_data(bytes(await self._stream.receive_some(_RECEIVE_BYTES)))
+
+    async def _write(self, events: Iterable[h11.Event]) -> None:
+        if self._broken:
+            raise trio.BrokenResourceError("an answer was interrupted in the middle of a piece")
+        parts = [self._http.send(event) for event in events]
+        self._broken = True
+        await self._stream.send_all(b"".join(part for part in parts if part))
+        self._broken = False
+
+
+def _response(status: int, headers: Iterable[tuple[str, str]]) -> h11.Response:
+    reason = HTTPStatus(status).phrase
+    return h11.Response(status_code=status, headers=list(headers), reason=reason)

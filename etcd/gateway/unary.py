@@ -1,0 +1,95 @@
+"""Calls with one request and one reply."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ..codes import Code, EtcdError
+from ..services.table import DIRECT, UNARY
+from .answers import Answer, error_answer
+from .json_messages import decode_untrusted, encode
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from ..methods import Method
+    from ..services.call import Call, UnaryMethod
+    from ..services.context import PortContext
+    from .talk import Talk
+
+__all__ = ["MESSAGE_BYTES", "answer_unary", "not_implemented", "too_large"]
+
+MESSAGE_BYTES: Final = 2 << 20
+"""Longest request as protobuf, as etcd's; what it lets through may be too large for the log."""
+
+
+async def answer_unary(
+    talk: Talk, context: PortContext, method: Method, token: str, body: bytes
+) -> Answer:
+    """Make a call and return its answer.
+
+    Raises:
+        trio.BrokenResourceError: the client is gone.
+    """
+    try:
+        message = decode_untrusted(method.request, body)
+        reply = await _reply(talk, context, method, token, message)
+    except EtcdError as error:
+        return error_answer(error)
+    return Answer(200, encode(method.response.FromString(reply)))
+
+
+async def _reply(
+    talk: Talk, context: PortContext, method: Method, token: str, message: Message
+) -> bytes:
+    data = message.SerializeToString()
+    if len(data) > MESSAGE_BYTES:
+        raise too_large(len(data))
+    call = context.admit(token, method.path, data)
+    op = DIRECT.get(method.path)
+    if op is not None:
+        # Answered in a few seconds at most, so a client that goes meanwhile need not be noticed.
+        return await context.backend.call(op, data, principal=call.principal)
+    function = UNARY.get(method.path)
+    if function is None:
+        raise not_implemented(method)
+    return await _while_connected(talk, function, call, message)
+
+
+async def _while_connected(
+    talk: Talk, function: UnaryMethod, call: Call, message: Message
+) -> bytes:
+    """Call a function, which may take for ever, and cancel it when the client goes."""
+    reply: bytes | EtcdError | None = None
+    async with trio.open_nursery() as nursery:
+
+        async def cancel_when_gone() -> None:
+            await talk.until_gone()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(cancel_when_gone)
+        # An error that leaves a nursery comes out in a group.
+        try:
+            reply = await function(call, message)
+        except EtcdError as error:
+            reply = error
+        nursery.cancel_scope.cancel()
+    if reply is None:
+        raise trio.BrokenResourceError("the client closed before the answer")
+    if isinstance(reply, EtcdError):
+        raise reply
+    return reply
+
+
+def too_large(size: int) -> EtcdError:
+    """Return the error for a request that is larger than any may be."""
+    words = f"grpc: received message larger than max ({size} vs. {MESSAGE_BYTES})"
+    return EtcdError(Code.RESOURCE_EXHAUSTED, words)
+
+
+def not_implemented(method: Method) -> EtcdError:
+    """Return the error for a method that is in no table."""
+    words = f"unknown method {method.name} for service {method.service}"
+    return EtcdError(Code.UNIMPLEMENTED, words)

@@ -1,0 +1,73 @@
+"""The tasks of a connection: one reads, one sends, one watches deadlines; streams have their own.
+
+Replies of one turn of the event loop go out in one piece: the task that sends runs after all
+callbacks of the turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from .connection import Connection
+
+if TYPE_CHECKING:
+    from ..services.context import PortContext
+
+__all__ = ["serve"]
+
+_RECEIVE_BYTES: Final = 64 << 10
+
+_GOODBYE_S: Final = 1.0
+"""For the last bytes to a client. Shorter, and it sees a lost connection in place of a reason;
+longer, and a client that reads nothing holds up the end of the member."""
+
+_GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+async def serve(stream: trio.abc.Stream, context: PortContext) -> None:
+    """Serve one client until it goes, breaks the protocol, or this is cancelled.
+
+    The caller closes the stream. If this is cancelled, the calls under way end with code 14, and
+    the client hears that the server goes.
+
+    Args:
+        stream: begins with the preface of HTTP/2.
+        context: of the port.
+    """
+    connection: Connection | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            connection = Connection(context, nursery)
+            nursery.start_soon(connection.expire_calls)
+            nursery.start_soon(_send, stream, connection, nursery.cancel_scope)
+            await _receive(stream, connection)
+            # The last bytes may be the reason why we do not go on.
+            with trio.move_on_after(_GOODBYE_S):
+                await connection.all_sent()
+            nursery.cancel_scope.cancel()
+    finally:
+        # In the middle of other bytes they would be nonsense.
+        if connection is not None and not connection.sending:
+            connection.go_away()
+            with trio.move_on_after(_GOODBYE_S, shield=True), contextlib.suppress(*_GONE):
+                await stream.send_all(connection.http2.take())
+
+
+async def _receive(stream: trio.abc.Stream, connection: Connection) -> None:
+    """Take what the client sends until it goes or breaks the protocol."""
+    with contextlib.suppress(*_GONE):
+        while data := await stream.receive_some(_RECEIVE_BYTES):
+            if not connection.receive_untrusted(bytes(data)):
+                return
+            await connection.room_to_read()
+
+
+async def _send(stream: trio.abc.Stream, connection: Connection, scope: trio.CancelScope) -> None:
+    """Send what the calls want sent, for ever; cancel the scope once the client is gone."""
+    with contextlib.suppress(*_GONE):
+        while True:
+            await stream.send_all(await connection.next_bytes())
+    scope.cancel()

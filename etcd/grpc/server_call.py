@@ -1,0 +1,120 @@
+"""One call, from its headers to its trailers: what unary calls and streams have in common."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from ..codes import Code, EtcdError
+from .framing import framed
+from .metadata import status_headers
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from ..methods import Method
+    from .connection import Connection
+
+__all__ = ["DEADLINE_EXCEEDED", "ServerCall", "decode_untrusted"]
+
+DEADLINE_EXCEEDED: Final = (Code.DEADLINE_EXCEEDED, "context deadline exceeded")
+
+_OPENING: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+_OK: Final = status_headers(Code.OK, "")
+
+
+class ServerCall:
+    """What all calls have in common: bytes come in, and there is one end.
+
+    This class alone is a call whose headers are wrong already.
+
+    Args:
+        connection: its connection.
+        stream_id: its stream there.
+        half_closed: the client sends nothing more.
+
+    Attributes:
+        deadline: when it ends by itself (trio's clock).
+        held_bytes: of its requests, in memory.
+    """
+
+    def __init__(self, connection: Connection, stream_id: int, *, half_closed: bool) -> None:
+        self.connection = connection
+        self.stream_id = stream_id
+        self.half_closed = half_closed
+        self.deadline = math.inf
+        self.held_bytes = 0
+        self.ended = False
+        self._opened = False
+
+    # --- from the client
+
+    def receive(self, data: bytes, size: int, *, ended: bool) -> None:
+        """Take data, and perhaps the end of what the client sends.
+
+        Args:
+            data: of the stream.
+            size: what they took of the client's windows.
+            ended: nothing more comes.
+        """
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """End without a reply: nobody waits for one."""
+        self.ended = True
+
+    def expire(self) -> None:
+        """End, since the time of the call is over."""
+        error = EtcdError(*DEADLINE_EXCEEDED)
+        self.fail(error)
+        self.cancel()
+
+    # --- to the client
+
+    def reply(self, message: bytes) -> None:
+        """Send a message; does nothing after the end."""
+        if not self.ended:
+            self._open()
+            self.connection.http2.send(self.stream_id, framed(message))
+            self.connection.wake()
+
+    def end(self) -> None:
+        """End the call well; does nothing after the end."""
+        if not self.ended:
+            self._open()
+            self._end(_OK)
+
+    def fail(self, error: EtcdError) -> None:
+        """End the call by an error; does nothing after the end."""
+        if not self.ended:
+            trailers = status_headers(error.code, error.text)
+            self._end(trailers if self._opened else (*_OPENING, *trailers))
+
+    def refuse(self, status: int) -> None:
+        """End what is no call of gRPC by a status of HTTP."""
+        self._end(((b":status", b"%d" % status),))
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._opened = True
+            self.connection.http2.send_headers(self.stream_id, _OPENING)
+
+    def _end(self, trailers: tuple[tuple[bytes, bytes], ...]) -> None:
+        self.ended = True
+        self.connection.http2.end(self.stream_id, trailers, half_closed=self.half_closed)
+        self.connection.finish(self)
+
+
+def decode_untrusted(method: Method, message: bytes) -> Message:
+    """Decode a request.
+
+    Raises:
+        EtcdError: it is not one of this method.
+    """
+    try:
+        return method.request.FromString(message)
+    except DecodeError as error:
+        text = f"grpc: error unmarshalling request: {error}"
+        raise EtcdError(Code.INTERNAL, text) from None

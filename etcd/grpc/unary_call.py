@@ -1,0 +1,99 @@
+"""A call with one request and one reply.
+
+A call is an object, and only some have a task: a method that is one request of the state machine
+(`services.table.DIRECT`) is answered by a callback, in the turn in which its entry is applied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..codes import Code, EtcdError
+from ..services.table import DIRECT, UNARY
+from .framing import MessageReader
+from .server_call import ServerCall, decode_untrusted
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from ...node.requests.request import Request
+    from ..methods import Method
+    from ..services.call import Call
+    from .connection import Connection
+    from .metadata import CallHead
+
+__all__ = ["UnaryCall"]
+
+
+class UnaryCall(ServerCall):
+    """A call with one request and one reply.
+
+    Args:
+        connection: its connection.
+        stream_id: its stream there.
+        head: what its headers say.
+        method: that is called.
+    """
+
+    def __init__(
+        self, connection: Connection, stream_id: int, head: CallHead, method: Method
+    ) -> None:
+        super().__init__(connection, stream_id, half_closed=False)
+        self._head = head
+        self._method = method
+        self._reader = MessageReader()
+        self._request: Request | None = None
+        self._scope: trio.CancelScope | None = None
+
+    def receive(self, data: bytes, size: int, *, ended: bool) -> None:
+        """See `ServerCall`; with the end of the request, the work begins."""
+        self.half_closed = ended
+        self.connection.http2.credit(self.stream_id, size, ended=ended)
+        self._reader.feed(data)
+        try:
+            self.connection.hold(self, len(data))
+            self._reader.is_whole_untrusted()  # what is wrong need not come to its end
+            if ended:
+                self._begin()
+        except EtcdError as error:
+            self.fail(error)
+
+    def cancel(self) -> None:
+        """See `ServerCall`."""
+        super().cancel()
+        if self._request is not None:
+            self._request.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def _begin(self) -> None:
+        path = self._method.path
+        message = self._reader.next_untrusted()
+        if message is None:
+            raise EtcdError(Code.INTERNAL, "grpc: the call has ended without a whole request")
+        call = self.connection.admit(self._head, message)
+        op = DIRECT.get(path)
+        if op is None:
+            request = decode_untrusted(self._method, message)
+            self._scope = trio.CancelScope()
+            self.connection.nursery.start_soon(self._run, call, request)
+        else:
+            self._request = call.backend.submit(op, message, self._done, principal=call.principal)
+
+    def _done(self, result: bytes | EtcdError) -> None:
+        if isinstance(result, EtcdError):
+            self.fail(result)
+        else:
+            self.reply(result)
+            self.end()
+
+    async def _run(self, call: Call, request: Message) -> None:
+        assert self._scope is not None, "it was made before this task"
+        with self._scope:
+            try:
+                result: bytes | EtcdError = await UNARY[self._method.path](call, request)
+            except EtcdError as error:
+                result = error
+            self._done(result)

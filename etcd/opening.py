@@ -1,0 +1,97 @@
+"""Puts the etcd port of a member together."""
+
+from __future__ import annotations
+
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from .backend.backend import Backend
+from .port.listener import EtcdPort
+from .services.context import Everybody, PortContext
+from .watching.hub import WatchHub
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+    from typing import Never
+
+    from ..node import Member, NodeConfig
+    from .state.machine import EtcdState
+
+__all__ = ["EtcdServer", "make_etcd_server"]
+
+
+@attrs.frozen(eq=False)
+class EtcdServer:
+    """The etcd port of a member, and what works behind it.
+
+    Args:
+        backend: reaches the cluster and the state.
+        port: serves the clients.
+    """
+
+    backend: Backend
+    port: EtcdPort
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
+    ) -> Never:
+        """Serve until cancelled; `started` with the host and port that were bound.
+
+        Raises:
+            OSError: they can't be bound.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.backend.run)
+            task_status.started(await nursery.start(self.port.run))
+        raise AssertionError("only cancellation ends it")  # pragma: no cover - never reached
+
+
+def make_etcd_server(
+    member: Member,
+    config: NodeConfig,
+    state: EtcdState,
+    *,
+    protected: bool,
+    figures: Callable[[], str],
+) -> EtcdServer:
+    """Make the etcd port of a member.
+
+    Args:
+        member: takes the requests.
+        config: of the member.
+        state: of the keyspace, as this member has applied it.
+        protected: clients of other machines are served only as users.
+        figures: returns the figures of the member in the text of Prometheus.
+    """
+    # Lease ids must differ among members that start at one moment.
+    rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
+    backend = Backend(member, state, rng, config.cluster)
+    context = PortContext(backend, WatchHub(state), Everybody(), figures=figures)
+    port = EtcdPort(
+        context,
+        config.etcd_host,
+        config.etcd.port,
+        tls=_tls_of(member, config),
+        most=config.limits.max_clients,
+        protected=protected,
+    )
+    return EtcdServer(backend, port)
+
+
+def _tls_of(member: Member, config: NodeConfig) -> Callable[[], ssl.SSLContext] | None:
+    """Return TLS for clients; None if the port speaks none."""
+    watch = member.access.watch
+    if not config.etcd.tls or watch is None:
+        return None
+
+    def context() -> ssl.SSLContext:
+        # Asked for with each connection: new files are taken into use without a restart.
+        found = watch.material.etcd
+        assert found is not None, "the files are loaded with it if [etcd] has tls"
+        return found
+
+    return context

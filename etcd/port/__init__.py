@@ -1,0 +1,7 @@
+"""The port of this API: connections, and which protocol each speaks.
+
+- `listener.py`: listens, bounds and ends connections
+- `protocols.py`: TLS, and what the first bytes say
+
+Read first: `listener.py`.
+"""

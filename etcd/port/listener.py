@@ -1,0 +1,193 @@
+"""Listens for clients of this API.
+
+Each connection has a task. Most of them carry one watch, or one client's calls in a row, so there
+are few of them, and each task has much to wait for.
+
+Bounds
+------
+There are at most as many connections as the file allows; one more is closed at once. A connection
+has `GREETING_SECONDS` for its handshake and its first bytes.
+
+A port that other machines reach may demand users (`protected`). Until there are some, it serves
+clients of this machine alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, Never
+
+import trio
+
+from ...log_events import log_event
+from ..gateway import server as gateway
+from ..grpc import server as grpc
+from .protocols import PeekedStream, is_grpc, peek_untrusted, secured
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from ..services.context import PortContext
+
+__all__ = ["EtcdPort"]
+
+GREETING_SECONDS: Final = 10.0
+"""How long a handshake and the first bytes may take. Shorter: slow networks fail. Longer: whoever
+says nothing keeps a connection for longer."""
+
+DRAIN_SECONDS: Final = 1.0
+"""How long a stopping member goes on answering what it was asked. Shorter: clients lose replies to
+commands that took effect. Longer: a restart takes longer."""
+
+_PROBES: Final = 3
+_PROBE_SECONDS: Final = 20
+_KEEPALIVE_SECONDS: Final = 120
+
+_CONNECTION_ERRORS: Final = (
+    OSError,
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+    trio.TooSlowError,
+)
+
+_log = logging.getLogger("quorate.etcd")
+
+
+class EtcdPort:
+    """Listens for clients of this API, and serves them.
+
+    Args:
+        context: what all connections share.
+        host: name or address to listen on.
+        port: TCP port, 0 for any free one.
+        tls: returns the context for a new connection; None for a port without TLS.
+        most: connections at the same time.
+        protected: clients of other machines are served only as users.
+    """
+
+    def __init__(
+        self,
+        context: PortContext,
+        host: str,
+        port: int,
+        *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        most: int = 10_000,
+        protected: bool = False,
+    ) -> None:
+        self._context = context
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._most = most
+        self._protected = protected
+        self._accepting = trio.CancelScope()
+        self._connections = 0
+        self._none_left = trio.Event()
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
+    ) -> Never:
+        """Serve clients until cancelled; `started` gets the host and port that were bound.
+
+        Raises:
+            OSError: the address can't be bound.
+        """
+        try:
+            listeners = await trio.open_tcp_listeners(self._port, host=self._host)
+        except OSError as error:
+            error.filename = f"{self._host}:{self._port}, the port of [etcd]"
+            raise
+        async with trio.open_nursery() as nursery:
+            host, port = listeners[0].socket.getsockname()[:2]
+            task_status.started((host, port))
+            with self._accepting:
+                await trio.serve_listeners(self._take, listeners, handler_nursery=nursery)
+            await trio.sleep_forever()
+        raise AssertionError("only cancellation ends it")  # pragma: no cover - never reached
+
+    async def drain(self) -> None:
+        """Accept no more clients and calls, and wait until those that run have ended.
+
+        It waits at most :data:`DRAIN_SECONDS`.
+        """
+        self._accepting.cancel()
+        self._context.stopping.begin()
+        with trio.move_on_after(DRAIN_SECONDS):
+            while self._connections:
+                self._none_left = trio.Event()
+                await self._none_left.wait()
+
+    async def _take(self, stream: trio.SocketStream) -> None:
+        """Serve one connection until it ends."""
+        self._connections += 1
+        try:
+            if self._connections <= self._most and self._welcomes(stream.socket):
+                await self.serve(stream)
+        finally:
+            self._connections -= 1
+            self._none_left.set()
+            await trio.aclose_forcefully(stream)
+
+    def _welcomes(self, sock: trio.socket.SocketType) -> bool:
+        """Whether a client may connect at all."""
+        try:
+            _keep_alive(sock)
+            if not self._protected or self._context.users.enabled:
+                return True
+            return _is_local(sock.getpeername()[0], sock.getsockname()[0])
+        except OSError:  # it has closed already
+            return False
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve a connection, whatever it speaks; the caller closes it."""
+        try:
+            with trio.fail_after(GREETING_SECONDS), self._context.stopping.interrupts():
+                if self._tls is not None:
+                    stream = await secured(stream, self._tls())
+                first = await peek_untrusted(stream)
+                if not first:
+                    return
+            if self._context.stopping.begun:
+                return
+            peeked = PeekedStream(stream, first)
+            if is_grpc(first):
+                with self._context.stopping.interrupts():  # it says goodbye when it is cancelled
+                    await grpc.serve(peeked, self._context)
+            else:
+                await gateway.serve(peeked, self._context)
+            with trio.move_on_after(DRAIN_SECONDS):
+                await stream.aclose()
+        except _CONNECTION_ERRORS as error:
+            words = "a client of the etcd port was lost: %(why)s"
+            log_event(_log, logging.DEBUG, "etcd_client_ended", words, why=_why(error))
+        except Exception:  # noqa: BLE001 - no client may end a member
+            words = "a connection of the etcd port failed"
+            log_event(_log, logging.ERROR, "etcd_client_failed", words, exc_info=True)
+
+
+def _why(error: BaseException) -> str:
+    return str(error.__cause__ or error) or type(error).__name__
+
+
+def _is_local(host: str, own: str) -> bool:
+    """Whether a client is on this machine, by its address and ours."""
+    address = ip_address(host.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    # Only this machine can call from our own address.
+    return host == own or mapped.is_loopback
+
+
+def _keep_alive(sock: trio.socket.SocketType) -> None:
+    """Make the kernel end the connection when the client's machine has vanished."""
+    # A watch sends nothing for hours. Probes notice that the other end is gone while nothing is
+    # under way, and the user timeout does while something is.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    before = _KEEPALIVE_SECONDS - _PROBES * _PROBE_SECONDS
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, before)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _KEEPALIVE_SECONDS)

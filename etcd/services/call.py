@@ -1,0 +1,97 @@
+"""What a method of the API gets to work with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from google.protobuf.message import Message
+
+    from ..backend.backend import Backend
+    from ..watching.hub import WatchHub
+
+__all__ = ["Call", "Outlet", "StreamMethod", "UnaryMethod", "Users"]
+
+
+class Outlet(Protocol):
+    """The stream of replies of one call."""
+
+    async def send(self, reply: bytes) -> None:
+        """Send an encoded reply; wait while the client does not read.
+
+        Raises:
+            trio.BrokenResourceError: the client is gone.
+        """
+        ...
+
+
+class Users(Protocol):
+    """Who may call, and what."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether clients have to show a token."""
+        ...
+
+    def identify(self, token: str) -> tuple[str | None, int]:
+        """Return name and number of the user that has a token; (None, 0) for a caller without one.
+
+        Without authentication every caller is (None, 0), whatever token it shows.
+
+        Raises:
+            EtcdError: the token is unknown or over.
+        """
+        ...
+
+    def check(self, user: str | None, path: str, message: bytes) -> None:
+        """Raise unless a user may do what a request asks for.
+
+        Does nothing without authentication. Of a method whose requests are a stream the message is
+        empty; its service checks each request.
+
+        Args:
+            user: its name, or None for a caller without a token.
+            path: of gRPC, which names the method.
+            message: the request, encoded.
+
+        Raises:
+            EtcdError: it may not, or the method needs a token.
+        """
+        ...
+
+    async def authenticate(self, name: str, password: str) -> str:
+        """Return a new token for a user.
+
+        Raises:
+            EtcdError: name or password is wrong, or there is no authentication.
+        """
+        ...
+
+
+@attrs.frozen
+class Call:
+    """One call of a client.
+
+    Args:
+        backend: reaches the cluster and the state.
+        hub: watches the state.
+        user: name of the user that calls; None without authentication.
+        principal: number of that user, recorded with commands; 0 without authentication.
+        users: judges callers.
+    """
+
+    backend: Backend
+    hub: WatchHub
+    user: str | None = None
+    principal: int = 0
+    users: Users | None = None
+
+
+# A request comes decoded, a reply goes encoded, since most replies never were objects. Both raise
+# `EtcdError`. A method that is called is cancelled when its client goes or its time is over.
+UnaryMethod: TypeAlias = "Callable[[Call, Message], Awaitable[bytes]]"
+StreamMethod: TypeAlias = "Callable[[Call, AsyncIterator[Message], Outlet], Awaitable[None]]"

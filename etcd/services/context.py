@@ -1,0 +1,71 @@
+"""What a port of this API shares among all its connections, whichever protocol they speak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ..codes import AUTH_NOT_ENABLED, EtcdError
+from .call import Call, Users
+from .stopping import Stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..backend.backend import Backend
+    from ..watching.hub import WatchHub
+
+__all__ = ["Everybody", "PortContext", "Users"]
+
+
+class Everybody:
+    """No authentication: everybody may do everything."""
+
+    enabled = False
+
+    def identify(self, token: str) -> tuple[str | None, int]:
+        """Return nobody in particular."""
+        del token
+        return None, 0
+
+    def check(self, user: str | None, path: str, message: bytes) -> None:
+        """Allow it."""
+
+    async def authenticate(self, name: str, password: str) -> str:  # noqa: ARG002
+        """Raise: there is nothing to log in to."""
+        raise EtcdError(*AUTH_NOT_ENABLED)
+
+
+@attrs.frozen
+class PortContext:
+    """What all connections of a port share.
+
+    Args:
+        backend: reaches the cluster and the state.
+        hub: watches the state.
+        users: judges callers.
+        stopping: tells connections that the port stops.
+        figures: returns the figures of the member in the text of Prometheus.
+    """
+
+    backend: Backend
+    hub: WatchHub
+    users: Users = attrs.field(factory=Everybody)
+    stopping: Stopping = attrs.field(factory=Stopping)
+    figures: Callable[[], str] = str
+
+    def admit(self, token: str, path: str, message: bytes) -> Call:
+        """Return what a method gets, if the caller may call it.
+
+        Args:
+            token: that the caller shows; empty for none.
+            path: of gRPC, which names the method.
+            message: the request, encoded; empty where requests are a stream.
+
+        Raises:
+            EtcdError: it may not.
+        """
+        user, principal = self.users.identify(token)
+        self.users.check(user, path, message)
+        return Call(self.backend, self.hub, user, principal, self.users)

@@ -1,0 +1,37 @@
+"""All methods by the path of gRPC. What is in no table here is not implemented."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..messages.requests import Op
+from .lease import keep_alive
+from .watch import watch
+
+if TYPE_CHECKING:
+    from .call import StreamMethod, UnaryMethod
+
+__all__ = ["DIRECT", "STREAMS", "UNARY"]
+
+DIRECT: Final[dict[str, Op]] = {
+    "/etcdserverpb.KV/Range": Op.RANGE,
+    "/etcdserverpb.KV/Put": Op.PUT,
+    "/etcdserverpb.KV/DeleteRange": Op.DELETE_RANGE,
+    "/etcdserverpb.KV/Txn": Op.TXN,
+    "/etcdserverpb.KV/Compact": Op.COMPACT,
+    "/etcdserverpb.Lease/LeaseGrant": Op.LEASE_GRANT,
+    "/etcdserverpb.Lease/LeaseRevoke": Op.LEASE_REVOKE,
+    "/etcdserverpb.Lease/LeaseTimeToLive": Op.LEASE_TIME_TO_LIVE,
+    "/etcdserverpb.Lease/LeaseLeases": Op.LEASE_LEASES,
+}
+"""Methods that are one request of the state machine: `Backend.submit` takes their bytes, and no
+task is needed for them."""
+
+UNARY: Final[dict[str, UnaryMethod]] = {}
+"""Methods with one request and one reply."""
+
+STREAMS: Final[dict[str, StreamMethod]] = {
+    "/etcdserverpb.Lease/LeaseKeepAlive": keep_alive,
+    "/etcdserverpb.Watch/Watch": watch,
+}
+"""Methods whose replies, and perhaps requests, are a stream."""

@@ -1,0 +1,72 @@
+"""What one request may do: bounds that are counted, so they are the same on all members.
+
+A bound that decides whether a request is applied is part of the state machine: members with other
+figures would drift apart. etcd has none of these; its code for such errors is 8.
+"""
+
+from typing import Final
+
+from ..codes import Code, EtcdError
+
+__all__ = ["MAX_KEY_BYTES", "MAX_LEASE_KEYS", "Work"]
+
+MAX_KEY_BYTES: Final = 64 << 10
+"""A key. The index has all keys in memory, so long keys would take it."""
+
+MAX_CHANGES: Final = 100_000
+"""Keys that a request deletes or puts. Larger, and one request holds up the member for seconds."""
+
+MAX_LEASE_KEYS: Final = 100_000
+"""Keys of a lease; they all go in one revision when it ends."""
+
+MAX_STEPS: Final = 250_000
+"""Keys that the ranges and compares of a request look at: about 0.1 s. A current range costs only
+the keys that it returns, so reading in pages has no end."""
+
+MAX_REPLY_BYTES: Final = 48 << 20
+"""Keys and values that a request returns. A forwarded reply must fit into one frame between members
+(64 MiB)."""
+
+
+class Work:
+    """What the request under way has left."""
+
+    __slots__ = ("_bytes", "_changes", "_steps")
+
+    def __init__(self) -> None:
+        self._steps = MAX_STEPS
+        self._changes = MAX_CHANGES
+        self._bytes = MAX_REPLY_BYTES
+
+    def look(self, keys: int) -> None:
+        """Charge looking at keys.
+
+        Raises:
+            EtcdError: that is more than a request may.
+        """
+        self._steps -= keys
+        if self._steps < 0:
+            raise EtcdError(
+                Code.RESOURCE_EXHAUSTED,
+                f"etcdserver: a request can look at {MAX_STEPS} keys; read the range in pages, "
+                "with a limit",
+            )
+
+    def change(self, keys: int) -> None:
+        """Charge changing keys; errors as for `look`."""
+        self._changes -= keys
+        if self._changes < 0:
+            raise EtcdError(
+                Code.RESOURCE_EXHAUSTED,
+                f"etcdserver: a request can change {MAX_CHANGES} keys; delete smaller ranges",
+            )
+
+    def reply(self, size: int) -> None:
+        """Charge bytes of the reply; errors as for `look`."""
+        self._bytes -= size
+        if self._bytes < 0:
+            raise EtcdError(
+                Code.RESOURCE_EXHAUSTED,
+                f"etcdserver: a reply can have {MAX_REPLY_BYTES} bytes; read the range in pages, "
+                "with a limit",
+            )

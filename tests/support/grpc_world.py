@@ -1,0 +1,94 @@
+"""The server of gRPC over a stream in memory, in front of a backend that a test scripts."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import attrs
+import trio
+import trio.testing
+
+from quorate.etcd.codes import EtcdError
+from quorate.etcd.grpc.server import serve
+from quorate.etcd.messages.requests import Op
+from quorate.etcd.services.context import PortContext, Users
+
+from .grpc_client import GrpcClient
+
+__all__ = ["GrpcWorld", "ScriptedBackend", "Submitted"]
+
+
+@attrs.define
+class Submitted:
+    """A request that has reached the backend."""
+
+    op: Op
+    message: bytes
+    done: Callable[[bytes | EtcdError], None]
+    principal: int
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.done = lambda _result: None
+
+
+class ScriptedBackend:
+    """Answers at once by `reply`, or keeps requests until a test answers them."""
+
+    def __init__(self) -> None:
+        self.has_leader = True
+        self.requests: list[Submitted] = []
+        self.reply: Callable[[Op, bytes], bytes | EtcdError] | None = lambda _op, message: message
+
+    def submit(
+        self,
+        op: Op,
+        message: bytes,
+        done: Callable[[bytes | EtcdError], None],
+        *,
+        principal: int = 0,
+    ) -> Submitted | None:
+        if self.reply is not None:
+            done(self.reply(op, message))
+            return None
+        self.requests.append(Submitted(op, message, done, principal))
+        return self.requests[-1]
+
+
+@attrs.define
+class GrpcWorld:
+    client: GrpcClient
+    backend: ScriptedBackend
+    stop: Callable[[], None]
+    sends: list[int]
+    """Length of each piece that the server has sent."""
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, users: Users | None = None) -> AsyncGenerator["GrpcWorld"]:
+        near, far = trio.testing.memory_stream_pair()
+        backend, sends = ScriptedBackend(), list[int]()
+        context = PortContext(cast("Any", backend), cast("Any", None))
+        if users is not None:
+            context = attrs.evolve(context, users=users)
+        send_all = far.send_all
+
+        async def counted(data: bytes) -> None:
+            sends.append(len(data))
+            await send_all(data)
+
+        far.send_all = counted  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+
+            async def run() -> None:
+                with scope:
+                    await serve(far, context)
+                await far.aclose()
+
+            nursery.start_soon(run)
+            world = cls(GrpcClient(near), backend, scope.cancel, sends)
+            await world.client.turn()
+            yield world
+            nursery.cancel_scope.cancel()
