@@ -180,5 +180,5 @@ def test_tables_show_a_move_as_a_move(spark: SparkSession, tmp_path: Path) -> No
     ]
     # The snapshot does not say where its rows are from; their revisions do.
     at = shorten_log(tmp_path / "partition-1", target(), 6, cluster="orders.p1")
-    rows = from_snapshot(spark, tmp_path / "partition-1", at).select("key", "moved_in").collect()
-    assert {bytes(row[0]): row[1] for row in rows} == {b"{a}": True, b"{c}": False}
+    those = from_snapshot(spark, tmp_path / "partition-1", at).select("key", "moved_in").collect()
+    assert {bytes(row[0]): row[1] for row in those} == {b"{a}": True, b"{c}": False}
