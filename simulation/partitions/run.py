@@ -235,11 +235,11 @@ class Run:
 
     async def _settles(self) -> None:
         """See that directors end all moves, and that each slot has the owner that the map names."""
-        await self._agree_on_time()
+        ahead_ms = await self._agree_on_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: self.directors.run(troubled=False))
             nursery.start_soon(self.supervisors.run, lambda _: None)
-            nursery.start_soon(self._keep_time)
+            nursery.start_soon(self._keep_time, ahead_ms)
             with trio.move_on_after(CALM_TIMEOUTS * self.cluster.unit) as scope:
                 while self._unsettled():  # noqa: ASYNC110 - any entry of any log may change it
                     await trio.sleep(self.cluster.unit / 10)
@@ -247,38 +247,44 @@ class Run:
                 raise ViolationError(f"Settled: not in time: {self._unsettled()}")
             nursery.cancel_scope.cancel()
 
-    async def _agree_on_time(self) -> None:
-        """Have an operator set all clocks, until no group's log time keeps it from moving slots."""
+    async def _agree_on_time(self) -> int:
+        """Have an operator set all clocks, until no group's log time keeps it from moving slots.
+
+        They are set to the latest log time, since one that is ahead stays so for long. A member
+        believes a long jump of its clock only after a minute.
+
+        Returns:
+            By how much the clocks are ahead of the world's, in milliseconds.
+        """
+        logs = [self.cluster.book.groups[at].log_ms for at in self.cluster.partitions]
+        ahead_ms = max(logs) - int(trio.current_time() * 1000)
         with trio.move_on_after(CLOCKS_TIMEOUTS * self.cluster.unit) as scope:
-            while not await self._set_clocks():  # noqa: ASYNC110 - there is nothing else to wait for
+            while not await self._set_clocks(ahead_ms):  # noqa: ASYNC110 - there is nothing else to wait for
                 await trio.sleep(self.cluster.unit)
         if scope.cancelled_caught:
             raise ViolationError("Settled: log times do not meet, although the clocks are right")
+        return ahead_ms
 
-    async def _set_clocks(self) -> bool:
-        """Set all clocks to the latest log time; return whether all groups follow that.
-
-        A log time that is ahead stays so for long, so it is that one. A member believes a long jump
-        of its clock only after a minute.
-        """
+    async def _set_clocks(self, ahead_ms: int) -> bool:
+        """Set all clocks; return whether members believe them, and all groups follow them."""
         for at in self.cluster.partitions:
             # Log time is that of the last entry.
             with suppress(RequestError):
                 await self.doors[0].doors[at].command(encode(b"QUORATE.SLOTS", b"TIME"))
         logs = [self.cluster.book.groups[at].log_ms for at in self.cluster.partitions]
-        latest, believed = max(logs), [min(logs)]
+        right, times = ahead_ms + int(trio.current_time() * 1000), logs
         for group in self.cluster.running:
             for host in group.world.hosts.values():
-                host.clock.jump(latest - host.clock.now_ms())
+                host.clock.jump(right - host.clock.now_ms())
                 if host.member is not None and group.partition != META:
-                    believed.append(host.member.clocks.own_ms())
-        return max(abs(latest - each) for each in believed) <= MOST_SKEW_MS // 2
+                    times.append(host.member.clocks.own_ms())
+        return max(abs(right - each) for each in times) <= MOST_SKEW_MS // 2
 
-    async def _keep_time(self) -> None:
+    async def _keep_time(self, ahead_ms: int) -> None:
         """Keep clocks together that run at different rates."""
         while True:
             await trio.sleep(self.cluster.unit * 4)
-            await self._set_clocks()
+            await self._set_clocks(ahead_ms)
 
     def _unsettled(self) -> str:
         """Say what is not as it is to be when nothing moves; empty if it is."""
