@@ -53,7 +53,7 @@ def test_a_range_is_half_open(
     ],
 )
 def test_keys_are_sorted_by_what_is_asked_for(
-    machine: Machine, target: Target.ValueType, expected: bytes
+    machine: Machine, target: int, expected: bytes
 ) -> None:
     orders = {
         order: b"".join(machine.keys(sort_target=target, sort_order=order))
