@@ -40,6 +40,7 @@ class Model:
         self.ttls: dict[int, int] = {}
         self.skipped_ms = 0
         self.grace_end = 0
+        self._wrote = False  # in the request under way
 
     @property
     def revision(self) -> int:
@@ -49,8 +50,9 @@ class Model:
     def apply(self, request: object) -> object:
         """Apply a request with all that it changes, or nothing; return the reply."""
         state = dict(self.states[-1])
+        self._wrote = False
         reply = self._do(request, state)
-        if state != self.states[-1]:
+        if self._wrote:  # even if a transaction has deleted what it has put
             self.states.append(state)
         return reply
 
@@ -121,6 +123,7 @@ class Model:
             raise EtcdError(*LEASE_NOT_FOUND)
 
     def _put(self, request: rpc.PutRequest, state: dict[bytes, rpc.KeyValue]) -> rpc.PutResponse:
+        self._wrote = True
         old = state.get(request.key)
         value, lease = request.value, request.lease
         if old is not None:
@@ -141,6 +144,7 @@ class Model:
     ) -> rpc.DeleteRangeResponse:
         gone = within(state, request.key, request.range_end)
         for kv in gone:
+            self._wrote = True
             del state[kv.key]
         return rpc.DeleteRangeResponse(deleted=len(gone), prev_kvs=gone if request.prev_kv else ())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +17,6 @@ from tests.support.etcd_tables import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from google.protobuf.message import Message
 
     from quorate.etcd.state.change import Change
 
@@ -59,33 +58,34 @@ puts = message(
 )
 deletions = message(rpc.DeleteRangeRequest, key=keys, range_end=ends, prev_kv=rarely)
 numbers = st.sampled_from([0, 1, 2, 5, 9])
-compares = st.one_of(
-    message(
-        rpc.Compare,
-        key=keys,
-        range_end=ends,
-        result=st.integers(0, 3),
-        target=st.just(target),
-        **{name: values if name == "value" else numbers},
-    )
-    for target, name in enumerate(("version", "create_revision", "mod_revision", "value", "lease"))
+compares: st.SearchStrategy[Any] = st.one_of(
+    [
+        message(
+            rpc.Compare,
+            key=keys,
+            range_end=ends,
+            result=st.integers(0, 3),
+            target=st.just(target),
+            **{name: values if name == "value" else numbers},
+        )
+        for target, name in enumerate(
+            ("version", "create_revision", "mod_revision", "value", "lease")
+        )
+    ]
 )
 simple_ops = st.one_of(
     message(rpc.RequestOp, request_range=ranges),
     message(rpc.RequestOp, request_put=puts),
     message(rpc.RequestOp, request_delete_range=deletions),
 )
-op_lists = st.lists(simple_ops, max_size=3)
+op_lists: st.SearchStrategy[list[rpc.RequestOp]] = st.lists(simple_ops, max_size=3)
 compare_lists = st.lists(compares, max_size=2)
 nested = message(
     rpc.RequestOp,
     request_txn=message(rpc.TxnRequest, compare=compare_lists, success=op_lists, failure=op_lists),
 )
-op_lists_with_one = st.builds(
-    lambda before, one, after: [*before, *one, *after],
-    op_lists,
-    st.lists(nested, max_size=1),
-    op_lists,
+op_lists_with_one = st.tuples(op_lists, st.lists(nested, max_size=1), op_lists).map(
+    lambda parts: [op for part in parts for op in part]
 )
 txns = message(
     rpc.TxnRequest,
@@ -93,15 +93,15 @@ txns = message(
     success=op_lists_with_one,
     failure=op_lists_with_one,
 )
-requests = st.one_of(
+requests: st.SearchStrategy[Any] = st.one_of(
     ranges,
     puts,
     puts,
     deletions,
     txns,
-    st.builds(lambda revision: rpc.CompactionRequest(revision=revision), numbers),
+    message(rpc.CompactionRequest, revision=numbers),
 )
-steps = st.one_of(
+steps: st.SearchStrategy[Any] = st.one_of(
     requests,
     requests,
     requests,
@@ -112,7 +112,7 @@ steps = st.one_of(
     st.tuples(st.just("term"), st.integers(0, 5000)),
     st.tuples(st.just("reload")),
 )
-OPS = {
+OPS: dict[type[Message], tuple[Op, type[Message]]] = {
     rpc.RangeRequest: (Op.RANGE, rpc.RangeResponse),
     rpc.PutRequest: (Op.PUT, rpc.PutResponse),
     rpc.DeleteRangeRequest: (Op.DELETE_RANGE, rpc.DeleteRangeResponse),
@@ -197,11 +197,13 @@ class Both:
         assert changes == self.heard[revision]
         if revision <= state.compacted:
             return
-        replaced = self.model.states[revision - 1]
+        replaced = dict(self.model.states[revision - 1])
         for change in changes:
-            before = replaced.get(change.key)
+            before = replaced.pop(change.key, None)
             assert state.previous(change) == (before and before.SerializeToString())
             assert change.created == (before is None)
+            if not change.deleted:
+                replaced[change.key] = rpc.KeyValue.FromString(change.row)
 
 
 def outcome(act: Callable[[], object]) -> object:
@@ -221,7 +223,7 @@ def without_headers(reply: Message) -> None:
 
 @settings(max_examples=150)
 @given(st.lists(steps, max_size=40))
-def test_the_machine_is_the_model(run: list[Any]) -> None:
+def test_the_machine_is_the_model(run: list[Message | tuple[Any, ...]]) -> None:
     both = Both()
     for step in run:
         if isinstance(step, tuple):
