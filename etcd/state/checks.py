@@ -141,13 +141,14 @@ def _check_ops(request: rpc.TxnRequest, most: int) -> None:
     for compare in request.compare:
         _check_key(compare.key)
     for op in _ops(request):
-        if op.HasField("request_range"):
+        kind = op.WhichOneof("request")
+        if kind == "request_range":
             _check_range(op.request_range)
-        elif op.HasField("request_put"):
+        elif kind == "request_put":
             _check_put(op.request_put)
-        elif op.HasField("request_delete_range"):
+        elif kind == "request_delete_range":
             _check_delete_range(op.request_delete_range)
-        elif op.HasField("request_txn"):
+        elif kind == "request_txn":
             _check_ops(op.request_txn, most)
         else:
             raise EtcdError(*KEY_NOT_FOUND)  # etcd's word for an operation that is none

@@ -31,7 +31,7 @@ def hash_rows(tables: StateTables, keys: Keys, work: Work, revision: int, compac
     for found, row in tables.all_rows():
         if len(found) != ROW_KEY_BYTES:  # no row of a version
             continue
-        work.look(1)
+        work.look()
         place = row_place(found, deleted=False)
         if place >= end:
             break

@@ -62,6 +62,7 @@ class Keys:
         self.revision = 1
         self.leased: dict[int, set[bytes]] = {}
         self.changes: list[Change] = []
+        self._kv = rpc.KeyValue()  # for `put`: to set all fields is cheaper than to make one
         self._before: list[Version | int | None] = []  # of each change, for `rollback`
 
     def load(self, compacted: int) -> None:
@@ -160,6 +161,11 @@ class Keys:
             found.append(Change(kv.key, not kv.version, row, revision, sub, kv.version == 1))
         return found
 
+    def changes_since(self, revision: int) -> Iterator[Change]:
+        """Yield the changes after a revision that is not compacted, the present request's too."""
+        for later in range(revision + 1, self.revision + 2):
+            yield from self.changes_at(later)
+
     def before(self, change: Change) -> bytes | None:
         """Return the encoded `KeyValue` that a change has replaced; None if there was none."""
         place = self.predecessor(change.key, change.revision, change.sub)
@@ -194,14 +200,10 @@ class Keys:
             if lease:
                 self._move(key, 0, lease)
             self._before.append(tombstone)
-        row = rpc.KeyValue(
-            key=key,
-            create_revision=version[1],
-            mod_revision=revision,
-            version=version[2],
-            value=value,
-            lease=lease,
-        ).SerializeToString()
+        kv = self._kv
+        kv.key, kv.value, kv.lease = key, value, lease
+        kv.create_revision, kv.mod_revision, kv.version = version[1], revision, version[2]
+        row = kv.SerializeToString()
         self._tables.put_row(row_key(place), row)
         self.live[key] = version
         self.changes.append(Change(key, False, row, revision, sub, old is None))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ..codes import COMPACTED, FUTURE_REVISION, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.wire import varint
+from .keys import ALL
+from .work import ROW_STEPS, SORT_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from .work import Work
 
 __all__ = ["check_revision", "kv_fields", "range_body"]
+
+_NEAR: Final = 1000
+"""Revisions since the one that is read. More, and to go through the changes since takes longer than
+to go through the keys of a usual range."""
 
 _KVS: Final = b"\x12"  # field 2
 _MORE: Final = b"\x18\x01"  # field 3
@@ -91,6 +97,7 @@ def range_body(keys: Keys, work: Work, request: rpc.RangeRequest, revision: int)
         places = islice(places, limit + 1)
     rows = _rows(keys, work, places)
     if filtered or sorting or request.keys_only:
+        work.look(SORT_STEPS * len(rows))
         rows = _worked(rows, request, sorting)
     more = 0 < limit < len(rows)
     pieces = kv_fields(rows[:limit] if more else rows)
@@ -116,21 +123,38 @@ def _places(
     live = keys.live
     if not revision or revision >= keys.revision + bool(keys.changes):
         return (live[one][0] for one in keys.span(key, range_end)), keys.count(key, range_end)
-    places: list[int] = []
-    for one in keys.candidates(key, range_end):
-        work.look(1)
-        place = keys.place_at(one, revision)
+    places = _places_at(keys, work, request, revision)
+    if request.limit and request.range_end and keys.revision - revision <= _NEAR:
+        # Pages of one revision: each looks at its own keys only.
+        return places, _count_at(keys, work, request, revision)
+    found = list(places)
+    return iter(found), len(found)
+
+
+def _places_at(keys: Keys, work: Work, request: rpc.RangeRequest, revision: int) -> Iterator[int]:
+    for key in keys.candidates(request.key, request.range_end):
+        work.look()
+        place = keys.place_at(key, revision)
         if place is not None:
-            places.append(place)
-    return iter(places), len(places)
+            yield place
+
+
+def _count_at(keys: Keys, work: Work, request: rpc.RangeRequest, revision: int) -> int:
+    """Return how many keys a range had: as many as now, but for what has changed since."""
+    key, range_end = request.key, request.range_end
+    count = keys.count(key, range_end)
+    for one in {change.key for change in keys.changes_since(revision)}:
+        work.look(ROW_STEPS)
+        if one >= key and (range_end == ALL or one < range_end or one == key):
+            count += (keys.place_at(one, revision) is not None) - (one in keys.live)
+    return count
 
 
 def _rows(keys: Keys, work: Work, places: Iterator[int]) -> list[bytes]:
     rows: list[bytes] = []
     for place in places:
         row = keys.row(place)
-        work.look(1)
-        work.reply(len(row))
+        work.read(len(row))
         rows.append(row)
     return rows
 

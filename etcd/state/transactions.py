@@ -15,6 +15,7 @@ from ..messages import rpc_pb2 as rpc
 from ..messages.wire import field, varint
 from .places import revision_of
 from .ranges import check_revision, range_body
+from .work import ROW_STEPS
 from .writes import apply_delete_range, apply_put, check_kept, check_lease
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Transaction:
         found = False
         for key in self.keys.span(compare.key, compare.range_end):
             found = True
-            self.work.look(1)
+            self.work.look(ROW_STEPS)
             if not self._holds_for(compare, key):
                 return False
         if found:
@@ -107,19 +108,21 @@ class Transaction:
     def _check_puts(self, way: _Way) -> None:
         nested = iter(way.nested)
         for op in way.ops:
-            if op.HasField("request_put"):
+            kind = op.WhichOneof("request")
+            if kind == "request_put":
                 check_kept(self.keys, op.request_put)
                 check_lease(self.keys, self.leases, op.request_put)
-            elif op.HasField("request_txn"):
+            elif kind == "request_txn":
                 self._check_puts(next(nested))
 
     def _check_ranges(self, way: _Way) -> None:
         nested = iter(way.nested)
         for op in way.ops:
-            if op.HasField("request_range"):
+            kind = op.WhichOneof("request")
+            if kind == "request_range":
                 revision = op.request_range.revision
                 check_revision(revision, self.keys.revision, self.compacted, nested=True)
-            elif op.HasField("request_txn"):
+            elif kind == "request_txn":
                 self._check_ranges(next(nested))
 
     # --- operations
@@ -138,11 +141,12 @@ class Transaction:
 
     def _reply_to(self, op: rpc.RequestOp) -> bytes:
         keys, work = self.keys, self.work
-        if op.HasField("request_range"):
+        kind = op.WhichOneof("request")
+        if kind == "request_range":
             request = op.request_range
             body = range_body(keys, work, request, max(request.revision, 0))
             number = _RANGE
-        elif op.HasField("request_put"):
+        elif kind == "request_put":
             body, number = apply_put(keys, work, op.request_put), _PUT
         else:
             body = apply_delete_range(keys, work, op.request_delete_range)

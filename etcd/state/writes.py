@@ -66,7 +66,7 @@ def apply_put(keys: Keys, work: Work, request: rpc.PutRequest) -> bytes:
     if old is not None:
         if request.prev_kv or request.ignore_value:
             row = keys.row(old[0])
-            work.reply(len(row))
+            work.read(len(row))
         if request.ignore_value:
             value = rpc.KeyValue.FromString(row).value
         if request.ignore_lease:
@@ -90,7 +90,7 @@ def apply_delete_range(keys: Keys, work: Work, request: rpc.DeleteRangeRequest) 
     if request.prev_kv:
         for key in found:
             row = keys.row(keys.live[key][0])
-            work.reply(len(row))
+            work.read(len(row))
             pieces.append(field(_PREV_KVS, row))
     for key in found:
         keys.delete(key)

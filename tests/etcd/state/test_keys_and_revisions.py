@@ -71,10 +71,10 @@ def test_the_value_or_the_lease_can_be_kept(machine: Machine) -> None:
     assert (kv.value, kv.lease, kv.version) == (b"y", 7, 4)
 
 
-@pytest.mark.parametrize("kept", ["ignore_value", "ignore_lease"])
-def test_nothing_is_kept_of_a_missing_key(machine: Machine, kept: str) -> None:
+@pytest.mark.parametrize("value", [False, True])
+def test_nothing_is_kept_of_a_missing_key(machine: Machine, *, value: bool) -> None:
     with pytest.raises(EtcdError, match="etcdserver: key not found") as caught:
-        machine.put(b"a", **{kept: True})
+        machine.put(b"a", ignore_value=value, ignore_lease=not value)
     assert caught.value.code == Code.INVALID_ARGUMENT
     assert machine.state.revision == 1
 

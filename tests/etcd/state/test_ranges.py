@@ -4,7 +4,7 @@ import pytest
 
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
-from quorate.etcd.state import work
+from quorate.etcd.state import ranges, work
 from tests.support.etcd_tables import Machine
 
 Order, Target = rpc.RangeRequest.SortOrder, rpc.RangeRequest.SortTarget
@@ -53,7 +53,7 @@ def test_a_range_is_half_open(
     ],
 )
 def test_keys_are_sorted_by_what_is_asked_for(
-    machine: Machine, target: Target.ValueType, expected: bytes
+    machine: Machine, target: int, expected: bytes
 ) -> None:
     orders = {
         order: b"".join(machine.keys(sort_target=target, sort_order=order))
@@ -122,6 +122,36 @@ def test_a_range_looks_at_a_bounded_number_of_keys(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "MAX_STEPS", 3)
-    with pytest.raises(EtcdError, match="a request can look at 3 keys"):
-        machine.range(b"a", b"\0", revision=4)
-    assert machine.range(b"a", b"\0", limit=2).count == 4
+    for more in ({"revision": 4}, {}, {"sort_order": Order.DESCEND}):
+        with pytest.raises(EtcdError, match="the request looks at too many keys") as caught:
+            machine.range(b"a", b"\0", **more)
+        assert caught.value.code == Code.RESOURCE_EXHAUSTED
+    assert machine.range(b"a", b"\0", count_only=True).count == 4
+
+
+def test_pages_of_an_earlier_revision_have_its_count(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.delete(b"b")
+    machine.put(b"aa")
+    machine.put(b"e")
+    for near in (1000, 0):  # by the changes since, and by all keys
+        monkeypatch.setattr(ranges, "_NEAR", near)
+        counts = [
+            [machine.range(key, end, revision=revision, limit=1).count for revision in range(2, 12)]
+            for key, end in ((b"a", b"\0"), (b"a", b"c"), (b"b", b""))
+        ]
+        assert counts == [
+            [1, 2, 3, 4, 4, 4, 4, 3, 4, 5],
+            [0, 1, 1, 2, 2, 2, 2, 1, 2, 2],
+            [0, 0, 0, 1, 1, 1, 1, 0, 0, 0],
+        ]
+
+
+def test_a_page_costs_its_own_keys(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        machine.put(b"k%02d" % number)
+    machine.put(b"z")
+    monkeypatch.setattr(work, "MAX_STEPS", 60)
+    page = machine.range(b"k", b"z", revision=machine.state.revision - 1, limit=10)
+    assert (len(page.kvs), page.count, page.more) == (10, 100, True)

@@ -202,11 +202,10 @@ def test_too_much_work_undoes_what_was_done(
 
 def test_a_put_that_keeps_what_the_transaction_deletes_is_refused(machine: Machine) -> None:
     """etcd does not see that such a range overlaps, and then panics."""
-    for kept in ("ignore_value", "ignore_lease"):
+    for value in (False, True):
+        put = put_op(b"b", ignore_value=value, ignore_lease=not value)
         with pytest.raises(EtcdError, match="key not found"):
-            machine.txn(
-                rpc.TxnRequest(success=[delete_op(b"a", b"\0"), put_op(b"b", **{kept: True})])
-            )
+            machine.txn(rpc.TxnRequest(success=[delete_op(b"a", b"\0"), put]))
     assert machine.keys() == [b"a", b"b"]
 
 

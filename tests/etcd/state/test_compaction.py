@@ -1,0 +1,149 @@
+"""Compaction: what goes, when, and what is left; the replies are those of etcd 3.4.23."""
+
+import pytest
+
+from quorate.etcd.codes import Code, EtcdError
+from quorate.etcd.state import compaction
+from quorate.etcd.state.compaction import PACE_MS
+from tests.support.etcd_tables import Machine
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """Revisions 2 to 8: a is put thrice, b put and deleted, c put once."""
+    machine = Machine()
+    for key in (b"a", b"b", b"a", b"c"):
+        machine.put(key)
+    machine.delete(b"b")
+    machine.put(b"a")
+    machine.put(b"d")
+    return machine
+
+
+def rows(machine: Machine) -> list[int]:
+    """Return the revisions that have rows."""
+    return [int.from_bytes(key[:8], "big") for key, _ in machine.tables.all_rows()]
+
+
+def test_what_is_compacted_cannot_be_read(machine: Machine) -> None:
+    machine.compact(6)
+    assert machine.revision == 8
+    assert machine.state.compacted == 6
+    for read in (
+        lambda: machine.range(b"a", revision=5),
+        lambda: machine.state.changes_of(5),
+        lambda: machine.compact(6),
+    ):
+        with pytest.raises(EtcdError) as caught:
+            read()
+        assert (caught.value.code, caught.value.text) == (
+            Code.OUT_OF_RANGE,
+            "etcdserver: mvcc: required revision has been compacted",
+        )
+    assert machine.keys(revision=6) == [b"a", b"c"]
+    with pytest.raises(EtcdError, match="required revision is a future revision"):
+        machine.compact(9)
+
+
+def test_without_any_compaction_0_can_be_compacted_once(machine: Machine) -> None:
+    machine.compact(0)
+    with pytest.raises(EtcdError, match="has been compacted"):
+        machine.compact(0)
+    assert machine.state.compacted == 0
+
+
+def test_superseded_rows_and_deletions_go(machine: Machine) -> None:
+    before = [machine.keys(revision=revision) for revision in range(7, 9)]
+    machine.compact_all(7)
+    # 4 stays, as what the change of 7 has replaced; 5 is the version of c.
+    assert rows(machine) == [4, 5, 7, 8]
+    assert [machine.keys(revision=revision) for revision in range(7, 9)] == before
+    machine.compact_all(8)
+    assert rows(machine) == [5, 7, 8]
+    assert machine.keys() == [b"a", b"c", b"d"]
+
+
+def test_a_watch_can_start_at_the_compacted_revision(machine: Machine) -> None:
+    machine.compact_all(6)
+    (deletion,) = machine.state.changes_of(6)
+    assert (deletion.key, deletion.deleted) == (b"b", True)
+    assert machine.state.previous(deletion) is None  # as in etcd: it is compacted
+    assert machine.state.previous(machine.state.changes_of(7)[0]) is not None
+
+
+def test_rows_go_in_slices_that_are_paced_by_log_time(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SLICE_ROWS", 2)
+    machine.compact(8)
+    assert rows(machine) == [2, 3, 4, 5, 6, 7, 8]
+    counts: list[int] = []
+    for _ in range(8):
+        machine.batch()
+        machine.batch()  # in the same moment: nothing goes
+        counts.append(len(rows(machine)))
+        machine.now_ms += PACE_MS
+    assert counts == [7, 7, 6, 6, 4, 3, 3, 3]
+    assert machine.state.next_deadline_ms() is None
+
+
+def test_a_slice_can_end_within_a_revision(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.delete(b"a", b"\0")
+    machine.put(b"z")
+    monkeypatch.setattr(compaction, "SLICE_ROWS", 2)
+    machine.compact_all(10)
+    assert rows(machine) == [10]
+    assert machine.put(b"a").prev_kv.version == 0
+    machine.state.reload()
+    assert machine.keys() == [b"a", b"z"]
+    assert machine.state.revision == 11
+
+
+def test_a_second_compaction_can_come_before_the_first_is_done(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SLICE_ROWS", 2)
+    machine.compact(5)
+    machine.batch()
+    machine.compact(7)
+    machine.compact_all(8)
+    assert rows(machine) == [5, 7, 8]
+
+
+def test_the_revision_outlives_its_key(machine: Machine) -> None:
+    machine.delete(b"a", b"\0")
+    machine.compact_all(9)
+    machine.state.reload()
+    assert (machine.state.revision, machine.state.compacted) == (9, 9)
+    machine.put(b"a")
+    assert machine.range(b"a").kvs[0].create_revision == 10
+
+
+def test_restarted_members_go_on_with_the_same_rows(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SLICE_ROWS", 2)
+    machine.compact(8)
+    for _ in range(8):
+        restarted = Machine(machine.tables.copy())
+        for one in (machine, restarted):
+            one.batch(machine.now_ms + PACE_MS if one is machine else machine.now_ms)
+        assert machine.tables.by_key == restarted.tables.by_key
+        assert machine.tables.notes.rows == restarted.tables.notes.rows
+        assert machine.keys() == restarted.keys() == [b"a", b"c", b"d"]
+
+
+def test_a_hash_counts_what_is_left_at_once(machine: Machine) -> None:
+    hashes = [machine.hash(revision) for revision in (6, 7, 8)]
+    assert len({*hashes}) == 3
+    assert machine.hash() == hashes[-1]
+    machine.compact(7)
+    now = [machine.hash(revision) for revision in (7, 8)]
+    assert now != hashes[1:]
+    with pytest.raises(EtcdError, match="has been compacted"):
+        machine.hash(6)
+    while machine.due_within(PACE_MS):
+        machine.batch(machine.now_ms + PACE_MS)
+        assert [machine.hash(revision) for revision in (7, 8)] == now
