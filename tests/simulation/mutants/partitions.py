@@ -13,7 +13,7 @@ from quorate.keyvalue.slots.cluster_map import META
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.keyvalue.state.ownership import FROZEN_SLOT, OWNED, Ownership
 from quorate.keyvalue.state.sessions import Sessions
-from quorate.partitions import director, replicas
+from quorate.partitions import director, reconcile, replicas
 from quorate.partitions import move as moves
 from quorate.partitions.groups import slots_command
 from quorate.partitions.wishes import set_owner
@@ -128,7 +128,7 @@ def found_each_by_its_share(patch: pytest.MonkeyPatch) -> None:
             words = ("FOUND", "12288-16383")
         return await slots_command(group, *words, **options)
 
-    patch.setattr(director, "slots_command", command)
+    patch.setattr(reconcile, "slots_command", command)
 
 
 def remove_before_there_is_another(patch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def correct_no_map(patch: pytest.MonkeyPatch) -> None:
     async def correct(*_: object) -> bool:
         return False
 
-    patch.setattr(director, "correct", correct)
+    patch.setattr(reconcile, "correct", correct)
 
 
 # --- the target
