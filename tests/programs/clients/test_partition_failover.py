@@ -127,7 +127,7 @@ async def _write(directory: Path, folder: Path, kinds: Iterable[str]) -> dict[st
 async def _founded(machines: Machines) -> None:
     with trio.fail_after(2 * PATIENCE_SECONDS):
         while True:
-            seen = await survey_groups(machines.map, count_keys=False)
+            seen = await survey_groups(machines.map, figures=False)
             if all(each.is_ready for each in seen):
                 return
             await trio.sleep(0.2)
