@@ -43,13 +43,13 @@ class Compaction:
         keys: their rows go.
 
     Attributes:
-        revision: the first one that can be read; 0 in the beginning.
+        revision: the first one that can be read; -1 in the beginning, as in etcd.
     """
 
     def __init__(self, tables: StateTables, keys: Keys) -> None:
         self._tables = tables
         self._keys = keys
-        self.revision = 0
+        self.revision = -1
         # The next change to look at, and when a slice was last taken.
         self._next = (_FIRST_REVISION, 0)
         self._paced_ms = 0
@@ -57,7 +57,7 @@ class Compaction:
     def load(self) -> None:
         """Read the note. The index of the keys is loaded behind that."""
         note = self._tables.notes.rows.get(COMPACTION_NOTE)
-        found = _NOTE.unpack(note) if note is not None else (0, _FIRST_REVISION, 0, 0)
+        found = _NOTE.unpack(note) if note is not None else (-1, _FIRST_REVISION, 0, 0)
         self.revision, *place, self._paced_ms = found
         self._next = (place[0], place[1])
 

@@ -29,7 +29,7 @@ from .leases import Leases
 from .ranges import check_revision, range_body
 from .transactions import Transaction
 from .work import Work
-from .writes import apply_delete_range, apply_put
+from .writes import apply_delete_range, apply_put, check_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,11 +79,17 @@ class EtcdState:
         self.reload()
 
     def reload(self) -> None:
-        """Take the state from the tables anew. Listeners hear nothing of the changes in between."""
+        """Take the state from the tables anew.
+
+        Listeners get the revision without changes: what is between they must read, see
+        `changes_of`.
+        """
         self._compaction.load()
         self._keys.load(self._compaction.revision)
         self._leases.load()
         self._now_ms = self._tables.timestamp_ms
+        for callback in self._listeners:
+            callback(self._keys.revision, ())
 
     # --- for the port of this member
 
@@ -95,10 +101,13 @@ class EtcdState:
     @property
     def compacted(self) -> int:
         """The first revision that can be read, 0 in the beginning."""
-        return self._compaction.revision
+        return max(self._compaction.revision, 0)
 
     def listen(self, callback: Callable[[int, Sequence[Change]], None]) -> None:
-        """Have each revision reported, with its changes in order, when it is applied."""
+        """Have each revision reported, with its changes in order, when it is applied.
+
+        A revision without changes means that the state was loaded anew.
+        """
         self._listeners.append(callback)
 
     def changes_of(self, revision: int) -> Sequence[Change]:
@@ -196,13 +205,16 @@ class EtcdState:
         return range_body(self._keys, Work(), request, max(request.revision, 0))
 
     def _put(self, request: rpc.PutRequest) -> bytes:
-        return apply_put(self._keys, Work(), self._leases, request)
+        check_lease(self._keys, self._leases, request)
+        return apply_put(self._keys, Work(), request)
 
     def _delete_range(self, request: rpc.DeleteRangeRequest) -> bytes:
         return apply_delete_range(self._keys, Work(), request)
 
     def _txn(self, request: rpc.TxnRequest) -> bytes:
-        return Transaction(self._keys, Work(), self._leases, self.compacted).apply(request)
+        return Transaction(self._keys, Work(), self._leases, self._compaction.revision).apply(
+            request
+        )
 
     def _compact(self, request: rpc.CompactionRequest) -> bytes:
         self._compaction.start(request.revision)

@@ -43,15 +43,15 @@ def check_revision(revision: int, current: int, compacted: int, *, nested: bool 
     Args:
         revision: asked for.
         current: the last one.
-        compacted: the first that can be read.
-        nested: in a transaction. There etcd takes a negative one for compacted, else for 0.
+        compacted: the first that can be read; -1 without any compaction.
+        nested: in a transaction. There etcd takes a negative one for compacted, elsewhere for 0.
 
     Raises:
         EtcdError: it is compacted, or in the future.
     """
     if revision > current:
         raise EtcdError(*FUTURE_REVISION)
-    if 0 < revision < compacted or (nested and revision < 0):
+    if revision < compacted and (revision > 0 or (nested and revision)):
         raise EtcdError(*COMPACTED)
 
 

@@ -1,8 +1,8 @@
 """Transactions: `TxnRequest`.
 
 All compares, those of nested transactions too, are decided before anything is written: the ways
-through the branches are a tree of them. Then the checks and writes follow in the order of the
-request. The first error undoes everything, `Keys.rollback`.
+through the branches are a tree of them. Then come the checks, then the writes in the order of the
+request. An error of these, for too much work mostly, undoes everything: `Keys.rollback`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..messages import rpc_pb2 as rpc
 from ..messages.wire import field, varint
 from .places import revision_of
 from .ranges import check_revision, range_body
-from .writes import apply_delete_range, apply_put
+from .writes import apply_delete_range, apply_put, check_kept, check_lease
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -53,7 +53,7 @@ class Transaction:
         keys: the keys.
         work: charged.
         leases: those that exist.
-        compacted: up to where the history is compacted.
+        compacted: the first revision that can be read; -1 without any compaction.
     """
 
     keys: Keys
@@ -67,7 +67,10 @@ class Transaction:
         Raises:
             EtcdError: one of the operations failed. What was done is to be rolled back.
         """
-        return self._run(self._way(request))
+        way = self._way(request)
+        self._check_puts(way)
+        self._check_ranges(way)
+        return self._run(way)
 
     # --- compares
 
@@ -99,6 +102,26 @@ class Transaction:
         row = self.keys.row(version[0])
         return _meets(compare, _order(rpc.KeyValue.FromString(row).value, compare.value))
 
+    # --- checks: all puts, and then all ranges, so that the first error is etcd's
+
+    def _check_puts(self, way: _Way) -> None:
+        nested = iter(way.nested)
+        for op in way.ops:
+            if op.HasField("request_put"):
+                check_kept(self.keys, op.request_put)
+                check_lease(self.keys, self.leases, op.request_put)
+            elif op.HasField("request_txn"):
+                self._check_puts(next(nested))
+
+    def _check_ranges(self, way: _Way) -> None:
+        nested = iter(way.nested)
+        for op in way.ops:
+            if op.HasField("request_range"):
+                revision = op.request_range.revision
+                check_revision(revision, self.keys.revision, self.compacted, nested=True)
+            elif op.HasField("request_txn"):
+                self._check_ranges(next(nested))
+
     # --- operations
 
     def _run(self, way: _Way) -> bytes:
@@ -117,11 +140,10 @@ class Transaction:
         keys, work = self.keys, self.work
         if op.HasField("request_range"):
             request = op.request_range
-            check_revision(request.revision, keys.revision, self.compacted, nested=True)
             body = range_body(keys, work, request, max(request.revision, 0))
             number = _RANGE
         elif op.HasField("request_put"):
-            body, number = apply_put(keys, work, self.leases, op.request_put), _PUT
+            body, number = apply_put(keys, work, op.request_put), _PUT
         else:
             body = apply_delete_range(keys, work, op.request_delete_range)
             number = _DELETE_RANGE
@@ -140,7 +162,9 @@ def _difference(compare: rpc.Compare, version: Version) -> int:
         return _order(created, compare.create_revision)
     if target == _Compare.MOD:
         return _order(revision_of(place), compare.mod_revision)
-    return _order(lease, compare.lease)
+    if target == _Compare.LEASE:
+        return _order(lease, compare.lease)
+    return 0  # etcd has no error for a target or result that it does not know
 
 
 def _order(one: _Ordered, other: _Ordered) -> int:
@@ -155,4 +179,4 @@ def _meets(compare: rpc.Compare, difference: int) -> bool:
         return difference > 0
     if result == _Compare.LESS:
         return difference < 0
-    return difference != 0
+    return difference != 0 or result != _Compare.NOT_EQUAL

@@ -15,42 +15,62 @@ if TYPE_CHECKING:
     from .keys import Keys
     from .work import Work
 
-__all__ = ["apply_delete_range", "apply_put"]
+__all__ = ["apply_delete_range", "apply_put", "check_kept", "check_lease"]
 
 _PREV_KV: Final = 2  # fields of the replies
 _DELETED: Final = b"\x10"
 _PREV_KVS: Final = 3
 
 
-def apply_put(keys: Keys, work: Work, leases: Container[int], request: rpc.PutRequest) -> bytes:
-    """Put a key; return the reply without header.
+def check_lease(keys: Keys, leases: Container[int], request: rpc.PutRequest) -> None:
+    """Check that the lease of a put exists, and can take one more key.
 
     Raises:
-        EtcdError: the lease does not exist or has too many keys, or there is no value or lease to
-            keep. Nothing was done.
+        EtcdError: it cannot.
     """
-    key, lease = request.key, request.lease
-    if lease and lease not in leases:
+    lease = request.lease
+    if not lease:
+        return
+    if lease not in leases:
         raise EtcdError(*LEASE_NOT_FOUND)
-    old = keys.live.get(key)
-    keep_value, keep_lease = request.ignore_value, request.ignore_lease
-    if old is None and (keep_value or keep_lease):
-        raise EtcdError(*KEY_NOT_FOUND)
-    if lease and len(keys.leased.get(lease, ())) >= MAX_LEASE_KEYS:
+    if len(keys.leased.get(lease, ())) >= MAX_LEASE_KEYS:
         raise EtcdError(
             Code.RESOURCE_EXHAUSTED,
             f"etcdserver: a lease can have {MAX_LEASE_KEYS} keys; use more leases",
         )
+
+
+def check_kept(keys: Keys, request: rpc.PutRequest) -> None:
+    """Check that there is a value or lease, if a put is to keep it.
+
+    Raises:
+        EtcdError: there is no such key.
+    """
+    if (request.ignore_value or request.ignore_lease) and request.key not in keys.live:
+        raise EtcdError(*KEY_NOT_FOUND)
+
+
+def apply_put(keys: Keys, work: Work, request: rpc.PutRequest) -> bytes:
+    """Put a key, after `check_lease`; return the reply without header.
+
+    Raises:
+        EtcdError: it is too much work, or there is nothing to keep. Nothing was done.
+    """
+    # In a transaction the key may be gone by now: neither etcd nor we take a deleted range up to
+    # zero, which has no end, for one that overlaps. etcd ends with a panic then.
+    check_kept(keys, request)
+    key, value, lease = request.key, request.value, request.lease
     work.change(1)
+    old = keys.live.get(key)
     row = b""
-    if old is not None and (request.prev_kv or keep_value):
-        row = keys.row(old[0])
-        work.reply(len(row))
-    value = request.value
-    if keep_value:
-        value = rpc.KeyValue.FromString(row).value
-    if old is not None and keep_lease:
-        lease = old[3]
+    if old is not None:
+        if request.prev_kv or request.ignore_value:
+            row = keys.row(old[0])
+            work.reply(len(row))
+        if request.ignore_value:
+            value = rpc.KeyValue.FromString(row).value
+        if request.ignore_lease:
+            lease = old[3]
     keys.put(key, value, lease)
     return field(_PREV_KV, row) if request.prev_kv and row else b""
 
