@@ -238,7 +238,7 @@ class Run:
         ahead_ms = await self._agree_on_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: self.directors.run(troubled=False))
-            nursery.start_soon(self.supervisors.run, lambda _: None)
+            nursery.start_soon(self.supervisors.run)
             nursery.start_soon(self._keep_time, ahead_ms)
             with trio.move_on_after(CALM_TIMEOUTS * self.cluster.unit) as scope:
                 while self._unsettled():  # noqa: ASYNC110 - any entry of any log may change it
