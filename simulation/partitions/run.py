@@ -1,10 +1,12 @@
 """A run of a cluster with partitions, from its seed: rounds of storm, healing and calm.
 
 1. In a storm, clients write and read keys of many slots, directors move slots, operators ask for
-   moves, and old commands come again. Meanwhile faults hit some of the groups.
+   moves, and old commands come again. Meanwhile faults hit some of the groups. Some runs have
+   splits, members that go elsewhere, and maps that get lost (`plans.py`).
 2. Each group is healed by itself, as a cluster without partitions is (:mod:`..storm`).
 3. The metadata group is dead, and there is no director: all slots with an owner must be served.
-4. In the calm, directors must end all moves: every slot has one owner, which the map names.
+4. In the calm, all clocks are set to the same time, since groups whose log times differ move no
+   slots. Then directors must end all moves: every slot has one owner, which the map names.
 5. The clients' histories are checked, over all groups.
 """
 
