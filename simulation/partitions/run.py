@@ -1,10 +1,12 @@
 """A run of a cluster with partitions, from its seed: rounds of storm, healing and calm.
 
 1. In a storm, clients write and read keys of many slots, directors move slots, operators ask for
-   moves, and old commands come again. Meanwhile faults hit some of the groups.
+   moves, and old commands come again. Meanwhile faults hit some of the groups. Some runs have
+   splits, members that go elsewhere, and maps that get lost (`plans.py`).
 2. Each group is healed by itself, as a cluster without partitions is (:mod:`..storm`).
 3. The metadata group is dead, and there is no director: all slots with an owner must be served.
-4. In the calm, directors must end all moves: every slot has one owner, which the map names.
+4. In the calm, all clocks are set to the same time, since groups whose log times differ move no
+   slots. Then directors must end all moves: every slot has one owner, which the map names.
 5. The clients' histories are checked, over all groups.
 """
 
@@ -238,7 +240,7 @@ class Run:
         ahead_ms = await self._agree_on_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: self.directors.run(troubled=False))
-            nursery.start_soon(self.supervisors.run, lambda _: None)
+            nursery.start_soon(self.supervisors.run)
             nursery.start_soon(self._keep_time, ahead_ms)
             with trio.move_on_after(CALM_TIMEOUTS * self.cluster.unit) as scope:
                 while self._unsettled():  # noqa: ASYNC110 - any entry of any log may change it

@@ -297,7 +297,7 @@ PARTITION_MUTANTS: Final = (
     PartitionMutant(check_at_the_port_only, 10, ("OwnSlotsOnly", "Linearizability")),
     PartitionMutant(begin_what_has_ended, 20, ("Proven",)),
     PartitionMutant(forget_the_wrong_place, 20, ("KeptAnswer",)),
-    PartitionMutant(found_each_by_its_share, 10, ("OneOwner", "TrueMap")),
+    PartitionMutant(found_each_by_its_share, 10, ("OneOwner", "Epochs"), first=3),
     PartitionMutant(remove_before_there_is_another, 20, ("EnoughVoters",), first=7),
     PartitionMutant(correct_no_map, 20, ("Settled",), first=2),
 )
