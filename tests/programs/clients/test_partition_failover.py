@@ -67,7 +67,7 @@ class Writer:
         with trio.fail_after(PATIENCE_SECONDS):
             while not said.endswith(b"\n"):
                 part = await self.process.stdout.receive_some(1)
-                assert part, f"{self.process.args} ends with {self.process.returncode}"
+                assert part, f"{self.process.args!r} ends with {self.process.returncode}"
                 said += part
         assert said == b"begins\n"
 
