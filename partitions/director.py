@@ -20,6 +20,7 @@ import trio
 
 from ..errors import ConfigurationError, QuorateError, RequestError
 from ..keyvalue.slots.cluster_map import MAP_KEY, META
+from ..keyvalue.slots.ranges import parse_slots_untrusted
 from ..log_events import log_event
 from .groups import PATIENCE_S
 from .health import watch_health
@@ -204,14 +205,18 @@ class Director:
         if move.step == "ending" or (move.attempts and await settle(self._groups, move)):
             await finish(self._groups, move)
         elif move.step == "aborting" or move.attempts >= MOST_ATTEMPTS:
-            await self._give_up(move)
+            aborted = move.step == "aborting"
+            why = "an operator has aborted it" if aborted else f"{move.attempts} attempts failed"
+            await self._give_up(move, why)
         else:
             # One that imports before it has its first slots never gets them.
             ends = [cluster_map.partitions[each] for each in (move.source, move.target)]
-            above = max(
-                [(await self._reconciler.founded(each, PATIENCE_S)).highest for each in ends]
-            )
-            drive.claimed = await claim(self._meta, move, above)
+            states = [await self._reconciler.founded(each, PATIENCE_S) for each in ends]
+            if parse_slots_untrusted(move.slots) & ~states[0].owned:
+                # No attempt can succeed, and an older map is corrected only once nothing moves.
+                await self._give_up(move, "its source does not own them: the map was older")
+                return
+            drive.claimed = await claim(self._meta, move, max(each.highest for each in states))
             if drive.claimed is None:
                 return
             self._others.ours.add(drive.claimed.move)
@@ -243,19 +248,18 @@ class Director:
             raise
         await finish(self._groups, move, keys)
 
-    async def _give_up(self, move: Move) -> None:
+    async def _give_up(self, move: Move, why: str) -> None:
         await remove(self._meta, move)
-        aborted = move.step == "aborting"
         log_event(
             _log,
-            logging.INFO if aborted else logging.WARNING,
+            logging.INFO if move.step == "aborting" else logging.WARNING,
             "move_given_up",
             "move %(move)d of slots %(slots)s ends undone: %(why)s",
             move=move.move,
             slots=move.slots,
             source=move.source,
             target=move.target,
-            why="an operator has aborted it" if aborted else f"{move.attempts} attempts failed",
+            why=why,
         )
 
     def _fails(self, drive: _Drive, error: MoveError) -> None:

@@ -257,7 +257,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         programs=True,
     ),
     "partitions": Scenario(
-        "three groups, whose directors move slots, stand still and die, and so do members",
+        "several groups, whose directors move slots, stand still and die, and so do members",
         SEVERAL,
         clocks=True,
         snapshots=0.3,

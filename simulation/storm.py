@@ -188,7 +188,7 @@ class Storm:
                 world.isolate(i)
         else:
             self._hang(others)
-        if "members" in self.scenario.faults:
+        if "members" in self.scenario.faults or self.observer.known.ids_return:
             await self._serves_alone(quorum, intact)
         else:
             await self._serves(quorum)

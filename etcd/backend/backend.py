@@ -14,7 +14,7 @@ from ...node.requests.task_calls import Calls
 from ..codes import TOO_LARGE, EtcdError
 from ..messages.requests import decode_reply
 from .contact import LeaderContact
-from .identity import Identity
+from .identity import Identity, raft_term
 from .keep_alives import KeepAlives
 from .member_errors import error_of
 from .routing import Where, route_untrusted
@@ -83,7 +83,7 @@ class Backend:
             revision: of the keyspace when it was answered; 0 leaves it out.
         """
         topology = self.gateway.topology
-        return self._identity.header(topology.own_id, revision, topology.term)
+        return self._identity.header(topology.own_id, revision, raft_term(topology.term))
 
     def member_id_of(self, own: int) -> int:
         """Return etcd's number for a member, u64 and never 0, from our number."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from ..messages.wire import field, varint
 
-__all__ = ["Identity"]
+__all__ = ["Identity", "raft_term"]
 
 _HEADER: Final = 1  # the field of each reply that has the header
 _CLUSTER_ID: Final = b"\x08"  # tags of the header's fields, which are numbers
@@ -52,6 +52,11 @@ class Identity:
             (_TERM, term),
         )
         return field(_HEADER, b"".join(tag + varint(number) for tag, number in numbers if number))
+
+
+def raft_term(term: int) -> int:
+    """Return the term that clients see: etcd's begin with 1, and clients take 0 for none."""
+    return term + 1
 
 
 def _number(text: str) -> int:

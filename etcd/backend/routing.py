@@ -7,14 +7,13 @@ no use for it. As in etcd, one that holds another transaction goes into the log 
 from __future__ import annotations
 
 import enum
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op, encode_request, is_command
-from ..state.checks import parse_untrusted
+from ..state.checks import only_reads, only_serializable, parse_untrusted
 
 if TYPE_CHECKING:
     from random import Random
@@ -71,11 +70,8 @@ def route_untrusted(op: Op, message: bytes, rng: Random) -> Route:
 
 
 def _of_transaction(txn: rpc.TxnRequest) -> Where:
-    all_serializable = True
-    for each in chain(txn.success, txn.failure):
-        if each.WhichOneof("request") != "request_range":
-            return Where.LOG
-        all_serializable = all_serializable and each.request_range.serializable
+    if not only_reads(txn):
+        return Where.LOG
     # One that only compares has no range that could be old, and asks for the truth.
     has_ranges = bool(txn.success or txn.failure)
-    return Where.HERE if has_ranges and all_serializable else Where.LEADER
+    return Where.HERE if has_ranges and only_serializable(txn) else Where.LEADER

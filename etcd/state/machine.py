@@ -79,11 +79,17 @@ class EtcdState:
         self.reload()
 
     def reload(self) -> None:
-        """Take the state from the tables anew. Listeners hear nothing of the changes in between."""
+        """Take the state from the tables anew.
+
+        Listeners get the revision without changes: what is between they must read, see
+        `changes_of`.
+        """
         self._compaction.load()
         self._keys.load(self._compaction.revision)
         self._leases.load()
         self._now_ms = self._tables.timestamp_ms
+        for callback in self._listeners:
+            callback(self._keys.revision, ())
 
     # --- for the port of this member
 
@@ -98,7 +104,10 @@ class EtcdState:
         return max(self._compaction.revision, 0)
 
     def listen(self, callback: Callable[[int, Sequence[Change]], None]) -> None:
-        """Have each revision reported, with its changes in order, when it is applied."""
+        """Have each revision reported, with its changes in order, when it is applied.
+
+        A revision without changes means that the state was loaded anew.
+        """
         self._listeners.append(callback)
 
     def changes_of(self, revision: int) -> Sequence[Change]:

@@ -72,7 +72,7 @@ class WatchHub:
 
     def _applied(self, revision: int, changes: Sequence[Change]) -> None:
         before, self._seen = self._seen, revision
-        if revision != before + 1:
+        if not changes:
             # A snapshot was loaded: what is between is in its rows, or compacted.
             for watch in self._all():
                 watch.lag(watch, max(watch.next_revision, before + 1))

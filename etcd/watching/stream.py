@@ -73,6 +73,9 @@ class WatchStream:
     Args:
         hub: of the state that is watched.
         header: encodes a header from a revision, see `Backend.header`.
+
+    Attributes:
+        pending_bytes: of the responses that wait.
     """
 
     def __init__(self, hub: WatchHub, header: Callable[[int], bytes]) -> None:
@@ -84,7 +87,7 @@ class WatchStream:
         # Revision and body. The header is made last: its term must not be older than what the
         # client has seen in other replies.
         self._pending: deque[tuple[int, bytes]] = deque()
-        self._pending_bytes = 0
+        self.pending_bytes = 0
         self._behind: OrderedDict[Watch, None] = OrderedDict()  # in the order of their turns
         self._progress_requested = False
         self._progress_at = trio.current_time() + PROGRESS_S
@@ -124,7 +127,7 @@ class WatchStream:
 
     async def room(self) -> None:
         """Wait until there is room in the queue; call it before `handle`."""
-        while self._pending_bytes >= PENDING_BYTES:
+        while self.pending_bytes >= PENDING_BYTES:
             await self._drained.wait()
 
     def _create(self, request: rpc.WatchCreateRequest) -> None:
@@ -193,13 +196,13 @@ class WatchStream:
             elif not await self._filled.wait(self._progress_at):
                 self._send_progress()
         revision, body = self._pending.popleft()
-        self._pending_bytes -= len(body)
+        self.pending_bytes -= len(body)
         self._drained.notify()
         return self._header(revision) + body
 
     def _push(self, revision: int, body: bytes) -> None:
         self._pending.append((revision, body))
-        self._pending_bytes += len(body)
+        self.pending_bytes += len(body)
         self._filled.notify()
 
     def _push_events(self, watch: Watch, revision: int, events: list[bytes]) -> None:
@@ -214,7 +217,7 @@ class WatchStream:
 
     def _take(self, watch: Watch, revision: int, events: list[bytes]) -> None:
         # This runs while a batch is applied. What is large is put together later, in our own time.
-        if self._pending_bytes + sum(map(len, events)) > PENDING_BYTES:
+        if self.pending_bytes + sum(map(len, events)) > PENDING_BYTES:
             self._lag(watch, revision)
         else:
             self._push_events(watch, revision, events)

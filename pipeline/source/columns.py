@@ -62,8 +62,8 @@ _SLOT: Final = Column("slot", "INT", "slot of the key; null without a key or a p
 _OWNER_EPOCH: Final = Column(
     "owner_epoch",
     "BIGINT",
-    "how often the slot had got an owner until then; null if the partition did not own it, so that "
-    "the command was refused, or if that is not known",
+    "epoch since which the partition owned the slot then, higher with each new owner; null if it "
+    "did not, so that the command was refused or the row copied, or if that is not known",
 )
 _VOTERS: Final = "ARRAY<STRUCT<member_id: INT, instance: STRING>>"
 _SEATS: Final = (

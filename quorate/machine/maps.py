@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ..errors import ConfigurationError
+from ..errors import UsageError
 from ..keyvalue.slots.cluster_map import decode_map_untrusted
 from ..partitions.balance import first_map
 from .config import load_machine
@@ -69,13 +69,14 @@ def map_at(place: Path) -> ClusterMap:
         place: the machine's file, or its folder, or the directory of `quorate cluster`.
 
     Raises:
-        ConfigurationError: there is no machine's file, or it has mistakes.
+        UsageError: there is no machine's file.
+        ConfigurationError: it has mistakes.
     """
     files = [place] if not place.is_dir() else sorted(place.glob(f"machine-*/{MACHINE_FILE}"))
     if (own := place / MACHINE_FILE).exists():
         files = [own]
     if not files:
-        raise ConfigurationError(
+        raise UsageError(
             f"{place}: no {MACHINE_FILE} there: expected the file of a machine, its folder, or the "
             "directory of quorate cluster --partitions"
         )

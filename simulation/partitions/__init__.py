@@ -12,6 +12,8 @@ through connections that lose requests and replies; they die, stand still, and c
 - `sessions.py`: clients that write exactly once while slots move
 - `directors.py`: the lives of directors
 - `operators.py`: who asks for moves, and repeats what was sent long ago
+- `plans.py`: who asks for splits and other replicas, and deletes the map
+- `supervisors.py`: who starts members of new groups, and new members
 
 Read first: `run.py`, `book.py`.
 """

@@ -427,9 +427,12 @@ class Book:
             self.lost += 1
         if record is None or record[0] == self._map:
             return
+        # A request of a director that is late may bring back a map that is older than the one that
+        # was lost since. Machines take it once its epoch has passed the one that they know.
+        brought_back = not self._map
         self._map = self.newest = record[0]
         found = decode_map_untrusted(self._map)
-        if found.epoch <= self.map_epoch:
+        if found.epoch <= self.map_epoch and not brought_back:
             raise _violated("TrueMap", f"epoch {found.epoch} after {self.map_epoch}")
         self.map_epoch = found.epoch
         others = self._untrue(found)

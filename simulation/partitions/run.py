@@ -1,10 +1,12 @@
 """A run of a cluster with partitions, from its seed: rounds of storm, healing and calm.
 
 1. In a storm, clients write and read keys of many slots, directors move slots, operators ask for
-   moves, and old commands come again. Meanwhile faults hit some of the groups.
+   moves, and old commands come again. Meanwhile faults hit some of the groups. Some runs have
+   splits, members that go elsewhere, and maps that get lost (`plans.py`).
 2. Each group is healed by itself, as a cluster without partitions is (:mod:`..storm`).
 3. The metadata group is dead, and there is no director: all slots with an owner must be served.
-4. In the calm, directors must end all moves: every slot has one owner, which the map names.
+4. In the calm, all clocks are set to the same time, since groups whose log times differ move no
+   slots. Then directors must end all moves: every slot has one owner, which the map names.
 5. The clients' histories are checked, over all groups.
 """
 
@@ -19,6 +21,7 @@ import attrs
 import trio
 
 from ...errors import RequestError
+from ...keyvalue.limits import MOST_SKEW_MS
 from ...keyvalue.slots.cluster_map import META, decode_map_untrusted
 from ...keyvalue.slots.hashing import key_slot
 from ...keyvalue.slots.ranges import ALL_SLOTS, parse_slots_untrusted
@@ -58,6 +61,8 @@ STORM_TIMEOUTS: Final = 30.0
 """Duration of a storm, in heartbeat timeouts."""
 CALM_TIMEOUTS: Final = 120.0
 """So long may directors take to end all moves, in heartbeat timeouts, when nothing fails."""
+CLOCKS_TIMEOUTS: Final = 300.0
+"""The same, for log times to meet: longer than a jump of a clock must last until it is believed."""
 SERVED_TIMEOUTS: Final = 20.0
 THINKING: Final = (0.0, 0.05, 0.2)
 """Longest pauses of a client, in heartbeat timeouts; one is drawn for each round."""
@@ -232,10 +237,11 @@ class Run:
 
     async def _settles(self) -> None:
         """See that directors end all moves, and that each slot has the owner that the map names."""
+        ahead_ms = await self._agree_on_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: self.directors.run(troubled=False))
-            nursery.start_soon(self.supervisors.run, lambda _: None)
-            nursery.start_soon(self._set_clocks)
+            nursery.start_soon(self.supervisors.run)
+            nursery.start_soon(self._keep_time, ahead_ms)
             with trio.move_on_after(CALM_TIMEOUTS * self.cluster.unit) as scope:
                 while self._unsettled():  # noqa: ASYNC110 - any entry of any log may change it
                     await trio.sleep(self.cluster.unit / 10)
@@ -243,18 +249,44 @@ class Run:
                 raise ViolationError(f"Settled: not in time: {self._unsettled()}")
             nursery.cancel_scope.cancel()
 
-    async def _set_clocks(self) -> None:
-        """Keep the clocks of all machines together; groups whose times differ move no slots.
+    async def _agree_on_time(self) -> int:
+        """Have an operator set all clocks, until no group's log time keeps it from moving slots.
 
-        At the latest time, since log time that is ahead takes long until the clocks have caught up.
+        They are set to the latest log time, since one that is ahead stays so for long. A member
+        believes a long jump of its clock only after a minute.
+
+        Returns:
+            By how much the clocks are ahead of the world's, in milliseconds.
         """
+        logs = [self.cluster.book.groups[at].log_ms for at in self.cluster.partitions]
+        ahead_ms = max(logs) - int(trio.current_time() * 1000)
+        with trio.move_on_after(CLOCKS_TIMEOUTS * self.cluster.unit) as scope:
+            while not await self._set_clocks(ahead_ms):  # noqa: ASYNC110 - there is nothing else to wait for
+                await trio.sleep(self.cluster.unit)
+        if scope.cancelled_caught:
+            raise ViolationError("Settled: log times do not meet, although the clocks are right")
+        return ahead_ms
+
+    async def _set_clocks(self, ahead_ms: int) -> bool:
+        """Set all clocks; return whether members believe them, and all groups follow them."""
+        for at in self.cluster.partitions:
+            # Log time is that of the last entry.
+            with suppress(RequestError):
+                await self.doors[0].doors[at].command(encode(b"QUORATE.SLOTS", b"TIME"))
+        logs = [self.cluster.book.groups[at].log_ms for at in self.cluster.partitions]
+        right, times = ahead_ms + int(trio.current_time() * 1000), logs
+        for group in self.cluster.running:
+            for host in group.world.hosts.values():
+                host.clock.jump(right - host.clock.now_ms())
+                if host.member is not None and group.partition != META:
+                    times.append(host.member.clocks.own_ms())
+        return max(abs(right - each) for each in times) <= MOST_SKEW_MS // 2
+
+    async def _keep_time(self, ahead_ms: int) -> None:
+        """Keep clocks together that run at different rates."""
         while True:
-            hosts = [each for group in self.cluster.running for each in group.world.hosts.values()]
-            logs = [each.log_ms for each in self.cluster.book.groups.values()]
-            latest = max(*logs, *(each.clock.now_ms() for each in hosts))
-            for each in hosts:
-                each.clock.jump(latest - each.clock.now_ms())
-            await trio.sleep(self.cluster.unit)
+            await trio.sleep(self.cluster.unit * 4)
+            await self._set_clocks(ahead_ms)
 
     def _unsettled(self) -> str:
         """Say what is not as it is to be when nothing moves; empty if it is."""

@@ -34,8 +34,8 @@ class Supervisors:
         self._cluster = cluster
         self.started = 0
 
-    async def run(self, begun: Callable[[SimulatedGroup], None]) -> None:
-        """Start members until cancelled; call `begun` with each group that begins."""
+    async def run(self, begun: Callable[[SimulatedGroup], None] | None = None) -> None:
+        """Start members until cancelled; call `begun`, if any, with each group that begins."""
         while True:
             book = self._cluster.book
             named = decode_map_untrusted(book.newest).partitions if book.newest else ()
@@ -44,7 +44,8 @@ class Supervisors:
                     group = self._cluster.groups[each.partition]
                     await group.storm.begin()
                     self._cluster.begun.add(each.partition)
-                    begun(group)
+                    if begun is not None:
+                        begun(group)
             for group in self._cluster.running:
                 await self._seat(group)
             await trio.sleep(self._cluster.unit * PERIOD_TIMEOUTS)

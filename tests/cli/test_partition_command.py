@@ -24,6 +24,14 @@ def test_a_wrong_argument_is_named(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["partition", "list", "--connect"], ["status"]])
+def test_a_folder_without_a_machine_is_a_usage_error(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words, str(tmp_path)]) == 64
+    assert "expected the file of a machine" in capsys.readouterr().err
+
+
 def test_a_cluster_that_does_not_run_is_no_bug(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

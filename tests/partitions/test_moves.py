@@ -451,6 +451,22 @@ async def test_a_map_that_is_older_than_the_groups_is_corrected(
         assert world.map().epoch == epoch, "once"
 
 
+async def test_a_move_of_an_older_map_that_was_done_since_does_not_keep_the_map_wrong(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    """Else it is given up after 20 attempts, a quarter of an hour later."""
+    async with opened(tmp_path) as world:
+        found(world)
+        await request(world, SLOTS, 1)
+        old = encode_map(world.map())
+        world.nursery.start_soon(direct, world)
+        await until_done(world)
+        world.groups[META].run((b"SET", MAP_KEY, old))
+        await trio.sleep(30)
+        assert not world.map().moves
+        assert not world.owned(0) & SLOTS, "the map is right again"
+
+
 async def test_numbers_of_moves_do_not_come_again_after_an_older_map(
     tmp_path: Path, autojump_clock: object
 ) -> None:

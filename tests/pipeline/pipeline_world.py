@@ -12,6 +12,7 @@ import trio
 from quorate.keyvalue.protocol.payload import TRANSACTION
 from quorate.keyvalue.protocol.resp import encode_command
 from quorate.keyvalue.service import KeyValueService
+from quorate.keyvalue.slots.cluster_map import partition_in
 from quorate.node.leader.term_event import TermEvent, decode_term_event_untrusted, encode_term_event
 from quorate.node.state_machine.service import Command
 from quorate.storage import (
@@ -157,13 +158,15 @@ def _recorded(store: Store, data: bytes) -> bool:
     return int.from_bytes(data[24:32], "little") < store.append_position
 
 
-def shorten_log(directory: Path, batches: Sequence[Batch], count: int) -> int:
+def shorten_log(
+    directory: Path, batches: Sequence[Batch], count: int, *, cluster: str = "testing"
+) -> int:
     """Take a snapshot behind the first `count` batches, as a member does, and drop these.
 
     Returns:
         The position of the snapshot.
     """
-    return trio.run(_shorten, directory, encoded(batches)[:count], 0)
+    return trio.run(_shorten, directory, encoded(batches)[:count], 0, cluster)
 
 
 def forgetful_snapshot(directory: Path, batches: Sequence[Batch], count: int, known: int) -> int:
@@ -174,16 +177,19 @@ def forgetful_snapshot(directory: Path, batches: Sequence[Batch], count: int, kn
     Returns:
         The position of the snapshot.
     """
-    return trio.run(_shorten, directory, encoded(batches)[:count], known)
+    return trio.run(_shorten, directory, encoded(batches)[:count], known, "testing")
 
 
-async def _shorten(directory: Path, batches: Sequence[bytes], known: int) -> int:
-    store = Store.open(directory / "log", cluster="testing", member_id=0, rng=Random(0))
-    service = KeyValueService.open(directory / "tables", cluster="testing", member_id=0)
+async def _shorten(directory: Path, batches: Sequence[bytes], known: int, cluster: str) -> int:
+    store = Store.open(directory / "log", cluster=cluster, member_id=0, rng=Random(0))
+    partition = partition_in(cluster) is not None
+    service = KeyValueService.open(
+        directory / "tables", cluster=cluster, member_id=0, partition=partition
+    )
     apply(service, batches[: known or None])
     header = decode_header_untrusted(batches[-1])
     head = head_of(
-        "testing",
+        cluster,
         store.terms,
         position=header.end,
         term=header.term,

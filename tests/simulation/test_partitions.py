@@ -33,7 +33,12 @@ if TYPE_CHECKING:
     from quorate.node import Service
     from quorate.simulation import World
 
-CHEAP = ("thaw_before_the_drop", "give_rows_new_revisions")
+CHEAP = (
+    "thaw_before_the_drop",
+    "give_rows_new_revisions",
+    "found_each_by_its_share",
+    "remove_before_there_is_another",
+)
 SECONDS = 8.0
 LEASED = attrs.evolve(TIMEOUTS, leader_lease=0.4)
 KEY = b"key"
@@ -47,7 +52,7 @@ def test_slots_move_in_storms() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [2, 3, 7])
 def test_slots_move_in_more_storms(seed: int) -> None:
     outcome = simulate(Plan(seed, 3, 2 * SECONDS / 3600, "partitions"))
     assert outcome.violation is None, outcome.story

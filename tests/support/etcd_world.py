@@ -8,22 +8,23 @@ A script can serve it, too::
 
     async with EtcdWorld.opened() as world:
         await serve(world.call)  # with world.backend, world.hub
+
+A test in virtual time::
+
+    @in_world
+    async def test_a_key_has_a_value(world: EtcdWorld) -> None: ...
 """
 
 from __future__ import annotations
 
-import importlib.util
+import functools
+import inspect
 from contextlib import asynccontextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import attrs
 import trio
-
-if importlib.util.find_spec("quorate.etcd.state.machine") is None:
-    from . import etcd_stand_in
-
-    etcd_stand_in.install()
 
 from quorate.errors import NoLeaderError, RefusedError
 from quorate.etcd.backend.backend import Backend
@@ -39,7 +40,7 @@ from quorate.node.requests.status import MemberAddress, NodeStatus, Topology
 from quorate.node.state_machine.service import Command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 
     from google.protobuf.message import Message
 
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from quorate.node.requests.request import Request
 
     Reply = TypeVar("Reply", bound=Message)
+
+P = ParamSpec("P")
 
 MEMBERS = tuple(MemberAddress(n, f"10.0.0.{n + 1}", 7000 + n, 9000 + n) for n in range(3))
 TERM = 4
@@ -59,6 +62,7 @@ class DictTables:
     def __init__(self) -> None:
         self.rows_by_key: dict[bytes, bytes] = {}
         self.notes = Notes()
+        self.timestamp_ms = _START_MS
 
     def put_note(self, key: bytes, row: bytes) -> None:
         """Set a note."""
@@ -305,3 +309,19 @@ class EtcdWorld:
         """Compact the history up to a revision."""
         request = rpc.CompactionRequest(revision=revision)
         await self.ask(Op.COMPACT, request, rpc.CompactionResponse)
+
+
+def in_world(
+    body: Callable[Concatenate[EtcdWorld, P], Awaitable[None]],
+) -> Callable[..., Awaitable[None]]:
+    """Make a test of a function that takes a world with an empty keyspace, in virtual time."""
+
+    @functools.wraps(body)
+    async def test(autojump_clock: object, *args: P.args, **kwargs: P.kwargs) -> None:
+        async with EtcdWorld.opened() as world:
+            await body(world, *args, **kwargs)
+
+    clock = inspect.Parameter("autojump_clock", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    of_its_own = list(inspect.signature(body).parameters.values())[1:]
+    vars(test)["__signature__"] = inspect.Signature([clock, *of_its_own])
+    return test

@@ -74,7 +74,7 @@ class GrpcWorld:
             context = attrs.evolve(context, users=users)
         send_all = far.send_all
 
-        async def counted(data: bytes) -> None:
+        async def counted(data: bytes | bytearray | memoryview) -> None:
             sends.append(len(data))
             await send_all(data)
 

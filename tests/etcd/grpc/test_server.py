@@ -1,6 +1,7 @@
 """What a client of gRPC sees of the server: calls, errors, streams, flow control, the end."""
 
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 import pytest
 import trio
@@ -311,6 +312,8 @@ async def test_headers_that_are_too_long_end_the_connection(autojump_clock: Mock
 async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockClock) -> None:
     class OneUser:
         enabled = True
+        version = 1
+        names: ClassVar = ["anna"]
 
         def identify(self, token: str) -> tuple[str | None, int]:
             return ("anna", 7) if token == "t" else (None, 0)

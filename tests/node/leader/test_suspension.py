@@ -100,6 +100,24 @@ async def test_with_partitions_commands_wait_for_the_end_of_a_backups_moment(
         await equal(world, [b"a", b"b"])
 
 
+async def test_with_partitions_a_command_that_waits_goes_to_the_next_leader(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        in_partition(world)
+        await world.start()
+        leader = await world.settled()
+        successor = world.others(leader)[0]
+        await world.hosts[leader].running.control("suspend")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.command, leader, b"a")
+            await trio.sleep(0.1)
+            await world.hosts[leader].running.control(f"transfer {successor}")
+            assert await world.settled() == successor
+            await world.hosts[leader].running.control("resume")
+        await equal(world, [b"a"])
+
+
 async def test_with_partitions_a_command_is_refused_when_it_has_waited_long_enough(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -238,7 +238,7 @@ def test_who_wrote_how_much_also_where_the_log_is_pruned(
     shorten_log(tmp_path / "0", log, 3)
     names = spark.read.format("quorate").option("table", "principals").load(str(tmp_path / "0"))
     expected = {(0, "default", 0), (1, "alice", 0), (2, "bob", 0), (3, "carol", 0)}
-    assert {tuple(row) for row in names.collect()} == expected
+    assert {tuple(row)[:3] for row in names.collect()} == expected
     commands = spark.read.format("quorate").load(str(tmp_path / "0"))
     joined = commands.join(names, ["principal", "member"], "left").where("key = 'k'")
     assert {(row["principal"], row["name"]) for row in joined.collect()} == {

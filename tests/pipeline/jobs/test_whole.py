@@ -16,9 +16,12 @@ from quorate.cli.app import run
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.keyvalue.slots.ranges import ALL_SLOTS
 from quorate.pipeline.jobs.export import exported_tables, follow_each
+from quorate.pipeline.jobs.page import render_whole
+from quorate.pipeline.jobs.report import report_whole
+from quorate.pipeline.jobs.versions import from_snapshot
 from quorate.pipeline.jobs.whole import cut_at
 from quorate.storage import decode_header_untrusted
-from tests.pipeline.pipeline_world import BEGAN_MS, Batch, encoded, pipeline, write_log
+from tests.pipeline.pipeline_world import BEGAN_MS, Batch, encoded, pipeline, shorten_log, write_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +108,7 @@ def test_slots_without_an_owner_are_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_verbs_take_all_partitions(
+def test_the_state_of_all_partitions_is_shown(
     spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -113,29 +116,30 @@ def test_verbs_take_all_partitions(
 ) -> None:
     monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
     write_both(tmp_path / "rec")
-    told: list[list[list[str]]] = []
-    out = ""
-    for seconds in FROZEN, OWNED:
-        at = datetime.fromtimestamp(moment(seconds) / 1000, UTC).isoformat()
-        assert run(["pipeline", "state", str(tmp_path / "rec"), "--at", at]) == 0
-        out = capsys.readouterr().out
-        told.append([line.split()[:3] for line in out.splitlines() if line.startswith("{")])
-    assert told == [
-        [["{a}", "old", "0"], ["{b}", "b", "0"], ["{c}", "c", "1"]],
-        [["{a}", "old", "1"], ["{b}", "b", "0"], ["{c}", "c", "1"]],
+    at = datetime.fromtimestamp(moment(OWNED) / 1000, UTC).isoformat()  # both own the slot of "a"
+    assert run(["pipeline", "state", str(tmp_path / "rec"), "--at", at]) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[:3] for line in out.splitlines() if line.startswith("{")] == [
+        ["{a}", "old", "1"],
+        ["{b}", "b", "0"],
+        ["{c}", "c", "1"],
     ]
     assert "NOT THERE: slots 0-" in out
     for words in ["--at", "100"], ["--snapshot", str(tmp_path / "s")]:
         assert run(["pipeline", "state", str(tmp_path / "rec"), *words]) == 64
         assert "it is of one log: expected the directory of one member" in capsys.readouterr().err
-    assert run(["pipeline", "report", str(tmp_path / "rec"), "--to", str(tmp_path / "out")]) == 0
-    page = (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.spark
+def test_what_moved_counts_where_it_was_written(spark: SparkSession, tmp_path: Path) -> None:
+    write_both(tmp_path)
+    logs = {f"orders.p{number}": origin for number, origin in origins(tmp_path).items()}
+    found = report_whole(spark, logs)
+    keys = {bytes(row["name"]): row["commands"] for row in found.keys.collect()}
+    assert keys == {b"{a}": 3, b"{b}": 2, b"{c}": 1}  # one was refused
+    page = render_whole(found)
     assert "Cluster orders: the logs of 2 partitions" in page
     assert '<a href="orders.p1/report.html">' in page
-    assert (tmp_path / "out" / "orders.p1" / "report.html").exists()
-    rows = spark.read.parquet(str(tmp_path / "out" / "keys")).collect()
-    keys = {bytes(row["name"]): row["commands"] for row in rows}
-    assert keys == {b"{a}": 3, b"{b}": 2, b"{c}": 1}  # one was refused, and the copy is no write
 
 
 @pytest.mark.spark
@@ -174,3 +178,7 @@ def test_tables_show_a_move_as_a_move(spark: SparkSession, tmp_path: Path) -> No
         (1, "refused", None),
         (1, "new", 2),
     ]
+    # The snapshot does not say where its rows are from; their revisions do.
+    at = shorten_log(tmp_path / "partition-1", target(), 6, cluster="orders.p1")
+    those = from_snapshot(spark, tmp_path / "partition-1", at).select("key", "moved_in").collect()
+    assert {bytes(row[0]): row[1] for row in those} == {b"{a}": True, b"{c}": False}

@@ -13,7 +13,14 @@ from quorate.pipeline.source.logs import open_log
 from quorate.pipeline.source.options import parse_options
 from quorate.pipeline.source.owned import OwnedSlots
 from quorate.pipeline.source.readers import Reader, StreamReader
-from tests.pipeline.pipeline_world import BEGAN_MS, Batch, one_each, pipeline, write_log
+from tests.pipeline.pipeline_world import (
+    BEGAN_MS,
+    Batch,
+    one_each,
+    pipeline,
+    shorten_log,
+    write_log,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +29,7 @@ NAMES = ["key", "partition", "slot", "owner_epoch"]
 A, B = key_slot(b"a"), key_slot(b"b")
 
 
-def write_partition(directory: Path) -> None:
+def write_partition(directory: Path) -> list[Batch]:
     """Write the log of a partition that founds the slot of "a", gives it away, and gets it back."""
     lines = [
         "SET a refused",
@@ -44,6 +51,7 @@ def write_partition(directory: Path) -> None:
         for at in range(0, len(lines), 5)
     ]
     write_log(directory, [*batches, Batch((b"",), BEGAN_MS + 999)], cluster="orders.p1")
+    return batches
 
 
 def rows_of(directory: Path, **options: str) -> list[dict[str, Any]]:
@@ -87,3 +95,14 @@ def test_a_stream_knows_the_slots_where_it_goes_on(tmp_path: Path) -> None:
     again = StreamReader(parse_options({"path": str(tmp_path)}), NAMES)
     (part,) = again.partitions(offsets[1], offsets[-1])
     assert part.owned == at_once
+
+
+def test_behind_a_snapshot_the_slots_are_known_from_it(tmp_path: Path) -> None:
+    batches = write_partition(tmp_path)
+    shorten_log(tmp_path, batches, 10, cluster="orders.p1")
+    rows = rows_of(tmp_path)
+    assert (rows[0]["slot"], rows[-1]["slot"], rows[-1]["owner_epoch"]) == (A, A, 3)
+    assert {row["owner_epoch"] for row in rows if row["slot"] == A} == {1, None, 3}
+    for options in {"table": "snapshot"}, {"snapshot": "first"}:
+        first = rows_of(tmp_path, **options)[0]
+        assert first == {"key": b"a", "partition": 1, "slot": A, "owner_epoch": 1}

@@ -61,6 +61,16 @@ class Writer:
     errors: list[str] = attrs.field(factory=list[str])
     lost: list[str] = attrs.field(factory=list[str])
 
+    async def begin(self) -> None:
+        assert self.process.stdout is not None
+        said = b""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while not said.endswith(b"\n"):
+                part = await self.process.stdout.receive_some(1)
+                assert part, f"{self.process.args} ends with {self.process.returncode}"
+                said += part
+        assert said == b"begins\n"
+
     async def end(self) -> None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -125,9 +135,9 @@ async def _write(directory: Path, folder: Path, kinds: Iterable[str]) -> dict[st
 
 
 async def _founded(machines: Machines) -> None:
-    with trio.fail_after(2 * PATIENCE_SECONDS):
+    with trio.fail_after(3 * PATIENCE_SECONDS):
         while True:
-            seen = await survey_groups(machines.map, count_keys=False)
+            seen = await survey_groups(machines.map, figures=False)
             if all(each.is_ready for each in seen):
                 return
             await trio.sleep(0.2)
@@ -149,7 +159,8 @@ async def _start(kind: str, folder: Path, ports: list[int]) -> Writer:
 
 async def _trouble(machines: Machines, groups: RemoteGroups, found: dict[str, Writer]) -> None:
     """Move slots there and back, then once more while leaders are killed; end the writers."""
-    await trio.sleep(2)  # so that they have begun
+    for writer in found.values():
+        await writer.begin()
     for target in (1, 0):
         await _move(groups, target)
     for kind in ONE_CONNECTION:

@@ -85,6 +85,16 @@ def test_slots_move_and_a_backup_becomes_another_cluster_with_the_same_owners(
             assert answers(other + 2, "SET", key, str(partition)) is True
         listed = quorate("partition", "list", "--json", "--connect", str(there))
         found = json.loads(listed.stdout)
+        refused = {
+            "partition 9: expected one of 0 to 1": ("partition", "move", "5", "--to", "9"),
+            "machine 7: expected one of 0": ("machine", "forget", "7"),
+            "machine 0: all other machines drain already": ("machine", "drain", "0"),
+            "machine 0 is to have members of the metadata": ("machine", "forget", "0", "--apply"),
+        }
+        for why, words in refused.items():
+            done = quorate(*words, "--connect", str(there))
+            usage = "expected one of" in why
+            assert (done.returncode, why in done.stderr) == (64 if usage else 1, True), done.stderr
     assert found["cluster"] == "other"
     slots = [each.get("slots") for each in found["partitions"]]
     assert slots == [None, "4096-8191", "0-4095,8192-16383"]

@@ -13,7 +13,7 @@ from quorate.keyvalue.slots.cluster_map import META
 from quorate.keyvalue.slots.hashing import key_slot
 from quorate.keyvalue.state.ownership import FROZEN_SLOT, OWNED, Ownership
 from quorate.keyvalue.state.sessions import Sessions
-from quorate.partitions import director
+from quorate.partitions import director, reconcile, replicas
 from quorate.partitions import move as moves
 from quorate.partitions.groups import slots_command
 from quorate.partitions.wishes import set_owner
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from quorate.keyvalue.commands.strings import Handler
-    from quorate.keyvalue.slots.cluster_map import Move
+    from quorate.keyvalue.programs.client import Argument
+    from quorate.keyvalue.protocol.resp import Reply
+    from quorate.keyvalue.slots.cluster_map import ClusterMap, Move
     from quorate.keyvalue.state.store import KeyStore
-    from quorate.partitions.groups import Groups
+    from quorate.partitions.groups import Group, Groups
+    from quorate.partitions.replicas import MemberList
     from quorate.storage.tables.memtable import Record
 
 HOURS: Final = 0.004
@@ -115,6 +118,40 @@ def show_the_owner_too_early(patch: pytest.MonkeyPatch) -> None:
 
     original = moves.copy_slots
     patch.setattr(director, "copy_slots", copy_slots)
+
+
+def found_each_by_its_share(patch: pytest.MonkeyPatch) -> None:
+    """Give a partition that a split has made slots as if the cluster began with it."""
+
+    async def command(group: Group, *words: Argument, **options: float) -> Reply:
+        if words == ("FOUND", ""):
+            words = ("FOUND", "12288-16383")
+        return await slots_command(group, *words, **options)
+
+    patch.setattr(reconcile, "slots_command", command)
+
+
+def remove_before_there_is_another(patch: pytest.MonkeyPatch) -> None:
+    """Remove the members that a plan does not name before the new ones have a vote."""
+
+    def next_order(cluster_map: ClusterMap, partition: int, now: MemberList) -> str | None:
+        wanted = cluster_map.replicas_of(partition)
+        surplus = [each for each in now.members if each.member_id not in wanted]
+        if surplus and not now.joint:
+            return f"member remove {surplus[0].member_id}"
+        return original(cluster_map, partition, now)
+
+    original = replicas.next_order
+    patch.setattr(replicas, "next_order", next_order)
+
+
+def correct_no_map(patch: pytest.MonkeyPatch) -> None:
+    """Leave a map that is older than the groups as it is."""
+
+    async def correct(*_: object) -> bool:
+        return False
+
+    patch.setattr(reconcile, "correct", correct)
 
 
 # --- the target
@@ -260,6 +297,9 @@ PARTITION_MUTANTS: Final = (
     PartitionMutant(check_at_the_port_only, 10, ("OwnSlotsOnly", "Linearizability")),
     PartitionMutant(begin_what_has_ended, 20, ("Proven",)),
     PartitionMutant(forget_the_wrong_place, 20, ("KeptAnswer",)),
+    PartitionMutant(found_each_by_its_share, 10, ("OneOwner", "Epochs"), first=3),
+    PartitionMutant(remove_before_there_is_another, 20, ("EnoughVoters",), first=7),
+    PartitionMutant(correct_no_map, 20, ("Settled",), first=2),
 )
 
 

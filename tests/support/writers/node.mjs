@@ -44,6 +44,7 @@ async function write(client, task) {
       console.error(key, error);
       errors.push(`${key}: ${error.constructor.name}: ${error.message}`);
     }
+    if (acknowledged.length + errors.length === 1) console.log("begins");
     longest = Math.max(longest, performance.now() - began);
     await sleep(PAUSE_MS);
   }

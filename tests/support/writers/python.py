@@ -31,6 +31,8 @@ def note(key: str, began: float, error: Exception | None) -> None:
     """Note how a write ended."""
     global longest_s  # noqa: PLW0603 - of a program
     longest_s = max(longest_s, time.monotonic() - began)
+    if not (acknowledged or errors):
+        print("begins", flush=True)  # noqa: T201 - a program
     if error is None:
         acknowledged.append(key)
     else:
