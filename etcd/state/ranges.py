@@ -145,7 +145,7 @@ def _count_at(keys: Keys, work: Work, request: rpc.RangeRequest, revision: int) 
     count = keys.count(key, range_end)
     for one in {change.key for change in keys.changes_since(revision)}:
         work.look(ROW_STEPS)
-        if one >= key and (range_end == ALL or one < range_end or one == key):
+        if key <= one and (range_end == ALL or one < range_end):
             count += (keys.place_at(one, revision) is not None) - (one in keys.live)
     return count
 

@@ -139,12 +139,13 @@ def test_pages_of_an_earlier_revision_have_its_count(
         monkeypatch.setattr(ranges, "_NEAR", near)
         counts = [
             [machine.range(key, end, revision=revision, limit=1).count for revision in range(2, 12)]
-            for key, end in ((b"a", b"\0"), (b"a", b"c"), (b"b", b""))
+            for key, end in ((b"a", b"\0"), (b"a", b"c"), (b"b", b""), (b"b", b"a"))
         ]
         assert counts == [
             [1, 2, 3, 4, 4, 4, 4, 3, 4, 5],
             [0, 1, 1, 2, 2, 2, 2, 1, 2, 2],
             [0, 0, 0, 1, 1, 1, 1, 0, 0, 0],
+            [0] * 10,
         ]
 
 
