@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ..messages.requests import Op
+from .election import campaign, leader, observe, proclaim, resign
 from .lease import keep_alive
+from .lock import lock, unlock
 from .watch import watch
 
 if TYPE_CHECKING:
@@ -27,11 +29,19 @@ DIRECT: Final[dict[str, Op]] = {
 """Methods that are one request of the state machine: `Backend.submit` takes their bytes, and no
 task is needed for them."""
 
-UNARY: Final[dict[str, UnaryMethod]] = {}
+UNARY: Final[dict[str, UnaryMethod]] = {
+    "/v3electionpb.Election/Campaign": campaign,
+    "/v3electionpb.Election/Leader": leader,
+    "/v3electionpb.Election/Proclaim": proclaim,
+    "/v3electionpb.Election/Resign": resign,
+    "/v3lockpb.Lock/Lock": lock,
+    "/v3lockpb.Lock/Unlock": unlock,
+}
 """Methods with one request and one reply."""
 
 STREAMS: Final[dict[str, StreamMethod]] = {
     "/etcdserverpb.Lease/LeaseKeepAlive": keep_alive,
     "/etcdserverpb.Watch/Watch": watch,
+    "/v3electionpb.Election/Observe": observe,
 }
 """Methods whose replies, and perhaps requests, are a stream."""
