@@ -155,8 +155,7 @@ class EtcdPort:
                 return
             peeked = PeekedStream(stream, first)
             if is_grpc(first):
-                with self._context.stopping.interrupts():  # it says goodbye when it is cancelled
-                    await grpc.serve(peeked, self._context)
+                await grpc.serve(peeked, self._context)
             else:
                 await gateway.serve(peeked, self._context)
             with trio.move_on_after(DRAIN_SECONDS):

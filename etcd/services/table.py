@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ..messages.requests import Op
-from . import cluster, maintenance
+from . import auth, cluster, maintenance
 from .lease import keep_alive
 from .watch import watch
 
@@ -28,7 +28,19 @@ DIRECT: Final[dict[str, Op]] = {
 """Methods that are one request of the state machine: `Backend.submit` takes their bytes, and no
 task is needed for them."""
 
+_CHANGES: Final = (
+    *("UserAdd", "UserGet", "UserDelete", "UserChangePassword", "UserGrantRole", "UserRevokeRole"),
+    *("RoleAdd", "RoleGet", "RoleDelete", "RoleGrantPermission", "RoleRevokePermission"),
+)
+
 UNARY: Final[dict[str, UnaryMethod]] = {
+    **{f"/etcdserverpb.Auth/{name}": auth.refuse_change for name in _CHANGES},
+    "/etcdserverpb.Auth/AuthDisable": auth.auth_disable,
+    "/etcdserverpb.Auth/AuthEnable": auth.auth_enable,
+    "/etcdserverpb.Auth/AuthStatus": auth.auth_status,
+    "/etcdserverpb.Auth/Authenticate": auth.authenticate,
+    "/etcdserverpb.Auth/RoleList": auth.role_list,
+    "/etcdserverpb.Auth/UserList": auth.user_list,
     "/etcdserverpb.Cluster/MemberAdd": cluster.member_add,
     "/etcdserverpb.Cluster/MemberList": cluster.member_list,
     "/etcdserverpb.Cluster/MemberPromote": cluster.member_promote,
