@@ -63,7 +63,7 @@ async def status(call: Call, _request: Message) -> bytes:
         dbSize=size,
         leader=0 if leader is None else backend.member_id_of(leader),
         raftIndex=found.commit_position,
-        raftTerm=found.term,
+        raftTerm=backend.raft_term,
         raftAppliedIndex=found.applied_position,
         errors=errors,
         dbSizeInUse=size,
