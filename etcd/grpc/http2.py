@@ -32,7 +32,8 @@ from h2.settings import SettingCodes, Settings
 from .header_blocks import ReplyEncoder, RequestDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Set
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from h2.events import Event
 
@@ -158,7 +159,7 @@ class Http2:
             self._handle(event, gone)
         return not self._over
 
-    def _handle(self, event: Event, gone: Set[int]) -> None:
+    def _handle(self, event: Event, gone: AbstractSet[int]) -> None:
         match event:
             case DataReceived() if event.stream_id in gone:
                 self.credit(event.stream_id, event.flow_controlled_length, ended=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -12,17 +12,51 @@ from .framing import framed
 from .metadata import status_headers
 
 if TYPE_CHECKING:
+    import trio
     from google.protobuf.message import Message
 
     from ..methods import Method
-    from .connection import Connection
+    from ..services.call import Call
+    from .http2 import Http2
+    from .metadata import CallHead
 
-__all__ = ["DEADLINE_EXCEEDED", "ServerCall", "decode_untrusted"]
+__all__ = ["CallHost", "ServerCall", "decode_untrusted"]
 
-DEADLINE_EXCEEDED: Final = (Code.DEADLINE_EXCEEDED, "context deadline exceeded")
+_DEADLINE_EXCEEDED: Final = (Code.DEADLINE_EXCEEDED, "context deadline exceeded")
 
 _OPENING: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 _OK: Final = status_headers(Code.OK, "")
+
+
+class CallHost(Protocol):
+    """What a call asks of its connection; see `connection.Connection`."""
+
+    http2: Http2
+    nursery: trio.Nursery
+
+    def admit(self, head: CallHead, message: bytes) -> Call:
+        """Return what a method gets."""
+        ...
+
+    def hold(self, call: ServerCall, size: int) -> None:
+        """Count bytes of a request as in memory."""
+        ...
+
+    def release(self, call: ServerCall) -> None:
+        """Count the bytes of a call as taken."""
+        ...
+
+    def finish(self, call: ServerCall) -> None:
+        """Forget a call, which is over."""
+        ...
+
+    def wake(self) -> None:
+        """Have sent what there is to send."""
+        ...
+
+    async def room_for(self, call: ServerCall) -> None:
+        """Wait until the client has taken what a call has sent."""
+        ...
 
 
 class ServerCall:
@@ -40,7 +74,7 @@ class ServerCall:
         held_bytes: of its requests, in memory.
     """
 
-    def __init__(self, connection: Connection, stream_id: int, *, half_closed: bool) -> None:
+    def __init__(self, connection: CallHost, stream_id: int, *, half_closed: bool) -> None:
         self.connection = connection
         self.stream_id = stream_id
         self.half_closed = half_closed
@@ -67,7 +101,7 @@ class ServerCall:
 
     def expire(self) -> None:
         """End, since the time of the call is over."""
-        error = EtcdError(*DEADLINE_EXCEEDED)
+        error = EtcdError(*_DEADLINE_EXCEEDED)
         self.fail(error)
         self.cancel()
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from ..methods import Method
-    from .connection import Connection
     from .metadata import CallHead
+    from .server_call import CallHost
 
 __all__ = ["StreamCall"]
 
@@ -34,7 +34,7 @@ class StreamCall(ServerCall):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: CallHost,
         stream_id: int,
         head: CallHead,
         method: Method,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ...node.requests.request import Request
     from ..methods import Method
     from ..services.call import Call
-    from .connection import Connection
     from .metadata import CallHead
+    from .server_call import CallHost
 
 __all__ = ["UnaryCall"]
 
@@ -38,7 +38,7 @@ class UnaryCall(ServerCall):
     """
 
     def __init__(
-        self, connection: Connection, stream_id: int, head: CallHead, method: Method
+        self, connection: CallHost, stream_id: int, head: CallHead, method: Method
     ) -> None:
         super().__init__(connection, stream_id, half_closed=False)
         self._head = head

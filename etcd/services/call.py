@@ -37,6 +37,16 @@ class Users(Protocol):
         """Whether clients have to show a token."""
         ...
 
+    @property
+    def version(self) -> int:
+        """The version of the users; 0 before the first change."""
+        ...
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all users."""
+        ...
+
     def identify(self, token: str) -> tuple[str | None, int]:
         """Return name and number of the user that has a token; (None, 0) for a caller without one.
 

@@ -23,6 +23,12 @@ class Everybody:
     """No authentication: everybody may do everything."""
 
     enabled = False
+    version = 0
+
+    @property
+    def names(self) -> list[str]:
+        """There are none."""
+        return []
 
     def identify(self, token: str) -> tuple[str | None, int]:
         """Return nobody in particular."""

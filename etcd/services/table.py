@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ..messages.requests import Op
+from . import auth, cluster, maintenance
 from .election import campaign, leader, observe, proclaim, resign
 from .lease import keep_alive
 from .lock import lock, unlock
@@ -29,7 +30,30 @@ DIRECT: Final[dict[str, Op]] = {
 """Methods that are one request of the state machine: `Backend.submit` takes their bytes, and no
 task is needed for them."""
 
+_CHANGES: Final = (
+    *("UserAdd", "UserGet", "UserDelete", "UserChangePassword", "UserGrantRole", "UserRevokeRole"),
+    *("RoleAdd", "RoleGet", "RoleDelete", "RoleGrantPermission", "RoleRevokePermission"),
+)
+
 UNARY: Final[dict[str, UnaryMethod]] = {
+    **{f"/etcdserverpb.Auth/{name}": auth.refuse_change for name in _CHANGES},
+    "/etcdserverpb.Auth/AuthDisable": auth.auth_disable,
+    "/etcdserverpb.Auth/AuthEnable": auth.auth_enable,
+    "/etcdserverpb.Auth/AuthStatus": auth.auth_status,
+    "/etcdserverpb.Auth/Authenticate": auth.authenticate,
+    "/etcdserverpb.Auth/RoleList": auth.role_list,
+    "/etcdserverpb.Auth/UserList": auth.user_list,
+    "/etcdserverpb.Cluster/MemberAdd": cluster.member_add,
+    "/etcdserverpb.Cluster/MemberList": cluster.member_list,
+    "/etcdserverpb.Cluster/MemberPromote": cluster.member_promote,
+    "/etcdserverpb.Cluster/MemberRemove": cluster.member_remove,
+    "/etcdserverpb.Cluster/MemberUpdate": cluster.member_update,
+    "/etcdserverpb.Maintenance/Alarm": maintenance.alarm,
+    "/etcdserverpb.Maintenance/Defragment": maintenance.defragment,
+    "/etcdserverpb.Maintenance/Hash": maintenance.hash_all,
+    "/etcdserverpb.Maintenance/HashKV": maintenance.hash_kv,
+    "/etcdserverpb.Maintenance/MoveLeader": maintenance.move_leader,
+    "/etcdserverpb.Maintenance/Status": maintenance.status,
     "/v3electionpb.Election/Campaign": campaign,
     "/v3electionpb.Election/Leader": leader,
     "/v3electionpb.Election/Proclaim": proclaim,
@@ -41,6 +65,7 @@ UNARY: Final[dict[str, UnaryMethod]] = {
 
 STREAMS: Final[dict[str, StreamMethod]] = {
     "/etcdserverpb.Lease/LeaseKeepAlive": keep_alive,
+    "/etcdserverpb.Maintenance/Snapshot": maintenance.snapshot,
     "/etcdserverpb.Watch/Watch": watch,
     "/v3electionpb.Election/Observe": observe,
 }

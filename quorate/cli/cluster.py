@@ -50,6 +50,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     profile: Annotated[LocalProfile | None, Parameter(show_default=False)] = None,
     tls: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     web_port: Annotated[int | None, Parameter(show_default=False)] = None,
+    etcd_port: Annotated[int | None, Parameter(show_default=False)] = None,
 ) -> int:
     """Run the members of a cluster as child processes on this machine.
 
@@ -75,6 +76,8 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
             CA and all certificates are made, in `certs/` of the directory. Only for a new cluster.
         web_port: Port of member 0 on which a browser sees the cluster; member i has this one + i. 0
             is none. If left out: that of an existing cluster, or 1001 above the client port.
+        etcd_port: Port of member 0 for clients of etcd, such as etcdctl and Patroni; member i has
+            this one + i. 0 is none. If left out: that of an existing cluster, or none.
     """
     check_no_store(directory, "--dir")
     if partitions != 1:
@@ -85,7 +88,14 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     make = _secured() if tls else lay_out
     web: int | Literal["auto"] = "auto" if web_port is None else web_port
     return await _members(
-        make(directory, members=members, client_port=client_port, profile=profile, web_port=web)
+        make(
+            directory,
+            members=members,
+            client_port=client_port,
+            profile=profile,
+            web_port=web,
+            etcd_port=etcd_port,
+        )
     )
 
 
@@ -171,6 +181,7 @@ class _LayOut(Protocol):
         client_port: int,
         profile: Profile | None,
         web_port: int | Literal["auto"],
+        etcd_port: int | None,
     ) -> list[NodeConfig]: ...
 
 
@@ -231,6 +242,12 @@ def _introduce(console: Console, running: LocalCluster) -> None:
         f"See it fail:               kill -9 $(cat {escape(str(pid))})\n"
         "Ctrl-C stops all members in order.\n"
     )
+    configs = [member.config for member in running.members if member.config.etcd.port]
+    if configs:
+        urls = ",".join(config.etcd.url(config.own.host) for config in configs)
+        console.print(
+            f"Any client of etcd will do, too: etcdctl --endpoints {urls} put name value\n"
+        )
 
 
 async def _watch_until_signal(

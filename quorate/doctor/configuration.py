@@ -5,7 +5,12 @@ from pathlib import Path
 
 from ..errors import ConfigurationError
 from ..node.config.config import NodeConfig, load_config
-from ..node.upkeep.exposure import check_client_exposure, check_exposure, is_loopback
+from ..node.upkeep.exposure import (
+    check_client_exposure,
+    check_etcd_exposure,
+    check_exposure,
+    is_loopback,
+)
 from ..web.opening import open_guard
 from .finding import Finding, ok, problem, warning
 
@@ -63,7 +68,8 @@ def _even(config: NodeConfig) -> Iterator[Finding]:
 async def check_exposed(config: NodeConfig) -> list[Finding]:
     """Look for ports that everybody can use."""
     found: list[Finding] = []
-    for check in (check_exposure, check_client_exposure, open_guard):  # the last: of [web]
+    checks = (check_exposure, check_client_exposure, check_etcd_exposure, open_guard)
+    for check in checks:  # the last: of [web]
         try:
             await check(config)
         except OSError:
@@ -77,6 +83,7 @@ async def check_exposed(config: NodeConfig) -> list[Finding]:
     security = config.security
     hosts = {config.member_listen_host, config.client_listen_host}
     hosts |= {config.web.host} if config.web.port else set()
+    hosts |= {config.etcd_host} if config.etcd.port else set()
     open_to = sorted({host for host in hosts if await _is_open(host)})
     if security.insecure_network and open_to:
         words = f"insecure_network = true at {', '.join(open_to)}: who reaches a port can do all"

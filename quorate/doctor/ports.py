@@ -16,7 +16,11 @@ __all__ = ["check_ports", "outgoing_ports"]
 _FIRST_OUTGOING: Final = 32_768
 _LAST_OUTGOING: Final = 60_999
 
-_HOST_SETTINGS: Final = {"member_port": "member_listen_host", "web.port": "web.host"}
+_HOST_SETTINGS: Final = {
+    "member_port": "member_listen_host",
+    "web.port": "web.host",
+    "etcd.port": "etcd.host",
+}
 """Where a port is listened at; client_listen_host for all ports of clients."""
 
 
@@ -58,6 +62,8 @@ def _listened(config: NodeConfig) -> Iterator[tuple[str, str, int]]:
             yield name, host, port
     if config.web.port:
         yield "web.port", config.web.host, config.web.port
+    if config.etcd.port:
+        yield "etcd.port", config.etcd_host, config.etcd.port
 
 
 def _bindable(name: str, host: str, port: int, process: str | None) -> Finding:

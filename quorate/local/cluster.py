@@ -12,7 +12,7 @@ import itertools
 import os
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ import trio
 from ..errors import ConfigurationError, UsageError
 from ..node.config.config import (
     MAX_MEMBERS,
+    Etcd,
     MemberConfig,
     NodeConfig,
     Profile,
@@ -76,6 +77,7 @@ def lay_out(
     security: Security | Callable[[int], Security] | None = None,
     tls: bool = False,
     web_port: int | Literal["auto"] | None = None,
+    etcd_port: int | None = None,
 ) -> list[NodeConfig]:
     """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
 
@@ -91,6 +93,8 @@ def lay_out(
         tls: listen for clients with TLS, too, on 120 above the port of others.
         web_port: of member 0, for browsers, member *i* has it + *i*; 0 for none. If left out: what
             existing files say, or none; "auto" likewise, or 1001 above the port of clients.
+        etcd_port: of member 0, for clients of etcd, member *i* has it + *i*; 0 for none. If left
+            out: what existing files say, or none.
 
     Raises:
         UsageError: a number is out of range.
@@ -105,11 +109,15 @@ def lay_out(
     webs = _webs(members, client_port, web_port)
     usual = partial(NodeConfig, cluster, members=everyone, profile=profile or "lan")
     configs: list[NodeConfig] = []
-    for i, web in enumerate(webs):
+    etcds = _etcds(members, etcd_port, tls=tls)
+    for i, (web, etcd) in enumerate(zip(webs, etcds, strict=True)):
         folder, proof = directory / f"member-{i}", _security_of(i, security)
-        configs.append(_one(usual(member_id=i, directory=folder, security=proof, web=web)))
-    for config, web in zip(configs, webs, strict=True):
-        _check_found(config, profile, web if isinstance(web_port, int) else None)
+        made = usual(member_id=i, directory=folder, security=proof, web=web, etcd=etcd)
+        configs.append(_one(made))
+    for config, web, etcd in zip(configs, webs, etcds, strict=True):
+        ports = {"web": web.port if isinstance(web_port, int) else None}
+        ports["etcd"] = None if etcd_port is None else etcd.port
+        _check_found(config, profile, ports)
     return configs
 
 
@@ -126,8 +134,15 @@ def check_no_store(directory: Path, option: str) -> None:
         )
 
 
-def _check_found(config: NodeConfig, profile: Profile | None, web: Web | None) -> None:
+def _check_found(
+    config: NodeConfig, profile: Profile | None, ports: Mapping[str, int | None]
+) -> None:
     """Check that an existing file says what was asked for, if anything was.
+
+    Args:
+        config: of the file.
+        profile: that was asked for, if any.
+        ports: those that were, by the name of the table.
 
     Raises:
         ConfigurationError: it says something else.
@@ -138,11 +153,13 @@ def _check_found(config: NodeConfig, profile: Profile | None, web: Web | None) -
             f'{file}: profile = "{config.profile}", not "{profile}": '
             "change it there, or leave --profile out"
         )
-    if web is not None and web.port != config.web.port:
-        raise ConfigurationError(
-            f"{file}: [web] port = {config.web.port}, not {web.port}: "
-            "change it there, or leave --web-port out"
-        )
+    found = {"web": config.web.port, "etcd": config.etcd.port}
+    for name, port in ports.items():
+        if port is not None and port != found[name]:
+            raise ConfigurationError(
+                f"{file}: [{name}] port = {found[name]}, not {port}: "
+                f"change it there, or leave --{name}-port out"
+            )
 
 
 def _webs(members: int, client_port: int, wanted: int | Literal["auto"] | None) -> list[Web]:
@@ -154,6 +171,14 @@ def _webs(members: int, client_port: int, wanted: int | Literal["auto"] | None) 
     if not 0 <= first <= _LAST_PORT + 1 - members:
         raise UsageError(f"--web-port {first}: expected 0 to {_LAST_PORT + 1 - members}")
     return [Web(first + i if first else 0) for i in range(members)]
+
+
+def _etcds(members: int, wanted: int | None, *, tls: bool) -> list[Etcd]:
+    """Return the table [etcd] of each member."""
+    first = wanted or 0
+    if not 0 <= first <= _LAST_PORT + 1 - members:
+        raise UsageError(f"--etcd-port {first}: expected 0 to {_LAST_PORT + 1 - members}")
+    return [Etcd(first + i, tls=tls) if first else Etcd() for i in range(members)]
 
 
 def _security_of(member: int, given: Security | Callable[[int], Security] | None) -> Security:
@@ -301,6 +326,8 @@ def _check_ports(config: NodeConfig) -> None:
             error.filename = f"member {config.member_id} cannot listen on {HOST}:{port}"
             if port == config.web.port:
                 error.filename += " for its web page; choose another --web-port, or 0 for none"
+            if port == config.etcd.port:
+                error.filename += " for clients of etcd; choose another --etcd-port, or 0 for none"
             raise
 
 
@@ -323,7 +350,8 @@ def risky_ports(configs: Sequence[NodeConfig]) -> list[int]:
 
 def _ports_of(config: NodeConfig) -> list[int]:
     own = config.own
-    ports = (own.client_port, own.member_port, own.redirect_port, own.tls_port, config.web.port)
+    ports = [own.client_port, own.member_port, own.redirect_port, own.tls_port]
+    ports += [config.web.port, config.etcd.port]
     return [port for port in ports if port]
 
 

@@ -39,6 +39,7 @@ def lay_out_secured(
     cluster: str = "local",
     profile: Profile | None = None,
     web_port: int | Literal["auto"] | None = None,
+    etcd_port: int | None = None,
 ) -> list[NodeConfig]:
     """Do what :func:`lay_out` does, and make the certificates that are missing.
 
@@ -56,6 +57,7 @@ def lay_out_secured(
         security=security_of,
         tls=True,
         web_port=web_port,
+        etcd_port=etcd_port,
     )
     for config in configs:
         if config.security.tls is None:

@@ -23,6 +23,7 @@ A file looks like this; defaults are in brackets::
     [security]
     [log]
     [web]                           # its port is the first of the machine's
+    [etcd]                          # of the machine's member of partition 0
 
 The members of the metadata group have the first ports, those of partition 0 the next, and so on. A
 machine has :data:`PORTS` of each kind, so that a cluster may get more partitions later.
@@ -44,6 +45,7 @@ from ..node.config.config import (
     MAX_MEMBERS,
     MEMBER_ID,
     PROFILE,
+    Etcd,
     Limits,
     LogLines,
     Profile,
@@ -150,6 +152,7 @@ class MachineConfig:
             client, and logs in as the command line does: see docs/security.md.
         log: what is logged, and how.
         web: where members show themselves; its port is that of the metadata group's member.
+        etcd: where the member of partition 0 serves clients of etcd, whose keys are all there.
 
     Raises:
         ConfigurationError: with the key, the value and what was expected.
@@ -183,6 +186,7 @@ class MachineConfig:
     security: Security = attrs.field(factory=Security)
     log: LogLines = attrs.field(factory=LogLines)
     web: Web = attrs.field(factory=Web)
+    etcd: Etcd = attrs.field(factory=Etcd)
 
     def __attrs_post_init__(self) -> None:
         ids = [each.machine_id for each in self.machines]
@@ -221,6 +225,11 @@ class MachineConfig:
             if host == other and second < port + PORTS:
                 what = f"{PORTS} ports of {host} that are not those of {key} = {port}"
                 raise ConfigurationError(unexpected(name, second, what))
+        for host, port, key in ranges:
+            if self.etcd.port and port <= self.etcd.port < port + PORTS and host in {
+                self.etcd.host, self.own.host}:  # fmt: skip
+                what = f"a port of {host} that is not one of the {PORTS} of {key} = {port}"
+                raise ConfigurationError(unexpected("etcd.port", self.etcd.port, what))
 
     @property
     def own(self) -> MachineEntry:
@@ -231,6 +240,11 @@ class MachineConfig:
         """Return the table [web] of its member of a partition, or of the metadata group."""
         port = self.web.port and self.web.port + partition - META
         return attrs.evolve(self.web, port=port)
+
+    def etcd_of(self, partition: int) -> Etcd:
+        """Return the table [etcd] of its member of a partition, or of the metadata group."""
+        # The keys of etcd's clients are not spread: one partition has them all.
+        return self.etcd if partition == 0 else Etcd()
 
     def to_toml(self) -> str:
         """Return the text of a file that :func:`load_machine` reads as this configuration.
@@ -255,6 +269,7 @@ class MachineConfig:
             ]
         if self.web.port:
             lines += ["", "[web]", f"port = {self.web.port}"]
+        lines += changes("etcd", self.etcd, Etcd())
         lines += changes("security", self.security, Security())
         return "\n".join(lines) + "\n"
 

@@ -54,6 +54,7 @@ def member_config(config: MachineConfig, cluster_map: ClusterMap, partition: int
         security=config.security.within(Path.cwd()),
         log=config.log,
         web=config.web_of(partition).within(Path.cwd()),
+        etcd=config.etcd_of(partition),
         partition=PartitionSettings(partition, ".."),
     )
 

@@ -1,6 +1,7 @@
 """What a client of gRPC sees of the server: calls, errors, streams, flow control, the end."""
 
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 import pytest
 import trio
@@ -271,7 +272,27 @@ async def test_pings_are_answered(autojump_clock: MockClock) -> None:
         assert [event for event in world.client.events if isinstance(event, PingAckReceived)]
 
 
-async def test_a_server_that_stops_ends_calls_and_says_so(
+async def test_a_port_that_stops_ends_streams_and_answers_what_it_was_asked(
+    autojump_clock: MockClock, echo: None
+) -> None:
+    async with GrpcWorld.opened() as world:
+        world.backend.reply = None
+        watch, put = world.client.begin(WATCH), world.client.begin(PUT)
+        world.client.send(put, b"", end=True)
+        await world.client.turn()
+        world.stopping.begin()
+        await world.client.turn()
+        answer = world.client.answers[watch]
+        assert (answer.status, answer.text) == (14, "etcdserver: server stopped")
+        assert not world.client.answers[put].over
+        world.backend.requests[0].done(b"late")
+        await world.client.turn()
+        assert world.client.answers[put].messages == [b"late"]
+        assert isinstance(world.client.events[-1], ConnectionTerminated)
+        assert world.client.closed
+
+
+async def test_a_server_that_is_cancelled_ends_calls_and_says_so(
     autojump_clock: MockClock, echo: None
 ) -> None:
     async with GrpcWorld.opened() as world:
@@ -311,6 +332,8 @@ async def test_headers_that_are_too_long_end_the_connection(autojump_clock: Mock
 async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockClock) -> None:
     class OneUser:
         enabled = True
+        version = 1
+        names: ClassVar = ["anna"]
 
         def identify(self, token: str) -> tuple[str | None, int]:
             return ("anna", 7) if token == "t" else (None, 0)

@@ -1,0 +1,133 @@
+"""The service Maintenance: what a member reports of itself, and the leader's place.
+
+There is nothing to defragment: space of deleted rows is used again. There is no alarm to disarm: a
+member whose disk is full says so until it is not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+import trio
+
+from ..codes import NO_LEADER, NOT_LEADER, Code, EtcdError
+from ..messages import rpc_pb2 as rpc
+from ..messages.requests import Op
+from .cluster import read_here
+from .orders import give_order, own_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from google.protobuf.message import Message
+
+    from .call import Call, Outlet
+
+__all__ = [
+    "VERSION",
+    "alarm",
+    "defragment",
+    "hash_all",
+    "hash_kv",
+    "move_leader",
+    "snapshot",
+    "status",
+]
+
+VERSION: Final = "3.5.21"
+"""The version of etcd that we say we are. Programs take each part for a number, and kine wants
+3.5.13 at least; from 3.6 on, clients expect methods that are not here."""
+
+_BAD_TRANSFEREE: Final = (Code.FAILED_PRECONDITION, "etcdserver: bad leader transferee")
+_NO_ACTIVATE: Final = (
+    Code.UNIMPLEMENTED,
+    "etcdserver: members raise and end their alarms themselves",
+)
+_NO_SNAPSHOT: Final = (
+    Code.UNIMPLEMENTED,
+    "etcdserver: this store has no file of etcd's form: use `quorate backup` for a backup",
+)
+
+
+async def status(call: Call, _request: Message) -> bytes:
+    """Serve ``Status``. Sizes are those of the log on this member's disk, in bytes."""
+    await trio.lowlevel.checkpoint()
+    backend, found = call.backend, call.backend.gateway.status()
+    size = found.append_position - found.start_position
+    leader = found.leader_id
+    errors = [f"memberID:{each.memberID} alarm:{_name(each)} " for each in _alarms(call)]
+    if leader is None or not backend.has_leader:
+        errors.insert(0, NO_LEADER[1])
+    reply = rpc.StatusResponse(
+        version=VERSION,
+        dbSize=size,
+        leader=0 if leader is None else backend.member_id_of(leader),
+        raftIndex=found.commit_position,
+        raftTerm=backend.raft_term,
+        raftAppliedIndex=found.applied_position,
+        errors=errors,
+        dbSizeInUse=size,
+        isLearner=found.standing == "standby",
+    )
+    return backend.header(backend.state.revision) + reply.SerializeToString()
+
+
+async def alarm(call: Call, request: Message) -> bytes:
+    """Serve ``Alarm``: those of this member. To end one that is over, or not, does nothing."""
+    await trio.lowlevel.checkpoint()
+    asked = cast("rpc.AlarmRequest", request)
+    if asked.action == rpc.AlarmRequest.ACTIVATE:
+        raise EtcdError(*_NO_ACTIVATE)
+    get = asked.action == rpc.AlarmRequest.GET
+    found = [each for each in _alarms(call) if asked.alarm in (rpc.NONE, each.alarm)] if get else []
+    reply = rpc.AlarmResponse(alarms=found)
+    return call.backend.header(call.backend.state.revision) + reply.SerializeToString()
+
+
+async def defragment(_call: Call, _request: Message) -> bytes:
+    """Serve ``Defragment``, which has nothing to do."""
+    await trio.lowlevel.checkpoint()
+    return b""
+
+
+async def hash_kv(call: Call, request: Message) -> bytes:
+    """Serve ``HashKV`` from this member's state: the hashes of members are compared."""
+    await trio.lowlevel.checkpoint()
+    revision, body = read_here(call, Op.HASH_KV, request.SerializeToString())
+    return call.backend.header(revision) + body
+
+
+async def hash_all(call: Call, _request: Message) -> bytes:
+    """Serve ``Hash``: that of all rows."""
+    await trio.lowlevel.checkpoint()
+    revision, body = read_here(call, Op.HASH_KV, b"")
+    reply = rpc.HashResponse(hash=rpc.HashKVResponse.FromString(body).hash)
+    return call.backend.header(revision) + reply.SerializeToString()
+
+
+async def snapshot(_call: Call, _requests: AsyncIterator[Message], _outlet: Outlet) -> None:
+    """Refuse ``Snapshot``."""
+    await trio.lowlevel.checkpoint()
+    raise EtcdError(*_NO_SNAPSHOT)
+
+
+async def move_leader(call: Call, request: Message) -> bytes:
+    """Serve ``MoveLeader``; as in etcd, only the leader does."""
+    if not call.backend.gateway.topology.is_leader:
+        raise EtcdError(*NOT_LEADER)
+    own_id = own_id_of(call, cast("rpc.MoveLeaderRequest", request).targetID)
+    if own_id is None:
+        raise EtcdError(*_BAD_TRANSFEREE)
+    await give_order(call, f"transfer {own_id}")
+    return b""
+
+
+def _alarms(call: Call) -> list[rpc.AlarmMember]:
+    found = call.backend.gateway.status()
+    member = call.backend.member_id_of(found.member_id)
+    kinds = [*[rpc.NOSPACE] * found.disk_full, *[rpc.CORRUPT] * bool(found.damage)]
+    return [rpc.AlarmMember(memberID=member, alarm=kind) for kind in kinds]
+
+
+def _name(alarm_of_member: rpc.AlarmMember) -> str:
+    return rpc.AlarmType.Name(alarm_of_member.alarm)

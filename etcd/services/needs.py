@@ -1,0 +1,109 @@
+"""What a request needs of its user, by its method and content."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from ...keyvalue.access.rules import READ, READ_WRITE, WRITE
+from ..codes import Code, EtcdError
+from ..messages import rpc_pb2 as rpc
+from ..methods import BY_GRPC_PATH
+from .rights import ADMIN, Need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from google.protobuf.message import Message
+
+__all__ = ["FREE", "needs_untrusted"]
+
+FREE: Final = frozenset({"/etcdserverpb.Auth/Authenticate", "/etcdserverpb.Auth/AuthStatus"})
+"""Methods that need no token."""
+
+_ADMIN: Final = frozenset({
+    "/etcdserverpb.KV/Compact",
+    "/etcdserverpb.Cluster/MemberAdd",
+    "/etcdserverpb.Cluster/MemberRemove",
+    "/etcdserverpb.Cluster/MemberUpdate",
+    "/etcdserverpb.Cluster/MemberPromote",
+    "/etcdserverpb.Maintenance/Defragment",
+    "/etcdserverpb.Maintenance/Hash",
+    "/etcdserverpb.Maintenance/HashKV",
+    "/etcdserverpb.Maintenance/Snapshot",
+    "/etcdserverpb.Maintenance/MoveLeader",
+})  # fmt: skip
+
+_AUTH: Final = "/etcdserverpb.Auth/"
+
+_DEPTH: Final = 32
+"""Transactions inside of one another. protobuf's own bound is 100, and the state's is lower."""
+
+
+def needs_untrusted(path: str, message: bytes) -> Sequence[Need]:
+    """Return what a request needs; nothing but a login if that is empty.
+
+    Args:
+        path: of gRPC, which names the method.
+        message: the request, encoded.
+
+    Raises:
+        EtcdError: it is malformed.
+    """
+    if path in _ADMIN or (path.startswith(_AUTH) and path not in FREE):
+        return (ADMIN,)
+    method = BY_GRPC_PATH[path]
+    try:
+        request = method.request.FromString(message)
+    except DecodeError as error:
+        raise EtcdError(Code.INTERNAL, f"grpc: error unmarshalling request: {error}") from None
+    return [*_of(request)]
+
+
+def _of(request: Message) -> Iterator[Need]:
+    match request:
+        case rpc.RangeRequest():
+            yield Need("get", READ, request.key, request.range_end)
+        case rpc.PutRequest():
+            yield Need("set", READ_WRITE if request.prev_kv else WRITE, request.key)
+        case rpc.DeleteRangeRequest():
+            rights = READ_WRITE if request.prev_kv else WRITE
+            yield Need("del", rights, request.key, request.range_end)
+        case rpc.TxnRequest():
+            yield from _of_transaction(request)
+        case rpc.WatchRequest() if request.HasField("create_request"):
+            create = request.create_request
+            yield Need("quorate.watch", READ, create.key, create.range_end)
+        case rpc.LockRequest() | rpc.CampaignRequest() | rpc.LeaderRequest():
+            # What waits in line has keys behind the name and a slash.
+            rights = READ if isinstance(request, rpc.LeaderRequest) else READ_WRITE
+            command = "get" if isinstance(request, rpc.LeaderRequest) else "set"
+            yield Need(command, rights, request.name + b"/", request.name + b"0")
+        case rpc.UnlockRequest():
+            yield Need("del", WRITE, request.key)
+        case rpc.ProclaimRequest():
+            yield Need("set", WRITE, request.leader.key)
+        case rpc.ResignRequest():
+            yield Need("del", WRITE, request.leader.key)
+        case _:
+            pass
+
+
+def _of_transaction(request: rpc.TxnRequest, depth: int = 0) -> Iterator[Need]:
+    if depth > _DEPTH:
+        raise EtcdError(Code.INVALID_ARGUMENT, "etcdserver: too many nested transactions")
+    for compare in request.compare:
+        yield Need("get", READ, compare.key, compare.range_end)
+    for each in (*request.success, *request.failure):
+        match each.WhichOneof("request"):
+            case "request_range":
+                yield from _of(each.request_range)
+            case "request_put":
+                yield from _of(each.request_put)
+            case "request_delete_range":
+                yield from _of(each.request_delete_range)
+            case "request_txn":
+                yield from _of_transaction(each.request_txn, depth + 1)
+            case _:
+                pass

@@ -1,0 +1,203 @@
+"""The replicated users (ACL SETUSER), as this API sees them.
+
+Authentication is on as soon as strangers may not do everything, which is when the user `default`
+was restricted. Then a call needs a token, and a token is for a name and a password
+(:mod:`.tokens`). A change of a user holds from the next call on: what a token proved is compared
+with the user each time.
+
+While this member does not know the users (:mod:`quorate.keyvalue.access.directory`) nobody is let
+in: calls get `no leader`, since that is the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from ...keyvalue.access.logins import Pending
+from ...keyvalue.access.rules import READ, WRITE
+from ...log_events import log_event
+from ...transport.strangers import OnceLog
+from ..codes import (
+    AUTH_FAILED,
+    AUTH_NOT_ENABLED,
+    INVALID_TOKEN,
+    NO_LEADER,
+    PERMISSION_DENIED,
+    TOO_MANY_REQUESTS,
+    USER_EMPTY,
+    EtcdError,
+)
+from ..messages import rpc_pb2 as rpc
+from .needs import FREE, needs_untrusted
+from .rights import Need, Rights
+from .tokens import Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...keyvalue.clients.port_access import PortAccess
+
+__all__ = ["ReplicatedUsers"]
+
+_LEASE_REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
+_LEASE_TIME_TO_LIVE = "/etcdserverpb.Lease/LeaseTimeToLive"
+
+_log = logging.getLogger("quorate.etcd")
+
+
+class ReplicatedUsers:
+    """The users of the cluster.
+
+    Args:
+        access: of the member's port for Redis's clients, which keeps the users new enough.
+        leased_keys: returns the keys of a lease, as this member has applied them.
+    """
+
+    def __init__(self, access: PortAccess, leased_keys: Callable[[int], Sequence[bytes]]) -> None:
+        self._access = access
+        self._leased_keys = leased_keys
+        self._tokens = Tokens(access.random_bytes)
+        self._rights: dict[bytes, Rights] = {}
+        self._failures = OnceLog()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether clients have to show a token."""
+        return self._access.users.restricted
+
+    @property
+    def version(self) -> int:
+        """The version of the users; 0 before the first change."""
+        return self._access.users.version
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all users."""
+        return [_text(name) for name in self._access.users]
+
+    def identify(self, token: str) -> tuple[str | None, int]:
+        """Return name and number of the user that has a token; see `services.call.Users`.
+
+        Raises:
+            EtcdError: the token is unknown or over, or the users are unknown now.
+        """
+        if not self.enabled:
+            return None, 0
+        self._require_known()
+        if not token:
+            return None, 0
+        name, proof = self._tokens.show_untrusted(token)
+        user = self._access.users.get(name)
+        if user is None or not self._access.logins.holds(name, proof):
+            raise EtcdError(*INVALID_TOKEN)
+        return _text(name), user.number
+
+    def check(self, user: str | None, path: str, message: bytes) -> None:
+        """Raise unless a user may do what a request asks for; see `services.call.Users`.
+
+        Raises:
+            EtcdError: it may not, or the method needs a token.
+        """
+        if not self.enabled or path in FREE:
+            return
+        self._require_known()
+        if user is None:
+            raise EtcdError(*USER_EMPTY)
+        rights = self._rights_of(_name(user))
+        if rights.access.open:
+            return
+        needs = [*needs_untrusted(path, message), *self._needs_of_lease(path, message)]
+        if not rights.allow(needs):
+            raise EtcdError(*PERMISSION_DENIED)
+
+    async def authenticate(self, name: str, password: str) -> str:
+        """Return a new token for a user.
+
+        Raises:
+            EtcdError: name or password is wrong, or there is no authentication.
+        """
+        if not self.enabled:
+            raise EtcdError(*AUTH_NOT_ENABLED)
+        self._require_known()
+        user, secret = _name(name), _name(password)
+        proof = self._access.logins.check(user, secret)
+        if isinstance(proof, Pending):
+            proof = await self._verify(proof.work)
+            self._access.logins.remember(secret, proof)
+            # An election may have begun: a right password must not be called wrong.
+            self._require_known()
+        else:
+            await trio.lowlevel.checkpoint()
+        if not proof or not self._access.logins.holds(user, proof):
+            self._log_failure(user)
+            raise EtcdError(*AUTH_FAILED)
+        return self._tokens.make(user, proof)
+
+    # --- parts
+
+    def _require_known(self) -> None:
+        if not self._access.users.known:
+            raise EtcdError(*NO_LEADER)
+
+    def _rights_of(self, name: bytes) -> Rights:
+        access = self._access.users.access(name)
+        if access is None:
+            raise EtcdError(*INVALID_TOKEN)
+        rights = self._rights.get(name)
+        # A change of users makes new objects, and each is compiled once.
+        if rights is None or rights.access is not access:
+            rights = self._rights[name] = Rights(access)
+        return rights
+
+    def _needs_of_lease(self, path: str, message: bytes) -> list[Need]:
+        """Return what a request needs of the keys of its lease, which it deletes or shows."""
+        if path == _LEASE_REVOKE:
+            lease = rpc.LeaseRevokeRequest.FromString(message).ID
+            return [Need("del", WRITE, key) for key in self._leased_keys(lease)]
+        if path == _LEASE_TIME_TO_LIVE:
+            request = rpc.LeaseTimeToLiveRequest.FromString(message)
+            keys = self._leased_keys(request.ID) if request.keys else ()
+            return [Need("get", READ, key) for key in keys]
+        return []
+
+    async def _verify(self, work: Callable[[], bytes]) -> bytes:
+        """Run work off the event loop.
+
+        Raises:
+            EtcdError: there is too much of it already.
+        """
+        results: list[bytes] = []
+        done, waits = trio.Event(), True
+
+        def take(result: bytes) -> None:
+            results.append(result)
+            done.set()
+
+        if not self._access.verifier.submit(work, take, wanted=lambda: waits):
+            raise EtcdError(*TOO_MANY_REQUESTS)
+        try:
+            await done.wait()
+        finally:
+            waits = False
+        (result,) = results
+        if result.startswith(b"-"):  # the verifier's own error
+            raise EtcdError(*TOO_MANY_REQUESTS)
+        return result
+
+    def _log_failure(self, name: bytes) -> None:
+        # People type their password where the name belongs, so only known names are shown.
+        user = repr(name) if self._access.users.get(name) is not None else "unknown"
+        words = self._failures.if_new(f"a client of etcd could not log in; user: {user}")
+        if words:
+            log_event(_log, logging.WARNING, "login_failed", "%(why)s", why=words)
+
+
+def _name(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
