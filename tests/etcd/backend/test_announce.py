@@ -9,8 +9,8 @@ from tests.support.etcd_world import EtcdWorld, in_world
 
 
 async def announced(world: EtcdWorld) -> list[rpc.Announcement]:
-    reply = await world.ask(Op.ANNOUNCEMENTS, rpc.Announcements(), rpc.Announcements)
-    return list(reply.members)
+    _, body = await world.backend.ask(Op.ANNOUNCEMENTS, b"")
+    return list(rpc.Announcements.FromString(body).members)
 
 
 @in_world
