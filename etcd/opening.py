@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from .backend.announce import announce
 from .backend.backend import Backend
 from .messages import rpc_pb2 as rpc
 from .messages.requests import Op, decode_reply, encode_request
@@ -35,10 +36,14 @@ class EtcdServer:
     Args:
         backend: reaches the cluster and the state.
         port: serves the clients.
+        name: of the member, for clients.
+        url: where clients reach it.
     """
 
     backend: Backend
     port: EtcdPort
+    name: str
+    url: str
 
     async def run(
         self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
@@ -51,6 +56,8 @@ class EtcdServer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.backend.run)
             task_status.started(await nursery.start(self.port.run))
+            # Not before it listens: who is sent here must be served.
+            nursery.start_soon(announce, self.backend, self.name, (self.url,))
         raise AssertionError("only cancellation ends it")  # pragma: no cover - never reached
 
 
@@ -93,7 +100,8 @@ def make_etcd_server(
         most=config.limits.max_clients,
         protected=protected,
     )
-    return EtcdServer(backend, port)
+    url = config.etcd.url(config.own.host)
+    return EtcdServer(backend, port, f"member-{config.member_id}", url)
 
 
 def _tls_of(member: Member, config: NodeConfig) -> Callable[[], ssl.SSLContext] | None:
