@@ -10,6 +10,7 @@ import trio
 
 from .backend.announce import announce
 from .backend.backend import Backend
+from .backend.upkeep import Upkeep
 from .messages import rpc_pb2 as rpc
 from .messages.requests import Op, decode_reply, encode_request
 from .port.listener import EtcdPort
@@ -55,6 +56,7 @@ class EtcdServer:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.backend.run)
+            nursery.start_soon(Upkeep(self.backend).run)
             task_status.started(await nursery.start(self.port.run))
             # Not before it listens: who is sent here must be served.
             nursery.start_soon(announce, self.backend, self.name, (self.url,))
