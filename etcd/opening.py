@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from .backend.announce import announce
 from .backend.backend import Backend
+from .backend.upkeep import Upkeep
+from .messages import rpc_pb2 as rpc
+from .messages.requests import Op, decode_reply, encode_request
 from .port.listener import EtcdPort
-from .services.context import Everybody, PortContext
+from .services.context import PortContext
+from .services.users import ReplicatedUsers
 from .watching.hub import WatchHub
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Never
 
+    from ..keyvalue.clients.port_access import PortAccess
     from ..node import Member, NodeConfig
     from .state.machine import EtcdState
 
@@ -31,10 +37,14 @@ class EtcdServer:
     Args:
         backend: reaches the cluster and the state.
         port: serves the clients.
+        name: of the member, for clients.
+        url: where clients reach it.
     """
 
     backend: Backend
     port: EtcdPort
+    name: str
+    url: str
 
     async def run(
         self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
@@ -46,7 +56,10 @@ class EtcdServer:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.backend.run)
+            nursery.start_soon(Upkeep(self.backend).run)
             task_status.started(await nursery.start(self.port.run))
+            # Not before it listens: who is sent here must be served.
+            nursery.start_soon(announce, self.backend, self.name, (self.url,))
         raise AssertionError("only cancellation ends it")  # pragma: no cover - never reached
 
 
@@ -55,6 +68,7 @@ def make_etcd_server(
     config: NodeConfig,
     state: EtcdState,
     *,
+    access: PortAccess,
     protected: bool,
     figures: Callable[[], str],
 ) -> EtcdServer:
@@ -64,13 +78,22 @@ def make_etcd_server(
         member: takes the requests.
         config: of the member.
         state: of the keyspace, as this member has applied it.
+        access: the users, which the port of Redis's clients keeps new enough.
         protected: clients of other machines are served only as users.
         figures: returns the figures of the member in the text of Prometheus.
     """
     # Lease ids must differ among members that start at one moment.
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
     backend = Backend(member, state, rng, config.cluster)
-    context = PortContext(backend, WatchHub(state), Everybody(), figures=figures)
+
+    def leased_keys(lease: int) -> Sequence[bytes]:
+        request = rpc.LeaseTimeToLiveRequest(ID=lease, keys=True).SerializeToString()
+        payload = encode_request(Op.LEASE_TIME_TO_LIVE, request)
+        _, body = decode_reply(state.query(payload, member.now_ms()))
+        return rpc.LeaseTimeToLiveResponse.FromString(body).keys
+
+    users = ReplicatedUsers(access, leased_keys)
+    context = PortContext(backend, WatchHub(state), users, figures=figures)
     port = EtcdPort(
         context,
         config.etcd_host,
@@ -79,7 +102,8 @@ def make_etcd_server(
         most=config.limits.max_clients,
         protected=protected,
     )
-    return EtcdServer(backend, port)
+    url = config.etcd.url(config.own.host)
+    return EtcdServer(backend, port, f"member-{config.member_id}", url)
 
 
 def _tls_of(member: Member, config: NodeConfig) -> Callable[[], ssl.SSLContext] | None:

@@ -444,7 +444,14 @@ def _etcd_server(
     def figures() -> str:
         return exposition(all_families(member, port, watches))
 
-    return make_etcd_server(member, config, store.keyspace, protected=protected, figures=figures)
+    return make_etcd_server(
+        member,
+        config,
+        store.keyspace,
+        access=port.state.access,
+        protected=protected,
+        figures=figures,
+    )
 
 
 async def _watches(

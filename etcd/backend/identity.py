@@ -3,11 +3,11 @@
 import hashlib
 from typing import Final
 
-from ..messages.wire import field, varint
+from ..messages.wire import varint
 
-__all__ = ["Identity", "raft_term"]
+__all__ = ["Identity"]
 
-_HEADER: Final = 1  # the field of each reply that has the header
+_HEADER: Final = b"\x0a"  # tag of the field of each reply that has the header
 _CLUSTER_ID: Final = b"\x08"  # tags of the header's fields, which are numbers
 _MEMBER_ID: Final = b"\x10"
 _REVISION: Final = b"\x18"
@@ -30,6 +30,8 @@ class Identity:
         self._cluster = cluster
         self.cluster_id = _number(f"cluster {cluster}")
         self._members: dict[int, int] = {}
+        self._made_for: tuple[int, int] | None = None
+        self._start = self._end = b""
 
     def member_id(self, own: int) -> int:
         """Return etcd's number for a member, u64 and never 0, from ours."""
@@ -45,18 +47,20 @@ class Identity:
             revision: 0 leaves it out.
             term: of leadership.
         """
-        numbers = (
-            (_CLUSTER_ID, self.cluster_id),
-            (_MEMBER_ID, self.member_id(own)),
-            (_REVISION, revision),
-            (_TERM, term),
-        )
-        return field(_HEADER, b"".join(tag + varint(number) for tag, number in numbers if number))
-
-
-def raft_term(term: int) -> int:
-    """Return the term that clients see: etcd's begin with 1, and clients take 0 for none."""
-    return term + 1
+        if self._made_for != (own, term):
+            # Almost all replies of a member differ in the revision alone.
+            self._made_for = own, term
+            self._start = b"".join(
+                (
+                    *(_CLUSTER_ID, varint(self.cluster_id)),
+                    *(_MEMBER_ID, varint(self.member_id(own))),
+                )
+            )
+            self._end = _TERM + varint(term) if term else b""
+        middle = _REVISION + varint(revision) if revision else b""
+        content = self._start + middle + self._end
+        # It is shorter than 128 bytes, so its length is one byte.
+        return _HEADER + bytes((len(content),)) + content
 
 
 def _number(text: str) -> int:

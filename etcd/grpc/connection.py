@@ -62,6 +62,7 @@ class Connection:
         self._heads: dict[tuple[tuple[bytes, bytes], ...], CallHead] = {}
         self._to_send = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
+        self._finished = trio.lowlevel.ParkingLot()
         self._alarm = trio.CancelScope()
 
     # --- what the client does
@@ -143,6 +144,7 @@ class Connection:
         """Forget a call, which is over."""
         self._calls.pop(call.stream_id, None)
         self.release(call)
+        self._finished.unpark_all()
         self.wake()
 
     def wake(self) -> None:
@@ -177,6 +179,15 @@ class Connection:
         """Wait until the client has read enough of what there is for it."""
         while self.http2.out_bytes > _OUT_BYTES:
             await self._room.park()
+
+    async def finish_unary_calls(self) -> None:
+        """End the streams, and wait until the other calls have ended by themselves."""
+        for call in [*self._calls.values()]:
+            if isinstance(call, StreamCall):
+                call.fail(EtcdError(*STOPPED))
+                call.cancel()
+        while self._calls:
+            await self._finished.park()
 
     async def expire_calls(self) -> None:
         """End calls whose time is over, for ever."""

@@ -28,10 +28,11 @@ _GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 async def serve(stream: trio.abc.Stream, context: PortContext) -> None:
-    """Serve one client until it goes, breaks the protocol, or this is cancelled.
+    """Serve one client until it goes, breaks the protocol, or the port stops.
 
-    The caller closes the stream. If this is cancelled, the calls under way end with code 14, and
-    the client hears that the server goes.
+    The caller closes the stream. When the port stops, streams end with code 14, requests under way
+    are still answered, and the client hears that the server goes. If this is cancelled, they are
+    not answered.
 
     Args:
         stream: begins with the preface of HTTP/2.
@@ -43,9 +44,12 @@ async def serve(stream: trio.abc.Stream, context: PortContext) -> None:
             connection = Connection(context, nursery)
             nursery.start_soon(connection.expire_calls)
             nursery.start_soon(_send, stream, connection, nursery.cancel_scope)
-            await _receive(stream, connection)
+            with context.stopping.interrupts():
+                await _receive(stream, connection)
             # The last bytes may be the reason why we do not go on.
             with trio.move_on_after(_GOODBYE_S):
+                if context.stopping.begun:
+                    await connection.finish_unary_calls()
                 await connection.all_sent()
             nursery.cancel_scope.cancel()
     finally:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
-from ..codes import NO_LEADER, EtcdError
+from ..codes import NO_LEADER, Code, EtcdError
 from ..watching.stream import WatchStream
 from .side_by_side import until_first
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["leader_lost", "watch"]
 
+_PATH: Final = "/etcdserverpb.Watch/Watch"
+
 
 async def watch(call: Call, requests: AsyncIterator[Message], outlet: Outlet) -> None:
     """Serve ``Watch``. It outlives the end of its requests, as in etcd.
@@ -33,7 +35,7 @@ async def watch(call: Call, requests: AsyncIterator[Message], outlet: Outlet) ->
         async def take_requests() -> None:
             async for request in requests:
                 await stream.room()
-                stream.handle(cast("rpc.WatchRequest", request))
+                _handle(call, stream, cast("rpc.WatchRequest", request))
             await trio.sleep_forever()
 
         async def send() -> None:
@@ -44,6 +46,19 @@ async def watch(call: Call, requests: AsyncIterator[Message], outlet: Outlet) ->
             await leader_lost(call.backend)
 
         await until_first(send, take_requests, end)
+
+
+def _handle(call: Call, stream: WatchStream, request: rpc.WatchRequest) -> None:
+    if call.users is not None and call.users.enabled:
+        try:
+            call.users.check(call.user, _PATH, request.SerializeToString())
+        except EtcdError as error:
+            if error.code is not Code.PERMISSION_DENIED:
+                raise
+            # One watch is refused; the other ones of the stream go on.
+            stream.refuse(f"rpc error: code = PermissionDenied desc = {error.text}")
+            return
+    stream.handle(request)
 
 
 async def leader_lost(backend: Backend) -> None:

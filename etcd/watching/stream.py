@@ -30,7 +30,7 @@ import trio
 
 from ...node.protocol.signal import Signal
 from ..messages import rpc_pb2 as rpc
-from ..messages.wire import field, varint
+from ..messages.wire import varint
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ PROGRESS_S: Final = 600.0
 _NO_ID: Final = -1  # of a watch that was not made, and of progress of a whole stream
 _WATCH_ID: Final = b"\x10"  # tags of a response's fields
 _FRAGMENT: Final = b"\x38\x01"
-_EVENTS: Final = 11
 _EMPTY_RANGE: Final = "mvcc: watcher range is empty"
 _ID_IN_USE: Final = "mvcc: duplicate watch ID provided on the WatchStream"
 
@@ -140,12 +139,13 @@ class WatchStream:
             return
         filters = request.filters
         revision = self._state.revision
+        watch_id = request.watch_id or self._free_id()
         watch = Watch(
-            request.watch_id or self._free_id(),
+            watch_id,
+            _WATCH_ID + varint(watch_id % 2**64) if watch_id else b"",
             key,
             None if end == b"\0" else end,
-            # A negative one is before all there is.
-            max(request.start_revision, 0) or revision + 1,
+            request.start_revision or revision + 1,
             self._take,
             self._lag,
             puts=rpc.WatchCreateRequest.NOPUT not in filters,
@@ -207,11 +207,10 @@ class WatchStream:
 
     def _push_events(self, watch: Watch, revision: int, events: list[bytes]) -> None:
         watch.quiet = False
-        number = _WATCH_ID + varint(watch.watch_id % 2**64) if watch.watch_id else b""
         parts = [*_split(events)] if watch.fragment else [events]
         for part in parts:
             mark = b"" if part is parts[-1] else _FRAGMENT
-            self._push(revision, number + mark + b"".join(field(_EVENTS, each) for each in part))
+            self._push(revision, b"".join((watch.encoded_id, mark, *part)))
 
     # --- in step
 
@@ -235,8 +234,10 @@ class WatchStream:
         self._behind.move_to_end(watch)
         if watch.next_revision < self._state.compacted:
             self._end(watch)
+            # Below a negative revision nothing is compacted; etcd shows -1 then.
+            compacted = self._state.compacted or -1
             response = rpc.WatchResponse(
-                watch_id=watch.watch_id, canceled=True, compact_revision=self._state.compacted
+                watch_id=watch.watch_id, canceled=True, compact_revision=compacted
             )
             # Without a revision, as in etcd: the client has nothing up to any.
             self._push(0, response.SerializeToString())

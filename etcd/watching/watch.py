@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch", "encode_event"]
 
+_EVENTS: Final = 11  # field of a response
 _EVENT_KV: Final = 2  # fields of an event
 _EVENT_PREV_KV: Final = 3
 _DELETED: Final = b"\x08\x01"  # its type; a put is 0, which is left out
@@ -27,6 +28,7 @@ class Watch:
 
     Args:
         watch_id: the client's number for it.
+        encoded_id: the same as the field of a response; empty for 0.
         key: the key, or the first of a range.
         end: the end of the range, which is not in it; None for no end, empty for a single key.
         next_revision: its client has all events of earlier revisions, or they wait to be sent.
@@ -42,6 +44,7 @@ class Watch:
     """
 
     watch_id: int
+    encoded_id: bytes
     key: bytes
     end: bytes | None
     next_revision: int
@@ -66,7 +69,7 @@ class Watch:
 
 
 def encode_event(change: Change, previous: bytes | None) -> bytes:
-    """Encode an event.
+    """Encode an event, as the field of a response.
 
     Args:
         change: what happened.
@@ -77,4 +80,4 @@ def encode_event(change: Change, previous: bytes | None) -> bytes:
         event = _DELETED + event
     if previous is not None:
         event += field(_EVENT_PREV_KV, previous)
-    return event
+    return field(_EVENTS, event)

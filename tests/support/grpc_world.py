@@ -12,6 +12,7 @@ from quorate.etcd.codes import EtcdError
 from quorate.etcd.grpc.server import serve
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.services.context import PortContext, Users
+from quorate.etcd.services.stopping import Stopping
 
 from .grpc_client import GrpcClient
 
@@ -61,6 +62,7 @@ class GrpcWorld:
     client: GrpcClient
     backend: ScriptedBackend
     stop: Callable[[], None]
+    stopping: Stopping
     sends: list[int]
     """Length of each piece that the server has sent."""
 
@@ -88,7 +90,7 @@ class GrpcWorld:
                 await far.aclose()
 
             nursery.start_soon(run)
-            world = cls(GrpcClient(near), backend, scope.cancel, sends)
+            world = cls(GrpcClient(near), backend, scope.cancel, context.stopping, sends)
             await world.client.turn()
             yield world
             nursery.cancel_scope.cancel()

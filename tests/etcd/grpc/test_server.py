@@ -272,7 +272,27 @@ async def test_pings_are_answered(autojump_clock: MockClock) -> None:
         assert [event for event in world.client.events if isinstance(event, PingAckReceived)]
 
 
-async def test_a_server_that_stops_ends_calls_and_says_so(
+async def test_a_port_that_stops_ends_streams_and_answers_what_it_was_asked(
+    autojump_clock: MockClock, echo: None
+) -> None:
+    async with GrpcWorld.opened() as world:
+        world.backend.reply = None
+        watch, put = world.client.begin(WATCH), world.client.begin(PUT)
+        world.client.send(put, b"", end=True)
+        await world.client.turn()
+        world.stopping.begin()
+        await world.client.turn()
+        answer = world.client.answers[watch]
+        assert (answer.status, answer.text) == (14, "etcdserver: server stopped")
+        assert not world.client.answers[put].over
+        world.backend.requests[0].done(b"late")
+        await world.client.turn()
+        assert world.client.answers[put].messages == [b"late"]
+        assert isinstance(world.client.events[-1], ConnectionTerminated)
+        assert world.client.closed
+
+
+async def test_a_server_that_is_cancelled_ends_calls_and_says_so(
     autojump_clock: MockClock, echo: None
 ) -> None:
     async with GrpcWorld.opened() as world:

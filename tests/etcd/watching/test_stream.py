@@ -168,6 +168,14 @@ async def test_a_watch_below_the_compaction_is_cancelled(world: EtcdWorld) -> No
 
 
 @in_world
+async def test_a_watch_from_a_negative_revision_is_cancelled(world: EtcdWorld) -> None:
+    with Watcher.opened(world) as watcher:
+        await watcher.created(b"a", start_revision=-5)
+        ended = await watcher.next()
+        assert (ended.canceled, ended.compact_revision) == (True, -1)
+
+
+@in_world
 async def test_a_cancelled_watch_says_so_and_is_silent(world: EtcdWorld) -> None:
     with Watcher.opened(world) as watcher:
         await watcher.created(b"a")

@@ -1,0 +1,281 @@
+"""The users of the replicated ACL, as clients of etcd see them."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import attrs
+import pytest
+import trio
+from google.protobuf.message import Message
+from trio.testing import MockClock
+
+from quorate.etcd.codes import Code, EtcdError
+from quorate.etcd.messages import rpc_pb2 as rpc
+from quorate.etcd.services.context import PortContext
+from quorate.etcd.services.table import UNARY
+from quorate.etcd.services.users import ReplicatedUsers
+from quorate.keyvalue.access.directory import Directory
+from quorate.keyvalue.access.hashing import hash_secret
+from quorate.keyvalue.access.judges import ClientAuthoriser
+from quorate.keyvalue.access.users import Users
+from quorate.keyvalue.access.verifier import Verifier
+from quorate.keyvalue.clients.port_access import PortAccess
+
+T = TypeVar("T")
+
+RANGE = "/etcdserverpb.KV/Range"
+PUT = "/etcdserverpb.KV/Put"
+DELETE = "/etcdserverpb.KV/DeleteRange"
+TXN = "/etcdserverpb.KV/Txn"
+WATCH = "/etcdserverpb.Watch/Watch"
+LOCK = "/v3lockpb.Lock/Lock"
+REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
+
+
+def hashed(secret: bytes) -> bytes:
+    return b"#" + hashlib.sha256(secret).hexdigest().encode()
+
+
+class AtOnce:
+    """Runs the verifier's work on the trio thread."""
+
+    async def read(self, fn: Callable[[], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        return fn()
+
+
+@attrs.define
+class World:
+    state: Users
+    access: PortAccess
+    users: ReplicatedUsers
+    leased: dict[int, list[bytes]]
+
+    @classmethod
+    def made(
+        cls, *words: bytes, settled: bool = True, authoriser: ClientAuthoriser | None = None
+    ) -> "World":
+        """Make users: `default` is off, and anna has these words and the password `secret`."""
+        state, leased = Users(), dict[int, list[bytes]]()
+        if words:
+            state.set(b"default", [b"off"], 1)
+            state.set(b"anna", [b"on", hashed(b"secret"), *words], 2)
+        directory = Directory(state, settled=settled, authoriser=authoriser)
+        access = PortAccess(directory, Verifier([AtOnce()]))
+        return cls(state, access, ReplicatedUsers(access, lambda id_: leased.get(id_, [])), leased)
+
+    def may(self, path: str, request: Message) -> bool:
+        try:
+            self.users.check("anna", path, request.SerializeToString())
+        except EtcdError as error:
+            if error.code is Code.PERMISSION_DENIED:
+                return False
+            raise
+        return True
+
+
+def text_of(function: Callable[[], object]) -> str:
+    with pytest.raises(EtcdError) as caught:
+        function()
+    return caught.value.text
+
+
+def put(key: bytes, *, prev_kv: bool = False) -> rpc.PutRequest:
+    return rpc.PutRequest(key=key, prev_kv=prev_kv)
+
+
+async def test_without_users_there_is_no_authentication(autojump_clock: MockClock) -> None:
+    world = World.made()
+    assert not world.users.enabled
+    assert world.users.identify("anything") == (None, 0)
+    world.users.check(None, PUT, put(b"k").SerializeToString())
+    with pytest.raises(EtcdError, match="authentication is not enabled"):
+        await world.users.authenticate("anna", "secret")
+
+
+async def test_a_password_gets_a_token_that_names_the_user(autojump_clock: MockClock) -> None:
+    world = World.made(b"~*", b"+@all")
+    token = await world.users.authenticate("anna", "secret")
+    assert world.users.identify(token) == ("anna", 1)
+    assert await world.users.authenticate("anna", "secret") != token
+
+
+@pytest.mark.parametrize(("name", "password"), [("anna", "wrong"), ("default", "")])
+async def test_a_wrong_name_or_password_gets_no_token(
+    autojump_clock: MockClock, name: str, password: str
+) -> None:
+    world = World.made(b"~*", b"+@all")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.access.verifier.run)
+        with pytest.raises(EtcdError, match="authentication failed, invalid user ID or password"):
+            await world.users.authenticate(name, password)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slow_hash_is_checked_by_the_verifier(autojump_clock: MockClock) -> None:
+    world = World.made(b"~*", b"+@all")
+    world.state.set(b"carl", [b"on", hash_secret(b"slow", bytes(16))], 3)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.access.verifier.run)
+        token = await world.users.authenticate("carl", "slow")
+        assert world.users.identify(token)[0] == "carl"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_without_a_token_is_refused(autojump_clock: MockClock) -> None:
+    world = World.made(b"~*", b"+@all")
+    assert world.users.identify("") == (None, 0)
+    request = put(b"k").SerializeToString()
+    text = text_of(lambda: world.users.check(None, PUT, request))
+    assert text == "etcdserver: user name is empty"
+    world.users.check(None, "/etcdserverpb.Auth/Authenticate", b"")
+
+
+async def test_a_token_ends_when_it_was_not_shown_for_long(autojump_clock: MockClock) -> None:
+    world = World.made(b"~*", b"+@all")
+    token = await world.users.authenticate("anna", "secret")
+    for _ in range(3):
+        await trio.sleep(299)
+        world.users.identify(token)
+    await trio.sleep(301)
+    assert text_of(lambda: world.users.identify(token)) == "etcdserver: invalid auth token"
+    assert text_of(lambda: world.users.identify("made up")) == "etcdserver: invalid auth token"
+
+
+async def test_a_token_ends_with_the_password_or_the_user(autojump_clock: MockClock) -> None:
+    world = World.made(b"~*", b"+@all")
+    token = await world.users.authenticate("anna", "secret")
+    world.state.set(b"anna", [b"resetpass", hashed(b"new")], 3)
+    assert text_of(lambda: world.users.identify(token)) == "etcdserver: invalid auth token"
+    token = await world.users.authenticate("anna", "new")
+    world.state.delete([b"anna"], 4)
+    assert text_of(lambda: world.users.identify(token)) == "etcdserver: invalid auth token"
+
+
+async def test_nobody_is_let_in_while_the_users_are_unknown(autojump_clock: MockClock) -> None:
+    world = World.made(b"~*", b"+@all", settled=False)
+    assert world.users.enabled
+    assert text_of(lambda: world.users.identify("")) == "etcdserver: no leader"
+    with pytest.raises(EtcdError, match="no leader"):
+        await world.users.authenticate("anna", "secret")
+
+
+def test_keys_are_those_of_the_patterns() -> None:
+    world = World.made(b"~app:*", b"%R~all", b"+@all")
+    assert world.may(PUT, put(b"app:1"))
+    assert not world.may(PUT, put(b"apq"))
+    assert not world.may(PUT, put(b"all"))
+    assert world.may(RANGE, rpc.RangeRequest(key=b"all"))
+    assert world.may(DELETE, rpc.DeleteRangeRequest(key=b"app:1"))
+    assert not world.may(DELETE, rpc.DeleteRangeRequest(key=b"all"))
+
+
+def test_a_range_needs_one_pattern_that_covers_it() -> None:
+    world = World.made(b"~app:*", b"~a?c", b"~\xff*", b"+@all")
+    for key, end, allowed in (
+        (b"app:", b"app;", True),
+        (b"app:1", b"app:9", True),
+        (b"app", b"app;", False),
+        (b"app:", b"app<", False),
+        (b"app:", b"\0", False),
+        (b"a", b"b", False),
+        (b"\xff", b"\xff\xff", False),  # nothing is known of what ends behind every key
+    ):
+        request = rpc.RangeRequest(key=key, range_end=end)
+        assert world.may(RANGE, request) is allowed
+        create = rpc.WatchCreateRequest(key=key, range_end=end)
+        assert world.may(WATCH, rpc.WatchRequest(create_request=create)) is allowed
+    assert world.may(RANGE, rpc.RangeRequest(key=b"abc"))
+
+
+def test_what_writes_and_returns_the_old_value_needs_both_rights() -> None:
+    world = World.made(b"%W~*", b"+@all")
+    assert world.may(PUT, put(b"k"))
+    assert not world.may(PUT, put(b"k", prev_kv=True))
+    assert not world.may(RANGE, rpc.RangeRequest(key=b"k"))
+
+
+def test_every_part_of_a_transaction_is_checked_also_of_nested_ones() -> None:
+    world = World.made(b"~a*", b"+@all")
+    good = rpc.RequestOp(request_put=put(b"a"))
+    bad = rpc.RequestOp(request_range=rpc.RangeRequest(key=b"b"))
+    nested = rpc.RequestOp(request_txn=rpc.TxnRequest(failure=[bad]))
+    assert world.may(TXN, rpc.TxnRequest(success=[good]))
+    assert not world.may(TXN, rpc.TxnRequest(success=[good, bad]))
+    assert not world.may(TXN, rpc.TxnRequest(success=[nested]))
+    assert not world.may(TXN, rpc.TxnRequest(compare=[rpc.Compare(key=b"b")]))
+
+
+def test_commands_are_those_of_the_rules() -> None:
+    world = World.made(b"~*", b"+get")
+    assert world.may(RANGE, rpc.RangeRequest(key=b"k"))
+    assert not world.may(PUT, put(b"k"))
+    watch = rpc.WatchRequest(create_request=rpc.WatchCreateRequest(key=b"k"))
+    assert not world.may(WATCH, watch)
+    assert not world.may("/etcdserverpb.KV/Compact", rpc.CompactionRequest())
+    assert not world.may("/etcdserverpb.Cluster/MemberRemove", rpc.MemberRemoveRequest())
+    assert not world.may("/etcdserverpb.Auth/UserList", rpc.AuthUserListRequest())
+    assert world.may("/etcdserverpb.Cluster/MemberList", rpc.MemberListRequest())
+    assert world.may("/etcdserverpb.Lease/LeaseGrant", rpc.LeaseGrantRequest())
+
+
+def test_a_lock_needs_the_keys_behind_its_name() -> None:
+    world = World.made(b"~mine*", b"+@all")
+    assert world.may(LOCK, rpc.LockRequest(name=b"mine"))
+    assert not world.may(LOCK, rpc.LockRequest(name=b"yours"))
+
+
+def test_a_lease_is_revoked_by_those_who_may_delete_its_keys() -> None:
+    world = World.made(b"~a*", b"+@all")
+    world.leased[1], world.leased[2] = [b"a1", b"a2"], [b"a1", b"b"]
+    assert world.may(REVOKE, rpc.LeaseRevokeRequest(ID=1))
+    assert not world.may(REVOKE, rpc.LeaseRevokeRequest(ID=2))
+    ask = rpc.LeaseTimeToLiveRequest(ID=2)
+    assert world.may("/etcdserverpb.Lease/LeaseTimeToLive", ask)
+    ask.keys = True
+    assert not world.may("/etcdserverpb.Lease/LeaseTimeToLive", ask)
+
+
+def test_a_program_that_judges_is_asked_in_redis_words() -> None:
+    asked: list[list[bytes]] = []
+
+    class Judge:
+        def allows(self, principal: str, command: Sequence[bytes]) -> bool:
+            asked.append([principal.encode(), *command])
+            return command[0] == b"GET"
+
+    world = World.made(b"~*", b"+@all", authoriser=Judge())
+    assert world.may(RANGE, rpc.RangeRequest(key=b"a", range_end=b"b"))
+    assert not world.may(PUT, put(b"k"))
+    assert asked == [[b"anna", b"GET", b"a", b"b"], [b"anna", b"SET", b"k"]]
+
+
+async def test_the_service_says_whether_there_are_users(autojump_clock: MockClock) -> None:
+    class Backend:
+        state = attrs.make_class("State", {"revision": attrs.field(default=7)})()
+
+        def header(self, revision: int) -> bytes:
+            return rpc.AuthStatusResponse(
+                header=rpc.ResponseHeader(revision=revision)
+            ).SerializeToString()
+
+    world = World.made(b"~*", b"+@all")
+    context = PortContext(cast("Any", Backend()), cast("Any", None), world.users)
+    path = "/etcdserverpb.Auth/AuthStatus"
+    call = context.admit("", path, b"")
+    reply = rpc.AuthStatusResponse.FromString(await UNARY[path](call, rpc.AuthStatusRequest()))
+    assert (reply.enabled, reply.authRevision, reply.header.revision) == (True, 2, 7)
+    path = "/etcdserverpb.Auth/UserList"
+    token = await world.users.authenticate("anna", "secret")
+    call = context.admit(token, path, b"")
+    assert (call.user, call.principal) == ("anna", 1)
+    users = await UNARY[path](call, rpc.AuthUserListRequest())
+    assert [*rpc.AuthUserListResponse.FromString(users).users] == ["anna", "default"]
+
+
+def test_an_error_has_the_code_of_etcd() -> None:
+    world = World.made(b"~a", b"+@all")
+    with pytest.raises(EtcdError) as caught:
+        world.users.check("anna", PUT, put(b"k").SerializeToString())
+    assert caught.value.code is Code.PERMISSION_DENIED
