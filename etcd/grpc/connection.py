@@ -47,13 +47,14 @@ class Connection:
         nursery: for the tasks of calls.
 
     Attributes:
+        context: as given.
         http2: what is sent and received.
         nursery: as given.
         sending: something was taken to be sent, and is not out yet.
     """
 
     def __init__(self, context: PortContext, nursery: trio.Nursery) -> None:
-        self._context = context
+        self.context = context
         self.nursery = nursery
         self.sending = False
         self.http2 = Http2(self)
@@ -118,11 +119,11 @@ class Connection:
         Raises:
             EtcdError: the caller may not call it, or the member can't now.
         """
-        if head.needs_leader and not self._context.backend.has_leader:
+        if head.needs_leader and not self.context.backend.has_leader:
             raise EtcdError(*NO_LEADER)
         if self.http2.waiting_bytes > _WAITING_BYTES:
             raise EtcdError(*TOO_MANY_REQUESTS)
-        return self._context.admit(head.token, head.path, message)
+        return self.context.admit(head.token, head.path, message)
 
     def hold(self, call: ServerCall, size: int) -> None:
         """Count bytes of a request as in memory.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..methods import Method
     from ..services.call import Call
+    from ..services.context import PortContext
     from .http2 import Http2
     from .metadata import CallHead
 
@@ -31,6 +32,7 @@ _OK: Final = status_headers(Code.OK, "")
 class CallHost(Protocol):
     """What a call asks of its connection; see `connection.Connection`."""
 
+    context: PortContext
     http2: Http2
     nursery: trio.Nursery
 

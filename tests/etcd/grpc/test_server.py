@@ -1,7 +1,6 @@
 """What a client of gRPC sees of the server: calls, errors, streams, flow control, the end."""
 
 from collections.abc import AsyncIterator
-from typing import ClassVar
 
 import pytest
 import trio
@@ -332,8 +331,15 @@ async def test_headers_that_are_too_long_end_the_connection(autojump_clock: Mock
 async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockClock) -> None:
     class OneUser:
         enabled = True
+        known = True
         version = 1
-        names: ClassVar = ["anna"]
+
+        @property
+        def names(self) -> list[str]:
+            return ["anna"]
+
+        async def wait_known(self) -> None:
+            await trio.lowlevel.checkpoint()
 
         def identify(self, token: str) -> tuple[str | None, int]:
             return ("anna", 7) if token == "t" else (None, 0)
