@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 import attrs
 from google.protobuf.descriptor import FieldDescriptor
@@ -96,7 +96,7 @@ def _set(message: Message, field: _Field, given: object) -> None:
     if field.repeated:
         if not isinstance(given, list):
             raise _mismatch(given, "[]json.RawMessage")
-        target = cast("Any", getattr(message, field.name))
+        target = getattr(message, field.name)
         for each in cast("list[object]", given):
             if convert is None:
                 _fill(target.add(), each)

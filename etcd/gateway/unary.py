@@ -62,7 +62,7 @@ async def _while_connected(
     talk: Talk, function: UnaryMethod, call: Call, message: Message
 ) -> bytes:
     """Call a function, which may take for ever, and cancel it when the client goes."""
-    reply: bytes | EtcdError | None = None
+    replies: list[bytes | EtcdError] = []
     async with trio.open_nursery() as nursery:
 
         async def cancel_when_gone() -> None:
@@ -72,15 +72,15 @@ async def _while_connected(
         nursery.start_soon(cancel_when_gone)
         # An error that leaves a nursery comes out in a group.
         try:
-            reply = await function(call, message)
+            replies.append(await function(call, message))
         except EtcdError as error:
-            reply = error
+            replies.append(error)
         nursery.cancel_scope.cancel()
-    if reply is None:
-        raise trio.BrokenResourceError("the client closed before the answer")
-    if isinstance(reply, EtcdError):
-        raise reply
-    return reply
+    for reply in replies:
+        if isinstance(reply, EtcdError):
+            raise reply
+        return reply
+    raise trio.BrokenResourceError("the client closed before the answer")
 
 
 def too_large(size: int) -> EtcdError:

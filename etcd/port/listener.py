@@ -138,7 +138,7 @@ class EtcdPort:
             _keep_alive(sock)
             if not self._protected or self._context.users.enabled:
                 return True
-            return _is_local(sock.getpeername()[0], sock.getsockname()[0])
+            return is_local(sock.getpeername()[0], sock.getsockname()[0])
         except OSError:  # it has closed already
             return False
 
@@ -172,7 +172,7 @@ def _why(error: BaseException) -> str:
     return str(error.__cause__ or error) or type(error).__name__
 
 
-def _is_local(host: str, own: str) -> bool:
+def is_local(host: str, own: str) -> bool:
     """Whether a client is on this machine, by its address and ours."""
     address = ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None) or address

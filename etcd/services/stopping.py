@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 __all__ = ["Stopping"]
 
@@ -33,7 +33,7 @@ class Stopping:
         await self._event.wait()
 
     @contextmanager
-    def interrupts(self) -> Iterator[trio.CancelScope]:
+    def interrupts(self) -> Generator[trio.CancelScope]:
         """Cancel the block when the port stops; for a wait that may last, as for the next request.
 
         Cheaper than a task of its own for each connection.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import h11
 import trio
-from trio.testing import memory_stream_pair
+from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from quorate.etcd.gateway.server import serve
 from quorate.etcd.services.context import PortContext
@@ -116,12 +116,12 @@ class Gateway:
     world: EtcdWorld
     context: PortContext
     nursery: trio.Nursery
-    lost: list[Exception] = attrs.Factory(list)
+    lost: list[Exception] = attrs.field(factory=list[Exception])
     open: int = 0
 
-    def connect(self) -> Client:
-        """Open a connection."""
-        client, server = memory_stream_pair()
+    def connect(self, *, bounded: bool = False) -> Client:
+        """Open a connection; a bounded one takes what is sent only as it is read."""
+        client, server = lockstep_stream_pair() if bounded else memory_stream_pair()
         self.nursery.start_soon(self._serve, server)
         return Client(client)
 

@@ -1,0 +1,144 @@
+"""The etcd port: which protocol a connection speaks, its bounds, and its end."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from trio.testing import memory_stream_pair
+
+from quorate.etcd.gateway import server as gateway
+from quorate.etcd.grpc import server as grpc
+from quorate.etcd.port import listener
+from quorate.etcd.port.listener import GREETING_SECONDS, EtcdPort
+from quorate.etcd.services.context import PortContext
+from quorate.transport import Purpose
+from quorate.transport.tls import load_material
+from tests.support.certificates import authority, client_context, uri
+from tests.support.etcd_http import Client
+from tests.support.etcd_world import EtcdWorld
+
+Clock = trio.testing.MockClock
+
+
+@attrs.frozen
+class Listening:
+    """A port that listens."""
+
+    port: EtcdPort
+    number: int
+    stack: AsyncExitStack
+
+    async def connect(self) -> trio.SocketStream:
+        stream = await trio.open_tcp_stream("127.0.0.1", self.number)
+        return await self.stack.enter_async_context(stream)
+
+
+@asynccontextmanager
+async def listening(*, most: int = 100, protected: bool = False) -> AsyncGenerator[Listening]:
+    async with EtcdWorld.opened() as world, AsyncExitStack() as stack, trio.open_nursery() as tasks:
+        context = PortContext(world.backend, world.hub)
+        port = EtcdPort(context, "127.0.0.1", 0, most=most, protected=protected)
+        _, number = await tasks.start(port.run)
+        yield Listening(port, number, stack)
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_first_bytes_say_which_protocol_it_is(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoken: list[tuple[str, bytes]] = []
+
+    def note(name: str) -> object:
+        async def serve(stream: trio.abc.Stream, _context: PortContext) -> None:
+            received = b""
+            while data := await stream.receive_some(3):
+                received += data
+            spoken.append((name, received))
+
+        return serve
+
+    monkeypatch.setattr(grpc, "serve", note("grpc"))
+    monkeypatch.setattr(gateway, "serve", note("gateway"))
+    async with listening() as here, trio.open_nursery() as nursery:
+        for data in (b"PRI * HTTP/2.0\r\n\r\n", b"PROPFIND / HTTP/1.1", b"GET /version"):
+            client, server = memory_stream_pair()
+            nursery.start_soon(here.port.serve, server)
+            for at in range(len(data)):
+                await client.send_all(data[at : at + 1])
+                await trio.testing.wait_all_tasks_blocked()
+            await client.send_eof()
+            await trio.testing.wait_all_tasks_blocked()
+            assert spoken.pop()[1] == data
+        silent, server = memory_stream_pair()
+        with trio.fail_after(GREETING_SECONDS + 1):
+            await here.port.serve(server)  # which gives up
+        assert not spoken
+        await silent.aclose()
+
+
+async def test_one_connection_more_than_allowed_is_closed() -> None:
+    async with listening(most=1) as here:
+        first = Client(await here.connect())
+        assert (await first.get("/version")).status == 200
+        second = await here.connect()
+        assert await second.receive_some() == b""
+        assert (await first.get("/version")).status == 200
+
+
+async def test_a_port_that_stops_answers_what_it_was_asked() -> None:
+    async with listening() as here:
+        idle = await here.connect()
+        client = Client(await here.connect())
+        await client.begin("/v3/watch", b'{"create_request":{"key":"Zm9v"}}')
+        assert (await client.line())["result"]["created"]
+        await here.port.drain()
+        assert (await client.line())["error"]["message"] == "etcdserver: server stopped"
+        assert await idle.receive_some() == b""
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await here.connect()
+
+
+async def test_with_tls_both_protocols_are_offered(tmp_path: Path, autojump_clock: Clock) -> None:
+    files = authority().write(tmp_path, uri(0))
+    made = load_material(files, cluster="test", purposes=(Purpose.MEMBER,), etcd="none")
+    assert made.web is None
+    async with EtcdWorld.opened() as world, trio.open_nursery() as nursery:
+        tls = made.etcd
+        assert tls is not None
+        port = EtcdPort(PortContext(world.backend, world.hub), "", 0, tls=lambda: tls)
+        for protocol in ("h2", "http/1.1"):
+            context = client_context()
+            context.set_alpn_protocols([protocol])
+            inner, server = memory_stream_pair()
+            nursery.start_soon(port.serve, server)
+            stream = trio.SSLStream(inner, context, https_compatible=True)
+            await stream.do_handshake()
+            assert stream.selected_alpn_protocol() == protocol
+        assert (await Client(stream).get("/version")).status == 200
+        plain, server = memory_stream_pair()
+        nursery.start_soon(port.serve, server)
+        await plain.send_all(b"GET /version HTTP/1.1\r\n\r\n")
+        await trio.sleep(GREETING_SECONDS + 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_users_a_protected_port_serves_this_machine_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with listening(protected=True) as here:
+        local = Client(await here.connect())
+        assert (await local.get("/version")).status == 200
+        monkeypatch.setattr(listener, "is_local", lambda _host, _own: False)
+        elsewhere = await here.connect()
+        assert await elsewhere.receive_some() == b""
+
+
+def test_a_client_at_our_own_address_is_local() -> None:
+    assert listener.is_local("::ffff:127.0.0.1", "::ffff:10.0.0.1")
+    assert listener.is_local("10.0.0.1", "10.0.0.1")
+    assert not listener.is_local("10.0.0.2", "10.0.0.1")
+    assert not listener.is_local("fe80::1%eth0", "fe80::2%eth0")
