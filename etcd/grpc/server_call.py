@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ..methods import Method
     from ..services.call import Call
-    from ..services.context import PortContext
     from .http2 import Http2
     from .metadata import CallHead
 
@@ -32,12 +31,15 @@ _OK: Final = status_headers(Code.OK, "")
 class CallHost(Protocol):
     """What a call asks of its connection; see `connection.Connection`."""
 
-    context: PortContext
     http2: Http2
     nursery: trio.Nursery
 
-    def admit(self, head: CallHead, message: bytes) -> Call:
-        """Return what a method gets."""
+    def admit(self, head: CallHead, message: bytes) -> Call | None:
+        """Return what a method gets; None if it is not known who the users are."""
+        ...
+
+    async def admit_when_known(self, head: CallHead, message: bytes) -> Call:
+        """Return what a method gets, once it is known who the users are."""
         ...
 
     def hold(self, call: ServerCall, size: int) -> None:

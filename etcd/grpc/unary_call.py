@@ -69,10 +69,9 @@ class UnaryCall(ServerCall):
         message = self._reader.next_untrusted()
         if message is None:
             raise EtcdError(Code.INTERNAL, "grpc: the call has ended without a whole request")
-        users = self.connection.context.users
         op = DIRECT.get(self._method.path)
-        if op is not None and users.known:
-            call = self.connection.admit(self._head, message)
+        call = None if op is None else self.connection.admit(self._head, message)
+        if op is not None and call is not None:
             self._request = call.backend.submit(op, message, self._done, principal=call.principal)
         else:
             self._scope = trio.CancelScope()
@@ -94,8 +93,7 @@ class UnaryCall(ServerCall):
             self._done(result)
 
     async def _call(self, message: bytes) -> bytes:
-        await self.connection.context.users.wait_known()
-        call = self.connection.admit(self._head, message)
+        call = await self.connection.admit_when_known(self._head, message)
         path = self._method.path
         if (op := DIRECT.get(path)) is not None:
             return await call.backend.call(op, message, principal=call.principal)

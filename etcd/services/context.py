@@ -81,3 +81,18 @@ class PortContext:
         user, principal = self.users.identify(token)
         self.users.check(user, path, message)
         return Call(self.backend, self.hub, user, principal, self.users)
+
+    async def admit_when_known(self, token: str, path: str, message: bytes) -> Call:
+        """Return what a method gets; wait for a leader if it is not known who the users are.
+
+        Args:
+            token: see `admit`.
+            path: see `admit`.
+            message: see `admit`.
+
+        Raises:
+            EtcdError: the caller may not call it, or there was no leader for too long.
+        """
+        if not self.users.known:
+            await self.users.wait_known()
+        return self.admit(token, path, message)

@@ -82,9 +82,7 @@ class ReplicatedUsers:
         """
         with trio.move_on_after(LEADER_WAIT_S):
             while not self.known:
-                changed = trio.Event()
-                self._access.wait_for_users(lambda _result, event=changed: event.set())
-                await changed.wait()
+                await self._next_answer()
         self._require_known()
 
     @property
@@ -160,6 +158,12 @@ class ReplicatedUsers:
     def _require_known(self) -> None:
         if not self._access.users.known:
             raise EtcdError(*NO_LEADER)
+
+    async def _next_answer(self) -> None:
+        """Wait until the leader was asked for the users once more, with success or without."""
+        answered = trio.Event()
+        self._access.wait_for_users(lambda _result: answered.set())
+        await answered.wait()
 
     def _rights_of(self, name: bytes) -> Rights:
         access = self._access.users.access(name)

@@ -72,7 +72,7 @@ async def test_members_have_the_names_and_urls_that_they_announced(
             ids = [world.backend.member_id_of(member) for member in range(3)]
             assert [each.ID for each in reply.members] == ids
             assert reply.header.member_id == ids[0]
-            assert (reply.header.revision, reply.header.raft_term) == (0, 4)
+            assert (reply.header.revision, reply.header.raft_term) == (0, 5)
 
 
 async def test_without_a_leader_only_this_member_lists_the_others(
@@ -171,7 +171,7 @@ async def test_a_status_has_numbers_of_this_member(autojump_clock: MockClock) ->
         assert reply.version == "3.5.21"
         assert reply.leader == world.backend.member_id_of(0)
         assert reply.header.revision == 2
-        assert reply.raftTerm == 4
+        assert reply.raftTerm == 5
         assert reply.raftAppliedIndex == world.member.position > 0
         assert not reply.errors
 
