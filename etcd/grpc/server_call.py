@@ -124,6 +124,18 @@ class ServerCall:
             self._open()
             self._end(_OK)
 
+    def reply_and_end(self, message: bytes) -> None:
+        """Send the only message and end the call well; does nothing after the end."""
+        if self.ended:
+            return
+        http2, data = self.connection.http2, framed(message)
+        if self.half_closed and http2.send_whole(self.stream_id, _OPENING, data, _OK):
+            self.ended = True
+            self.connection.finish(self)
+        else:
+            self.reply(message)
+            self.end()
+
     def fail(self, error: EtcdError) -> None:
         """End the call by an error; does nothing after the end."""
         if not self.ended:

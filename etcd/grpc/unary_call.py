@@ -81,8 +81,7 @@ class UnaryCall(ServerCall):
         if isinstance(result, EtcdError):
             self.fail(result)
         else:
-            self.reply(result)
-            self.end()
+            self.reply_and_end(result)
 
     async def _run(self, scope: trio.CancelScope, message: bytes) -> None:
         with scope:

@@ -216,6 +216,24 @@ async def test_a_large_reply_waits_for_the_windows_of_the_client(
         assert world.client.answers[other].messages == [large]
 
 
+async def test_what_comes_for_a_call_that_is_over_does_no_harm(autojump_clock: MockClock) -> None:
+    async with GrpcWorld.opened() as world:
+        await world.client.call(PUT)
+        window_update = b"\0\0\x04\x08\0\0\0\0\x01\0\0\x10\0"
+        reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08"
+        await world.client.stream.send_all(window_update + reset)
+        assert (await world.client.call(PUT)).status == 0
+
+
+async def test_a_smaller_table_of_headers_is_respected(autojump_clock: MockClock) -> None:
+    async with GrpcWorld.opened() as world:
+        await world.client.call(PUT)
+        world.client.h2.update_settings({SettingCodes.HEADER_TABLE_SIZE: 0})
+        await world.client.turn()
+        for _ in range(2):
+            assert (await world.client.call(PUT)).headers[b":status"] == b"200"
+
+
 async def test_a_stream_answers_each_request_and_ends_with_them(
     autojump_clock: MockClock, echo: None
 ) -> None:
