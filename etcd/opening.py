@@ -15,6 +15,7 @@ from ..log_events import log_event
 from ..transport import Address
 from .backend.announce import announce
 from .backend.backend import Backend
+from .backend.upkeep import Upkeep
 from .messages import rpc_pb2 as rpc
 from .messages.requests import Op, decode_reply, encode_request
 from .port.listener import EtcdPort
@@ -62,6 +63,7 @@ class EtcdServer:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.backend.run)
+            nursery.start_soon(Upkeep(self.backend).run)
             bound: tuple[str, int] = await nursery.start(self.port.run)
             words = "clients of etcd are served at %(address)s, and sent to %(url)s"
             where = str(Address(*bound))
