@@ -49,7 +49,7 @@ async def answer_stream(
     """
     requests = Requests(talk, method.request)
     try:
-        call = context.admit(token, method.path, b"")
+        call = await context.admit_when_known(token, method.path, b"")
         function = STREAMS.get(method.path)
         if function is None:
             raise not_implemented(method)

@@ -47,7 +47,7 @@ async def _reply(
     data = message.SerializeToString()
     if len(data) > MESSAGE_BYTES:
         raise too_large(len(data))
-    call = context.admit(token, method.path, data)
+    call = await context.admit_when_known(token, method.path, data)
     op = DIRECT.get(method.path)
     if op is not None:
         # Answered in a few seconds at most, so a client that goes meanwhile need not be noticed.

@@ -112,17 +112,25 @@ class Connection:
 
     # --- for calls
 
-    def admit(self, head: CallHead, message: bytes) -> Call:
-        """Return what a method gets.
+    def admit(self, head: CallHead, message: bytes) -> Call | None:
+        """Return what a method gets; None if it is not known who the users are.
 
         Raises:
             EtcdError: the caller may not call it, or the member can't now.
         """
-        if head.needs_leader and not self._context.backend.has_leader:
-            raise EtcdError(*NO_LEADER)
-        if self.http2.waiting_bytes > _WAITING_BYTES:
-            raise EtcdError(*TOO_MANY_REQUESTS)
+        self._check(head)
+        if not self._context.users.known:
+            return None
         return self._context.admit(head.token, head.path, message)
+
+    async def admit_when_known(self, head: CallHead, message: bytes) -> Call:
+        """Return what a method gets, once it is known who the users are.
+
+        Raises:
+            EtcdError: see `admit`.
+        """
+        self._check(head)
+        return await self._context.admit_when_known(head.token, head.path, message)
 
     def hold(self, call: ServerCall, size: int) -> None:
         """Count bytes of a request as in memory.
@@ -208,6 +216,12 @@ class Connection:
         self.http2.go_away()
 
     # --- parts
+
+    def _check(self, head: CallHead) -> None:
+        if head.needs_leader and not self._context.backend.has_leader:
+            raise EtcdError(*NO_LEADER)
+        if self.http2.waiting_bytes > _WAITING_BYTES:
+            raise EtcdError(*TOO_MANY_REQUESTS)
 
     def _parse_head_untrusted(self, headers: list[tuple[bytes, bytes]]) -> CallHead:
         key = tuple(headers)

@@ -10,6 +10,7 @@ our memory with requests that nobody takes.
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -28,6 +29,7 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError, StreamClosedError
 from h2.settings import SettingCodes, Settings
+from h2.stream import StreamClosedBy
 
 from .header_blocks import ReplyEncoder, RequestDecoder
 
@@ -51,6 +53,12 @@ _WINDOW: Final = 16 << 20
 nothing holds up the other ones; larger, and it is memory. One call alone has 64 KiB."""
 
 _DEFAULT_WINDOW: Final = 65_535
+
+_FRAME: Final = struct.Struct(">HBBBI")  # 24 bits of length, a kind, flags, the stream
+_DATA: Final = 0
+_HEADERS: Final = 1
+_END_STREAM: Final = 1
+_END_HEADERS: Final = 4
 
 
 class StreamEvents(Protocol):
@@ -92,6 +100,15 @@ class _ServerConnection(H2Connection):
         count = super().open_inbound_streams
         self._counted_at = min(2 * count + 64, MAX_STREAMS)
         return count
+
+    def forget(self, stream_id: int) -> None:
+        """Count a stream as closed: both halves have ended."""
+        del self.streams[stream_id]
+        self._closed_streams[stream_id] = StreamClosedBy.SEND_END_STREAM
+
+
+def _frame(kind: int, flags: int, stream_id: int, body: bytes) -> bytes:
+    return _FRAME.pack(len(body) >> 8, len(body) & 0xFF, kind, flags, stream_id) + body
 
 
 class Http2:
@@ -233,6 +250,35 @@ class Http2:
             waiting.trailers, waiting.then_reset = trailers, not half_closed
         else:
             self._end(stream_id, trailers, then_reset=not half_closed)
+
+    def send_whole(
+        self,
+        stream_id: int,
+        headers: Sequence[tuple[bytes, bytes]],
+        data: bytes,
+        trailers: Sequence[tuple[bytes, bytes]],
+    ) -> bool:
+        """Send all of a stream whose client has ended its half; whether it could be done at once.
+
+        That is most replies, and h2 takes three times as long for the same bytes.
+        """
+        h2 = self._h2
+        stream = h2.streams.get(stream_id)
+        if self._over or stream is None:
+            return False
+        window = min(h2.outbound_flow_control_window, stream.outbound_flow_control_window)
+        if len(data) > min(window, h2.max_outbound_frame_size):
+            return False
+        encode = h2.encoder.encode
+        self._collect()
+        self._out += b"".join((
+            _frame(_HEADERS, _END_HEADERS, stream_id, encode(headers)),
+            _frame(_DATA, 0, stream_id, data),
+            _frame(_HEADERS, _END_HEADERS | _END_STREAM, stream_id, encode(trailers)),
+        ))  # fmt: skip
+        h2.outbound_flow_control_window -= len(data)
+        h2.forget(stream_id)
+        return True
 
     def is_waiting(self, stream_id: int) -> bool:
         """Whether data of a stream wait for the client."""

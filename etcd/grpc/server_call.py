@@ -34,8 +34,12 @@ class CallHost(Protocol):
     http2: Http2
     nursery: trio.Nursery
 
-    def admit(self, head: CallHead, message: bytes) -> Call:
-        """Return what a method gets."""
+    def admit(self, head: CallHead, message: bytes) -> Call | None:
+        """Return what a method gets; None if it is not known who the users are."""
+        ...
+
+    async def admit_when_known(self, head: CallHead, message: bytes) -> Call:
+        """Return what a method gets, once it is known who the users are."""
         ...
 
     def hold(self, call: ServerCall, size: int) -> None:
@@ -119,6 +123,18 @@ class ServerCall:
         if not self.ended:
             self._open()
             self._end(_OK)
+
+    def reply_and_end(self, message: bytes) -> None:
+        """Send the only message and end the call well; does nothing after the end."""
+        if self.ended:
+            return
+        http2, data = self.connection.http2, framed(message)
+        if self.half_closed and http2.send_whole(self.stream_id, _OPENING, data, _OK):
+            self.ended = True
+            self.connection.finish(self)
+        else:
+            self.reply(message)
+            self.end()
 
     def fail(self, error: EtcdError) -> None:
         """End the call by an error; does nothing after the end."""

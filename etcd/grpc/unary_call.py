@@ -16,11 +16,8 @@ from .framing import MessageReader
 from .server_call import ServerCall, decode_untrusted
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from ...node.requests.request import Request
     from ..methods import Method
-    from ..services.call import Call
     from .metadata import CallHead
     from .server_call import CallHost
 
@@ -69,31 +66,34 @@ class UnaryCall(ServerCall):
             self._scope.cancel()
 
     def _begin(self) -> None:
-        path = self._method.path
         message = self._reader.next_untrusted()
         if message is None:
             raise EtcdError(Code.INTERNAL, "grpc: the call has ended without a whole request")
-        call = self.connection.admit(self._head, message)
-        op = DIRECT.get(path)
-        if op is None:
-            request = decode_untrusted(self._method, message)
-            self._scope = trio.CancelScope()
-            self.connection.nursery.start_soon(self._run, call, request)
-        else:
+        op = DIRECT.get(self._method.path)
+        call = None if op is None else self.connection.admit(self._head, message)
+        if op is not None and call is not None:
             self._request = call.backend.submit(op, message, self._done, principal=call.principal)
+        else:
+            self._scope = trio.CancelScope()
+            self.connection.nursery.start_soon(self._run, self._scope, message)
 
     def _done(self, result: bytes | EtcdError) -> None:
         if isinstance(result, EtcdError):
             self.fail(result)
         else:
-            self.reply(result)
-            self.end()
+            self.reply_and_end(result)
 
-    async def _run(self, call: Call, request: Message) -> None:
-        assert self._scope is not None, "it was made before this task"
-        with self._scope:
+    async def _run(self, scope: trio.CancelScope, message: bytes) -> None:
+        with scope:
             try:
-                result: bytes | EtcdError = await UNARY[self._method.path](call, request)
+                result: bytes | EtcdError = await self._call(message)
             except EtcdError as error:
                 result = error
             self._done(result)
+
+    async def _call(self, message: bytes) -> bytes:
+        call = await self.connection.admit_when_known(self._head, message)
+        path = self._method.path
+        if (op := DIRECT.get(path)) is not None:
+            return await call.backend.call(op, message, principal=call.principal)
+        return await UNARY[path](call, decode_untrusted(self._method, message))

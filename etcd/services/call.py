@@ -38,6 +38,19 @@ class Users(Protocol):
         ...
 
     @property
+    def known(self) -> bool:
+        """Whether it is known who the users are; if not, `wait_known` comes before `identify`."""
+        ...
+
+    async def wait_known(self) -> None:
+        """Wait until it is known who the users are, as long as a request waits for a leader.
+
+        Raises:
+            EtcdError: it did not become known.
+        """
+        ...
+
+    @property
     def version(self) -> int:
         """The version of the users; 0 before the first change."""
         ...

@@ -6,7 +6,7 @@ was restricted. Then a call needs a token, and a token is for a name and a passw
 with the user each time.
 
 While this member does not know the users (:mod:`quorate.keyvalue.access.directory`) nobody is let
-in: calls get `no leader`, since that is the reason.
+in. Calls wait then, as they wait for a leader, which is what is missing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ...keyvalue.access.logins import Pending
 from ...keyvalue.access.rules import READ, WRITE
 from ...log_events import log_event
 from ...transport.strangers import OnceLog
+from ..backend.backend import LEADER_WAIT_S
 from ..codes import (
     AUTH_FAILED,
     AUTH_NOT_ENABLED,
@@ -67,6 +68,22 @@ class ReplicatedUsers:
     def enabled(self) -> bool:
         """Whether clients have to show a token."""
         return self._access.users.restricted
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known who the users are."""
+        return self._access.users.known
+
+    async def wait_known(self) -> None:
+        """Wait until it is known who the users are; see `services.call.Users`.
+
+        Raises:
+            EtcdError: it did not become known.
+        """
+        with trio.move_on_after(LEADER_WAIT_S):
+            while not self.known:
+                await self._next_answer()
+        self._require_known()
 
     @property
     def version(self) -> int:
@@ -141,6 +158,12 @@ class ReplicatedUsers:
     def _require_known(self) -> None:
         if not self._access.users.known:
             raise EtcdError(*NO_LEADER)
+
+    async def _next_answer(self) -> None:
+        """Wait until the leader was asked for the users once more, with success or without."""
+        answered = trio.Event()
+        self._access.wait_for_users(lambda _result: answered.set())
+        await answered.wait()
 
     def _rights_of(self, name: bytes) -> Rights:
         access = self._access.users.access(name)

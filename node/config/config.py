@@ -431,6 +431,14 @@ class NodeConfig:
                     what = f"a port of {member.host} other than that of {other}"
                     raise ConfigurationError(unexpected(key, port, what))
         assert self.own.member_id == self.member_id
+        self._check_tables(seen)
+
+    def _check_tables(self, seen: dict[tuple[str, int], str]) -> None:
+        """Check the ports of the tables [web] and [etcd].
+
+        Args:
+            seen: the members' ports, by host and port.
+        """
         tables = (("web", self.web, self.web.host), ("etcd", self.etcd, self.etcd_host))
         for name, table, host in tables:
             if not table.port:
@@ -444,6 +452,9 @@ class NodeConfig:
                 raise ConfigurationError(unexpected(f"{name}.tls", table.tls, what))
         if self.etcd.port and self.own.witness:
             what = "0, since a witness has no tables"
+            raise ConfigurationError(unexpected("etcd.port", self.etcd.port, what))
+        if self.etcd.port and not self.partition.has_etcd:
+            what = "0, since partition 0 has all keys of etcd"
             raise ConfigurationError(unexpected("etcd.port", self.etcd.port, what))
 
     @property

@@ -48,6 +48,11 @@ class PartitionSettings:
         return self.number >= 0
 
     @property
+    def has_etcd(self) -> bool:
+        """Whether the member has the keys of etcd's clients, which are not spread."""
+        return self.number in {_NONE, 0}
+
+    @property
     def folder(self) -> Path | None:
         """The folder of the machine; None without one."""
         return Path(self.machine) if self.machine else None

@@ -11,7 +11,7 @@ from quorate.local.secured import security_of
 from quorate.machine.config import MachineConfig, MachineEntry, is_machine_file, load_machine
 from quorate.machine.layout import lay_out_machines
 from quorate.machine.maps import map_of_file
-from quorate.node.config.config import Security, Timeouts, Web
+from quorate.node.config.config import Etcd, Security, Timeouts, Web
 
 MACHINES = tuple(MachineEntry(n, f"10.0.0.{n}", 7000, 17000, rack="ab"[n % 2]) for n in range(3))
 EXPECTED_PORT = "expected 0 for none, or a port number up to 65471"
@@ -31,7 +31,9 @@ def mistakes(tmp_path: Path, text: str) -> list[str]:
     return [line.removeprefix(prefix) for line in str(caught.value).splitlines()]
 
 
-@pytest.mark.parametrize("config", [GOOD, attrs.evolve(GOOD, replicas=1, web=Web(9000))])
+@pytest.mark.parametrize(
+    "config", [GOOD, attrs.evolve(GOOD, replicas=1, web=Web(9000), etcd=Etcd(2379))]
+)
 def test_a_file_that_was_written_is_read_back_as_it_was(
     tmp_path: Path, config: MachineConfig
 ) -> None:
@@ -91,6 +93,8 @@ def test_ranges_of_ports_do_not_meet() -> None:
         attrs.evolve(GOOD, machines=near)
     with pytest.raises(ConfigurationError, match=r"web.port = 7010: expected 65 ports of"):
         attrs.evolve(GOOD, machines=apart, web=Web(7010))
+    with pytest.raises(ConfigurationError, match=r"etcd.port = 7010: expected a port of"):
+        attrs.evolve(GOOD, machines=apart, etcd=Etcd(7010))
 
 
 def test_a_local_cluster_with_certificates_stays_one(tmp_path: Path) -> None:

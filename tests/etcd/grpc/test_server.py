@@ -1,7 +1,6 @@
 """What a client of gRPC sees of the server: calls, errors, streams, flow control, the end."""
 
 from collections.abc import AsyncIterator
-from typing import ClassVar
 
 import pytest
 import trio
@@ -217,6 +216,24 @@ async def test_a_large_reply_waits_for_the_windows_of_the_client(
         assert world.client.answers[other].messages == [large]
 
 
+async def test_what_comes_for_a_call_that_is_over_does_no_harm(autojump_clock: MockClock) -> None:
+    async with GrpcWorld.opened() as world:
+        await world.client.call(PUT)
+        window_update = b"\0\0\x04\x08\0\0\0\0\x01\0\0\x10\0"
+        reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08"
+        await world.client.stream.send_all(window_update + reset)
+        assert (await world.client.call(PUT)).status == 0
+
+
+async def test_a_smaller_table_of_headers_is_respected(autojump_clock: MockClock) -> None:
+    async with GrpcWorld.opened() as world:
+        await world.client.call(PUT)
+        world.client.h2.update_settings({SettingCodes.HEADER_TABLE_SIZE: 0})
+        await world.client.turn()
+        for _ in range(2):
+            assert (await world.client.call(PUT)).headers[b":status"] == b"200"
+
+
 async def test_a_stream_answers_each_request_and_ends_with_them(
     autojump_clock: MockClock, echo: None
 ) -> None:
@@ -332,8 +349,15 @@ async def test_headers_that_are_too_long_end_the_connection(autojump_clock: Mock
 async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockClock) -> None:
     class OneUser:
         enabled = True
+        known = True
         version = 1
-        names: ClassVar = ["anna"]
+
+        @property
+        def names(self) -> list[str]:
+            return ["anna"]
+
+        async def wait_known(self) -> None:
+            await trio.lowlevel.checkpoint()
 
         def identify(self, token: str) -> tuple[str | None, int]:
             return ("anna", 7) if token == "t" else (None, 0)

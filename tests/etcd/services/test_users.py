@@ -153,6 +153,19 @@ async def test_a_token_ends_with_the_password_or_the_user(autojump_clock: MockCl
     assert text_of(lambda: world.users.identify(token)) == "etcdserver: invalid auth token"
 
 
+async def test_calls_wait_until_the_users_are_known(autojump_clock: MockClock) -> None:
+    world = World.made(b"~*", b"+@all", settled=False)
+    begun = trio.current_time()
+    with pytest.raises(EtcdError, match="no leader"):
+        await world.users.wait_known()
+    assert trio.current_time() - begun == 2
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.users.wait_known)
+        await trio.testing.wait_all_tasks_blocked()
+        world.access.users.settle()
+        world.access.end_waits(known=True)
+
+
 async def test_nobody_is_let_in_while_the_users_are_unknown(autojump_clock: MockClock) -> None:
     world = World.made(b"~*", b"+@all", settled=False)
     assert world.users.enabled

@@ -310,7 +310,7 @@ async def test_a_term_is_told_as_of_the_sending(world: EtcdWorld) -> None:
         await watcher.created(b"k")
         await world.put(b"k")
         world.member.topology = attrs.evolve(world.member.topology, term=9)
-        assert (await watcher.next()).header.raft_term == 10
+        assert (await watcher.next()).header.raft_term == 10, "ours and one more"
 
 
 @in_world
