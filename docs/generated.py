@@ -93,7 +93,8 @@ def _fields(kind: type[attrs.AttrsInstance], *, but: Sequence[str] = ()) -> str:
 
 def settings() -> str:
     """Every key of a member's file, and of a machine's, with its default."""
-    tables = ("members", "timeouts", "limits", "snapshot", "security", "log", "web", "partition")
+    tables = ("members", "timeouts", "limits", "snapshot", "security", "log", "web", "etcd")
+    tables += ("partition",)
     of_machine = ("machines", *tables)
     means = meanings(quorate.Timeouts)
     timeouts = table(
@@ -116,6 +117,7 @@ def settings() -> str:
         "`[security]`": _fields(quorate.Security),
         "`[log]`": _fields(quorate.LogLines),
         "`[web]`": _fields(quorate.Web),
+        "`[etcd]`": _fields(quorate.Etcd),
         "`machine.toml`, in front of the tables": _fields(MachineConfig, but=of_machine),
         "`machine.toml`, `[[machines]]`": _fields(MachineEntry),
     }

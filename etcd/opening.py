@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from ipaddress import ip_address
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import attrs
 import trio
 
+from ..log_events import log_event
+from ..transport import Address
+from .backend.announce import announce
 from .backend.backend import Backend
+from .backend.upkeep import Upkeep
 from .messages import rpc_pb2 as rpc
 from .messages.requests import Op, decode_reply, encode_request
 from .port.listener import EtcdPort
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EtcdServer", "make_etcd_server"]
 
+_log: Final = logging.getLogger("quorate.etcd")
+
 
 @attrs.frozen(eq=False)
 class EtcdServer:
@@ -35,10 +44,14 @@ class EtcdServer:
     Args:
         backend: reaches the cluster and the state.
         port: serves the clients.
+        name: of the member, for clients.
+        url: where clients reach it.
     """
 
     backend: Backend
     port: EtcdPort
+    name: str
+    url: str
 
     async def run(
         self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
@@ -50,7 +63,14 @@ class EtcdServer:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.backend.run)
-            task_status.started(await nursery.start(self.port.run))
+            nursery.start_soon(Upkeep(self.backend).run)
+            bound: tuple[str, int] = await nursery.start(self.port.run)
+            words = "clients of etcd are served at %(address)s, and sent to %(url)s"
+            where = str(Address(*bound))
+            log_event(_log, logging.INFO, "etcd_listens", words, address=where, url=self.url)
+            task_status.started(bound)
+            # Not before it listens: who is sent here must be served.
+            nursery.start_soon(announce, self.backend, self.name, (self.url,))
         raise AssertionError("only cancellation ends it")  # pragma: no cover - never reached
 
 
@@ -93,7 +113,22 @@ def make_etcd_server(
         most=config.limits.max_clients,
         protected=protected,
     )
-    return EtcdServer(backend, port)
+    url = config.etcd.url(config.own.host)
+    if _is_here(urlsplit(url).hostname) and not all(_is_here(each.host) for each in config.peers):
+        words = (
+            "clients at other machines are sent to %(url)s, which is their own machine: expected "
+        )
+        words += "advertise in the table [etcd]"
+        log_event(_log, logging.WARNING, "etcd_url_local", words, url=url)
+    return EtcdServer(backend, port, f"member-{config.member_id}", url)
+
+
+def _is_here(host: str | None) -> bool:
+    """Whether a host is that of each machine itself, as far as its text says so."""
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False
 
 
 def _tls_of(member: Member, config: NodeConfig) -> Callable[[], ssl.SSLContext] | None:

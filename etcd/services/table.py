@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from ..messages.requests import Op
 from . import auth, cluster, maintenance
+from .election import campaign, leader, observe, proclaim, resign
 from .lease import keep_alive
+from .lock import lock, unlock
 from .watch import watch
 
 if TYPE_CHECKING:
@@ -52,6 +54,12 @@ UNARY: Final[dict[str, UnaryMethod]] = {
     "/etcdserverpb.Maintenance/HashKV": maintenance.hash_kv,
     "/etcdserverpb.Maintenance/MoveLeader": maintenance.move_leader,
     "/etcdserverpb.Maintenance/Status": maintenance.status,
+    "/v3electionpb.Election/Campaign": campaign,
+    "/v3electionpb.Election/Leader": leader,
+    "/v3electionpb.Election/Proclaim": proclaim,
+    "/v3electionpb.Election/Resign": resign,
+    "/v3lockpb.Lock/Lock": lock,
+    "/v3lockpb.Lock/Unlock": unlock,
 }
 """Methods with one request and one reply."""
 
@@ -59,5 +67,6 @@ STREAMS: Final[dict[str, StreamMethod]] = {
     "/etcdserverpb.Lease/LeaseKeepAlive": keep_alive,
     "/etcdserverpb.Maintenance/Snapshot": maintenance.snapshot,
     "/etcdserverpb.Watch/Watch": watch,
+    "/v3electionpb.Election/Observe": observe,
 }
 """Methods whose replies, and perhaps requests, are a stream."""

@@ -188,11 +188,12 @@ class EtcdMember:
         """Let log time go on when the state asks for it, until cancelled."""
         while True:
             due = self.state.next_deadline_ms()
-            wait = (max(due, self.applied_ms + 1) - self.now_ms()) / 1000 if due else 3600
+            leads = self.parked is None and self.error is None
+            wait = (max(due, self.applied_ms + 1) - self.now_ms()) / 1000 if due and leads else 1
             with trio.move_on_after(wait) as scope:
                 await self._applied.wait()
             self._applied = trio.Event()
-            if scope.cancelled_caught and self.parked is None and self.error is None:
+            if scope.cancelled_caught and due and leads:
                 self._advance(self.now_ms())
 
     def stale_query(self, payload: bytes, flags: int) -> bytes:

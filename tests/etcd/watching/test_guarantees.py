@@ -192,6 +192,9 @@ def test_watches_are_ordered_unique_atomic_and_reliable(
                     run.check_complete(watch, world.member.state.revision)
                 assert not run.asked
 
-    small = {"PENDING_BYTES": pending, "SLICE_BYTES": pending, "SLICE_REVISIONS": 3}
-    with patch.multiple(stream_module, **small):
+    with (
+        patch.object(stream_module, "PENDING_BYTES", pending),
+        patch.object(stream_module, "SLICE_BYTES", pending),
+        patch.object(stream_module, "SLICE_REVISIONS", 3),
+    ):
         trio.run(main, clock=MockClock(autojump_threshold=0))
