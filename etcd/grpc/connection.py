@@ -71,7 +71,8 @@ class Connection:
         """Take what the client has sent; whether the connection goes on."""
         goes_on = self.http2.receive_untrusted(data)
         self.wake()
-        self._room.unpark_all()
+        if self._room:
+            self._room.unpark_all()
         return goes_on
 
     def opened(self, stream_id: int, headers: list[tuple[bytes, bytes]], *, ended: bool) -> None:
@@ -152,12 +153,14 @@ class Connection:
         """Forget a call, which is over."""
         self._calls.pop(call.stream_id, None)
         self.release(call)
-        self._finished.unpark_all()
+        if self._finished:
+            self._finished.unpark_all()
         self.wake()
 
     def wake(self) -> None:
         """Have sent what there is to send, after this turn of the event loop."""
-        self._to_send.unpark_all()
+        if self._to_send:
+            self._to_send.unpark_all()
 
     async def room_for(self, call: ServerCall) -> None:
         """Wait until the client has taken what a call has sent."""
@@ -172,7 +175,8 @@ class Connection:
     async def next_bytes(self) -> bytes:
         """Wait for something to send, and take it; what was taken before is sent."""
         self.sending = False
-        self._room.unpark_all()
+        if self._room:
+            self._room.unpark_all()
         while not (data := self.http2.take()):
             await self._to_send.park()
         self.sending = True

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from .connection import Connection
+from .wire import Wire
 
 if TYPE_CHECKING:
     from ..services.context import PortContext
 
 __all__ = ["serve"]
-
-_RECEIVE_BYTES: Final = 64 << 10
 
 _GOODBYE_S: Final = 1.0
 """For the last bytes to a client. Shorter, and it sees a lost connection in place of a reason;
@@ -38,14 +37,15 @@ async def serve(stream: trio.abc.Stream, context: PortContext) -> None:
         stream: begins with the preface of HTTP/2.
         context: of the port.
     """
+    wire = Wire(stream)
     connection: Connection | None = None
     try:
         async with trio.open_nursery() as nursery:
             connection = Connection(context, nursery)
             nursery.start_soon(connection.expire_calls)
-            nursery.start_soon(_send, stream, connection, nursery.cancel_scope)
+            nursery.start_soon(_send, wire, connection, nursery.cancel_scope)
             with context.stopping.interrupts():
-                await _receive(stream, connection)
+                await _receive(wire, connection)
             # The last bytes may be the reason why we do not go on.
             with trio.move_on_after(_GOODBYE_S):
                 if context.stopping.begun:
@@ -57,21 +57,21 @@ async def serve(stream: trio.abc.Stream, context: PortContext) -> None:
         if connection is not None and not connection.sending:
             connection.go_away()
             with trio.move_on_after(_GOODBYE_S, shield=True), contextlib.suppress(*_GONE):
-                await stream.send_all(connection.http2.take())
+                await wire.send(connection.http2.take())
 
 
-async def _receive(stream: trio.abc.Stream, connection: Connection) -> None:
+async def _receive(wire: Wire, connection: Connection) -> None:
     """Take what the client sends until it goes or breaks the protocol."""
     with contextlib.suppress(*_GONE):
-        while data := await stream.receive_some(_RECEIVE_BYTES):
-            if not connection.receive_untrusted(bytes(data)):
+        while data := await wire.receive():
+            if not connection.receive_untrusted(data):
                 return
             await connection.room_to_read()
 
 
-async def _send(stream: trio.abc.Stream, connection: Connection, scope: trio.CancelScope) -> None:
+async def _send(wire: Wire, connection: Connection, scope: trio.CancelScope) -> None:
     """Send what the calls want sent, for ever; cancel the scope once the client is gone."""
     with contextlib.suppress(*_GONE):
         while True:
-            await stream.send_all(await connection.next_bytes())
+            await wire.send(await connection.next_bytes())
     scope.cancel()

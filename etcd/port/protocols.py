@@ -14,6 +14,8 @@ import trio
 if TYPE_CHECKING:
     import ssl
 
+    from trio.socket import SocketType
+
 __all__ = ["PREFACE", "PeekedStream", "is_grpc", "peek_untrusted", "secured"]
 
 PREFACE: Final = b"PRI "
@@ -42,6 +44,13 @@ class PeekedStream(trio.abc.Stream):
         size = max_bytes or len(self._first)
         found, self._first = self._first[:size], self._first[size:]
         return found
+
+    @property
+    def plain_socket(self) -> SocketType | None:
+        """The socket, if the connection is nothing else and the first bytes were taken."""
+        if self._first or not isinstance(self._inner, trio.SocketStream):
+            return None
+        return self._inner.socket
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """See `trio.abc.SendStream`."""
