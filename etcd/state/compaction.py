@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .keys import Keys
     from .rows import StateTables
 
-__all__ = ["PACE_MS", "SLICE_ROWS", "Compaction"]
+__all__ = ["PACE_MS", "SLICE_ROWS", "Compaction", "raise_revision"]
 
 SLICE_ROWS: Final = 500
 """Changes of one slice: some milliseconds. Fewer, and a writer may be faster than compaction; more,
@@ -33,6 +33,20 @@ PACE_MS: Final = 20
 
 _NOTE: Final = struct.Struct(">qqIq")
 _FIRST_REVISION: Final = 2
+
+
+def raise_revision(tables: StateTables, revision: int) -> None:
+    """Have the state go on from a higher revision, once it is loaded anew.
+
+    For a store that was restored: clients have seen later revisions than it has, and must not take
+    other changes for those that they know. History up to `revision` is compacted; its rows stay
+    until their keys change.
+
+    Args:
+        tables: of a state that is not running.
+        revision: higher than all that clients may have seen.
+    """
+    tables.put_note(COMPACTION_NOTE, _NOTE.pack(revision, revision, 0, 0))
 
 
 class Compaction:

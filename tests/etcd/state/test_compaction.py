@@ -4,7 +4,7 @@ import pytest
 
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.state import compaction
-from quorate.etcd.state.compaction import PACE_MS
+from quorate.etcd.state.compaction import PACE_MS, raise_revision
 from tests.support.etcd_tables import Machine
 
 
@@ -147,3 +147,22 @@ def test_a_hash_counts_what_is_left_at_once(machine: Machine) -> None:
     while machine.due_within(PACE_MS):
         machine.batch(machine.now_ms + PACE_MS)
         assert [machine.hash(revision) for revision in (7, 8)] == now
+
+
+def test_a_restored_store_goes_on_from_a_higher_revision(machine: Machine) -> None:
+    before = machine.range(b"\0", b"\0")
+    raise_revision(machine.tables, 1_000_000_000)
+    machine.state.reload()
+    assert machine.range(b"\0", b"\0") == before
+    assert machine.revision == machine.state.compacted == 1_000_000_000
+    with pytest.raises(EtcdError, match="has been compacted"):
+        machine.range(b"a", revision=8)
+    machine.put(b"a")
+    machine.delete(b"d")
+    machine.put(b"e")
+    machine.compact_all(1_000_000_003)
+    assert machine.state.changes_of(1_000_000_003)[0].key == b"e"
+    # b was deleted before, and nothing comes behind that.
+    assert rows(machine) == [3, 5, 6, 1_000_000_001, 1_000_000_003]
+    assert machine.keys() == [b"a", b"c", b"e"]
+    assert machine.hash() == Machine(machine.tables.copy()).hash()
