@@ -299,7 +299,7 @@ PARTITION_MUTANTS: Final = (
     PartitionMutant(forget_the_wrong_place, 20, ("KeptAnswer",)),
     PartitionMutant(found_each_by_its_share, 10, ("OneOwner", "Epochs"), first=3),
     PartitionMutant(remove_before_there_is_another, 20, ("EnoughVoters",), first=7),
-    PartitionMutant(correct_no_map, 20, ("Settled",), first=2),
+    PartitionMutant(correct_no_map, 20, ("Settled",), first=15),
 )
 
 
