@@ -290,7 +290,7 @@ PARTITION_MUTANTS: Final = (
     PartitionMutant(skip_the_last_changes, 10, ("RowsMoved",)),
     PartitionMutant(count_lifetimes_anew, 10, ("RowsMoved",)),
     PartitionMutant(give_rows_new_revisions, 5, ("RowsMoved",)),
-    PartitionMutant(take_a_chunk_twice, 20, ("RowsMoved",)),
+    PartitionMutant(take_a_chunk_twice, 40, ("RowsMoved",), first=23),
     PartitionMutant(keep_the_epoch, 5, ("Epochs",)),
     PartitionMutant(go_on_with_own_revisions, 10, ("Revisions",)),
     PartitionMutant(read_what_is_frozen, 10, ("OwnSlotsOnly", "Linearizability"), first=4),
@@ -299,7 +299,7 @@ PARTITION_MUTANTS: Final = (
     PartitionMutant(forget_the_wrong_place, 20, ("KeptAnswer",)),
     PartitionMutant(found_each_by_its_share, 10, ("OneOwner", "Epochs"), first=3),
     PartitionMutant(remove_before_there_is_another, 20, ("EnoughVoters",), first=7),
-    PartitionMutant(correct_no_map, 20, ("Settled",), first=2),
+    PartitionMutant(correct_no_map, 20, ("Settled",), first=15),
 )
 
 
