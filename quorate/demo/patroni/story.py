@@ -1,0 +1,147 @@
+"""The demo from beginning to end."""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Final
+
+import trio
+from cyclopts import App, Parameter
+
+from ...errors import UsageError
+from ...local.cluster import HOST, free_client_port, lay_out, open_cluster
+from ...local.show import make_console, print_verdict
+from ...local.survey import StuckError
+from ...local.words import span
+from ...storage.lmdb.environment import content_of
+from .member_steps import (
+    kill_the_leader,
+    lose_the_quorum,
+    lose_the_quorum_in_failsafe_mode,
+    restart_all_members,
+    stop_the_leader_for_a_while,
+)
+from .node_steps import (
+    change_the_configuration,
+    check_all_rows,
+    come_up,
+    kill_the_primary,
+    pause_and_resume,
+    reinitialize_a_replica,
+    switch_over,
+)
+from .nodes import Node
+from .programs import Programs, find_programs
+from .world import World
+
+__all__ = ["main"]
+
+COUNT: Final = 3
+STEPS: Final = (
+    change_the_configuration,
+    switch_over,
+    kill_the_leader,
+    stop_the_leader_for_a_while,
+    restart_all_members,
+    kill_the_primary,
+    lose_the_quorum,
+    lose_the_quorum_in_failsafe_mode,
+    pause_and_resume,
+    reinitialize_a_replica,
+)
+_REST_OFFSET: Final = 60
+
+
+async def demo(
+    *,
+    directory: Annotated[Path | None, Parameter(name=("--dir", "-d"), show_default=False)] = None,
+    patroni: Annotated[Path | None, Parameter(show_default=False)] = None,
+    postgres: Annotated[Path | None, Parameter(show_default=False)] = None,
+) -> int:
+    """Run PostgreSQL under Patroni on three members of quorate, and break one thing after another.
+
+    Parameters
+    ----------
+    directory
+        Keeps all data and logs; a new temporary directory if left out.
+    patroni
+        The program patroni, if it is not in the PATH; patronictl lies next to it.
+    postgres
+        The folder with initdb and psql; the newest one of Debian if left out.
+    """
+    programs = find_programs(patroni, postgres)
+    if directory and directory.exists() and content_of(directory):
+        raise UsageError(f"--dir {directory}: expected a new or an empty directory")
+    place = directory or Path(tempfile.mkdtemp(prefix="quorate-patroni-"))
+    place.mkdir(parents=True, exist_ok=True)
+    place.chmod(0o711)  # PostgreSQL's user goes through it to the folder of its node
+    return 0 if await _run(place.resolve(), programs) else 1
+
+
+async def _run(place: Path, programs: Programs) -> bool:
+    """Run the members and the nodes; return whether every check passed."""
+    console = make_console()
+    began = trio.current_time()
+    # Nine ports in a row are free, and nine more, 60 above them.
+    first = free_client_port(3 * COUNT)
+    etcd = first + COUNT
+    configs = lay_out(place, members=COUNT, client_port=first, cluster="demo", etcd_port=etcd)
+    console.print(f"Starting {COUNT} members of quorate in {place}; etcd's ports: {etcd} and up.")
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(open_cluster(configs))
+        nodes = _lay_out_nodes(place, programs, etcd)
+        stack.push_async_callback(_end, nodes)
+        world = World(console, cluster, nodes, programs.postgres / "psql")
+        await world.agreement()
+        try:
+            await _tell(world)
+        except (TimeoutError, StuckError, trio.TooSlowError) as error:
+            world.check("progress", right=False, words=f"nothing goes on: {error}")
+        console.print("\nStopping all nodes and members in order.")
+    world.results.append(("in all", span(trio.current_time() - began)))
+    print_verdict(console, world.results, held=world.held)
+    return world.held
+
+
+def _lay_out_nodes(place: Path, programs: Programs, etcd: int) -> list[Node]:
+    first = etcd + COUNT
+    hosts = [f"{HOST}:{etcd + i}" for i in range(COUNT)]
+    nodes = [
+        Node(i, place / f"node-{i}", programs, (first + i, first + _REST_OFFSET + i), hosts)
+        for i in range(COUNT)
+    ]
+    for node in nodes:
+        node.lay_out()
+    return nodes
+
+
+async def _tell(world: World) -> None:
+    await come_up(world)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.rows.run)
+        for step in STEPS:
+            await step(world)
+        nursery.cancel_scope.cancel()
+    await check_all_rows(world)
+
+
+async def _end(nodes: Sequence[Node]) -> None:
+    """Stop all nodes at the same time; they need the members for it."""
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(node.stop)
+
+
+def main() -> None:
+    """Run the demo, and exit."""
+    app = App(name="patroni-demo", backend="trio", result_action="return_value", version_flags=[])
+    app.default(demo)
+    try:
+        status = app()
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        status = 2
+    sys.exit(status)
