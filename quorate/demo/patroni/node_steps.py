@@ -103,9 +103,8 @@ async def kill_the_primary(world: World) -> None:
     world.say(f"Starting {old.name} again.")
     await old.start()
     back = await world.whole()
-    world.check(
-        "return of the old primary", back is not None, f"a replica after {back and span(back)}"
-    )
+    words = f"a replica after {back and span(back)}"
+    world.check("return of the old primary", words, right=back is not None)
 
 
 async def pause_and_resume(world: World) -> None:

@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,6 +17,7 @@ from ...local.show import make_console, print_verdict
 from ...local.survey import StuckError
 from ...local.words import span
 from ...storage.lmdb.environment import content_of
+from ..ending import exit_status
 from .member_steps import (
     kill_the_leader,
     lose_the_quorum,
@@ -77,7 +79,7 @@ async def demo(
     place = directory or Path(tempfile.mkdtemp(prefix="quorate-patroni-"))
     place.mkdir(parents=True, exist_ok=True)
     place.chmod(0o711)  # PostgreSQL's user goes through it to the folder of its node
-    return 0 if await _run(place.resolve(), programs) else 1
+    return await exit_status(partial(_run, place.resolve(), programs))
 
 
 async def _run(place: Path, programs: Programs) -> bool:
@@ -97,8 +99,9 @@ async def _run(place: Path, programs: Programs) -> bool:
         await world.agreement()
         try:
             await _tell(world)
-        except (TimeoutError, StuckError, trio.TooSlowError) as error:
-            world.check("progress", right=False, words=f"nothing goes on: {error}")
+        except* (TimeoutError, StuckError, trio.TooSlowError) as group:
+            words = f"nothing goes on: {group.exceptions[0]!r}"
+            world.check("progress", words, right=False)
         console.print("\nStopping all nodes and members in order.")
     world.results.append(("in all", span(trio.current_time() - began)))
     print_verdict(console, world.results, held=world.held)

@@ -17,8 +17,8 @@ from .rows import Rows, query
 __all__ = ["HeldPrimary", "World"]
 
 PATIENCE_SECONDS: Final = 60.0
-_LOOK_SECONDS: Final = 0.1
-_TROUBLE: Final = ("demot", "promot", "Traceback")
+_LOOK_SECONDS: Final = 0.2
+_TROUBLE: Final = ("demot", "promot")
 """Words in a log of Patroni that must not be there while only members of quorate have trouble."""
 
 
