@@ -99,7 +99,7 @@ async def _run(place: Path, programs: Programs) -> bool:
         await world.agreement()
         try:
             await _tell(world)
-        except* (TimeoutError, StuckError, trio.TooSlowError) as group:
+        except* (OSError, StuckError, trio.TooSlowError) as group:
             words = f"nothing goes on: {group.exceptions[0]!r}"
             world.check("progress", words, right=False)
         console.print("\nStopping all nodes and members in order.")
