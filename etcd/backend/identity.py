@@ -5,7 +5,7 @@ from typing import Final
 
 from ..messages.wire import field, varint
 
-__all__ = ["Identity", "raft_term"]
+__all__ = ["Identity"]
 
 _HEADER: Final = 1  # the field of each reply that has the header
 _CLUSTER_ID: Final = b"\x08"  # tags of the header's fields, which are numbers
@@ -43,20 +43,15 @@ class Identity:
         Args:
             own: our number for the member that answers.
             revision: 0 leaves it out.
-            term: of leadership, ours.
+            term: of leadership.
         """
         numbers = (
             (_CLUSTER_ID, self.cluster_id),
             (_MEMBER_ID, self.member_id(own)),
             (_REVISION, revision),
-            (_TERM, raft_term(term)),
+            (_TERM, term),
         )
         return field(_HEADER, b"".join(tag + varint(number) for tag, number in numbers if number))
-
-
-def raft_term(term: int) -> int:
-    """Return a term as clients see it: ours count from 0, which clients take for "none"."""
-    return term + 1
 
 
 def _number(text: str) -> int:

@@ -189,7 +189,10 @@ class EtcdMember:
         while True:
             due = self.state.next_deadline_ms()
             leads = self.parked is None and self.error is None
-            wait = (max(due, self.applied_ms + 1) - self.now_ms()) / 1000 if due and leads else 1
+            # Without a leader it looks again; without a deadline it waits for something to happen.
+            wait = 1.0 if due else 3600.0
+            if due and leads:
+                wait = (max(due, self.applied_ms + 1) - self.now_ms()) / 1000
             with trio.move_on_after(wait) as scope:
                 await self._applied.wait()
             self._applied = trio.Event()
