@@ -83,7 +83,13 @@ class Backend:
             revision: of the keyspace when it was answered; 0 leaves it out.
         """
         topology = self.gateway.topology
-        return self._identity.header(topology.own_id, revision, topology.term)
+        return self._identity.header(topology.own_id, revision, self.raft_term)
+
+    @property
+    def raft_term(self) -> int:
+        """The term of leadership for clients; 0 if this member knows none."""
+        # Our first term is 0, and a client takes 0 for none: Patroni then notices no old leader.
+        return self.gateway.topology.term + 1
 
     def member_id_of(self, own: int) -> int:
         """Return etcd's number for a member, u64 and never 0, from our number."""

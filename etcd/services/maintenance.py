@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
-from ..backend.identity import raft_term
 from ..codes import NO_LEADER, NOT_LEADER, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op
@@ -64,7 +63,7 @@ async def status(call: Call, _request: Message) -> bytes:
         dbSize=size,
         leader=0 if leader is None else backend.member_id_of(leader),
         raftIndex=found.commit_position,
-        raftTerm=raft_term(found.term),
+        raftTerm=backend.raft_term,
         raftAppliedIndex=found.applied_position,
         errors=errors,
         dbSizeInUse=size,
