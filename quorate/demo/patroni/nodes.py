@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
@@ -63,7 +63,7 @@ class Node:
         folder: its own; created by `lay_out`.
         programs: what it runs.
         ports: of PostgreSQL and of Patroni's REST service.
-        etcd: where Patroni finds etcd, as `host:port`.
+        etcd: Patroni's table `etcd3`: where the members are, and how to log in.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Node:
         folder: Path,
         programs: Programs,
         ports: tuple[int, int],
-        etcd: Sequence[str],
+        etcd: Mapping[str, object],
     ) -> None:
         self.name = f"node-{number}"
         self.folder = folder
         self.port, self._rest_port = ports
         self._programs = programs
-        self._etcd = list(etcd)
+        self._etcd = etcd
         self._process: trio.Process | None = None
 
     @property
@@ -109,7 +109,7 @@ class Node:
             "scope": SCOPE,
             "name": self.name,
             "restapi": {"listen": rest, "connect_address": rest},
-            "etcd3": {"hosts": self._etcd},
+            "etcd3": self._etcd,
             "bootstrap": {"dcs": _BOOTSTRAP, "initdb": [{"encoding": "UTF8"}, "data-checksums"]},
             "postgresql": {
                 "listen": f"{HOST}:{self.port}",

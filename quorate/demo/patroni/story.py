@@ -12,7 +12,7 @@ import trio
 from cyclopts import App, Parameter
 
 from ...errors import UsageError
-from ...local.cluster import HOST, free_client_port, lay_out, open_cluster
+from ...local.cluster import free_client_port, open_cluster
 from ...local.show import make_console, print_verdict
 from ...local.survey import StuckError
 from ...local.words import span
@@ -25,6 +25,7 @@ from .member_steps import (
     restart_all_members,
     stop_the_leader_for_a_while,
 )
+from .members import COUNT, add_user, lay_out_members, lay_out_nodes
 from .node_steps import (
     change_the_configuration,
     check_all_rows,
@@ -40,7 +41,6 @@ from .world import World
 
 __all__ = ["main"]
 
-COUNT: Final = 3
 STEPS: Final = (
     change_the_configuration,
     switch_over,
@@ -53,7 +53,6 @@ STEPS: Final = (
     pause_and_resume,
     reinitialize_a_replica,
 )
-_REST_OFFSET: Final = 60
 
 
 async def demo(
@@ -61,6 +60,7 @@ async def demo(
     directory: Annotated[Path | None, Parameter(name=("--dir", "-d"), show_default=False)] = None,
     patroni: Annotated[Path | None, Parameter(show_default=False)] = None,
     postgres: Annotated[Path | None, Parameter(show_default=False)] = None,
+    secure: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Run PostgreSQL under Patroni on three members of quorate, and break one thing after another.
 
@@ -72,6 +72,8 @@ async def demo(
         The program patroni, if it is not in the PATH; patronictl lies next to it.
     postgres
         The folder with initdb and psql; the newest one of Debian if left out.
+    secure
+        Patroni talks to the members with TLS, and logs in as a user that may use its keys only.
     """
     programs = find_programs(patroni, postgres)
     if directory and directory.exists() and content_of(directory):
@@ -79,24 +81,24 @@ async def demo(
     place = directory or Path(tempfile.mkdtemp(prefix="quorate-patroni-"))
     place.mkdir(parents=True, exist_ok=True)
     place.chmod(0o711)  # PostgreSQL's user goes through it to the folder of its node
-    return await exit_status(partial(_run, place.resolve(), programs))
+    return await exit_status(partial(_run, place.resolve(), programs, secure=secure))
 
 
-async def _run(place: Path, programs: Programs) -> bool:
+async def _run(place: Path, programs: Programs, *, secure: bool) -> bool:
     """Run the members and the nodes; return whether every check passed."""
     console = make_console()
     began = trio.current_time()
-    # Nine ports in a row are free, and nine more, 60 above them.
-    first = free_client_port(3 * COUNT)
-    etcd = first + COUNT
-    configs = lay_out(place, members=COUNT, client_port=first, cluster="demo", etcd_port=etcd)
-    console.print(f"Starting {COUNT} members of quorate in {place}; etcd's ports: {etcd} and up.")
+    configs = lay_out_members(place, free_client_port(3 * COUNT), secure=secure)
+    kind = "with TLS and a user for Patroni" if secure else "that are open to all"
+    console.print(f"Starting {COUNT} members of quorate in {place}, {kind}.")
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_cluster(configs))
-        nodes = _lay_out_nodes(place, programs, etcd)
+        nodes = lay_out_nodes(place, programs, configs)
         stack.push_async_callback(_end, nodes)
         world = World(console, cluster, nodes, programs.postgres / "psql")
         await world.agreement()
+        if secure:
+            await add_user(cluster.addresses[0])
         try:
             await _tell(world)
         except* (OSError, StuckError, trio.TooSlowError) as group:
@@ -106,18 +108,6 @@ async def _run(place: Path, programs: Programs) -> bool:
     world.results.append(("in all", span(trio.current_time() - began)))
     print_verdict(console, world.results, held=world.held)
     return world.held
-
-
-def _lay_out_nodes(place: Path, programs: Programs, etcd: int) -> list[Node]:
-    first = etcd + COUNT
-    hosts = [f"{HOST}:{etcd + i}" for i in range(COUNT)]
-    nodes = [
-        Node(i, place / f"node-{i}", programs, (first + i, first + _REST_OFFSET + i), hosts)
-        for i in range(COUNT)
-    ]
-    for node in nodes:
-        node.lay_out()
-    return nodes
 
 
 async def _tell(world: World) -> None:
