@@ -124,6 +124,19 @@ async def test_without_a_leader_a_watch_ends_with_a_line(autojump_clock: Clock) 
         assert await client.line() is None
 
 
+async def test_a_connection_goes_on_after_a_stream_that_is_refused_at_once(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_call: Call, _requests: AsyncIterator[Any], _outlet: Outlet) -> None:
+        raise EtcdError(*NO_LEADER)
+
+    monkeypatch.setitem(table.STREAMS, "/etcdserverpb.Watch/Watch", refuse)
+    async with open_gateway() as gateway:
+        client = gateway.connect()
+        for _ in range(20):
+            assert (await client.post(WATCH, CREATE.decode())).status == 503
+
+
 async def test_an_error_before_the_first_reply_is_the_status(
     autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
