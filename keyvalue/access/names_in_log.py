@@ -13,7 +13,7 @@ from typing import Final
 from ...errors import WireError
 from ...storage.log.batch import Entry, EntryKind
 from ...storage.tables.notes import Notes
-from ..protocol.payload import PayloadParser
+from ..protocol.payload import ETCD, PayloadParser
 from ..protocol.resp import CommandError
 from .users import DEFAULT_NAME, Users, is_user_note
 
@@ -39,7 +39,9 @@ class NamesInLog:
 
     def take(self, entry: Entry) -> None:
         """Apply the next entry behind the notes."""
-        if entry.kind is not EntryKind.COMMAND or not _CHANGE.match(entry.payload):
+        if entry.kind is not EntryKind.COMMAND or entry.flags & ETCD:
+            return
+        if not _CHANGE.match(entry.payload):
             return
         with suppress(WireError, CommandError):  # what fails changes nothing
             for arguments in self._parse(entry.payload):

@@ -22,7 +22,7 @@ from ...keyvalue.access.commands import handlers
 from ...keyvalue.access.users import Users, is_user_note
 from ...keyvalue.commands.sessions import session
 from ...keyvalue.commands.table import lookup
-from ...keyvalue.protocol.payload import FROZEN, TRANSACTION
+from ...keyvalue.protocol.payload import ETCD, FROZEN, TRANSACTION
 from ...keyvalue.protocol.resp import CommandError
 from ...keyvalue.state.ownership_note import SLOTS_NOTE
 from ...keyvalue.state.sessions import LAST_ID, Sessions
@@ -130,7 +130,7 @@ def _walk(store: _Store, start: int, log: Log, end: int) -> Iterator[tuple[int, 
 
 def _applied(store: _Store, entry: Entry, slots: Machine | None) -> int | None:
     """Apply the effect of an entry on sessions; return how many of its commands are applied."""
-    if entry.kind is not EntryKind.COMMAND:
+    if entry.kind is not EntryKind.COMMAND or entry.flags & ETCD:
         return None
     store.principal = entry.principal
     refusal, stamped = None, bool(entry.session)
