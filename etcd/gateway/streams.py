@@ -148,7 +148,10 @@ class _Stream:
     async def _pass_on(self, inbox: trio.MemorySendChannel[Message]) -> None:
         message = self._first
         while message is not None:
-            await inbox.send(message)
+            try:
+                await inbox.send(message)
+            except trio.BrokenResourceError:
+                return  # the method takes no more; that is not the client's end
             if self._method.streaming is Streaming.REPLIES:
                 return
             try:

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from quorate.etcd.backend.contact import LOST_S
 from quorate.etcd.codes import NO_LEADER, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.services import table
@@ -132,6 +133,15 @@ async def test_a_connection_goes_on_after_a_stream_that_is_refused_at_once(
 
     monkeypatch.setitem(table.STREAMS, "/etcdserverpb.Watch/Watch", refuse)
     async with open_gateway() as gateway:
+        client = gateway.connect()
+        for _ in range(20):
+            assert (await client.post(WATCH, CREATE.decode())).status == 503
+
+
+async def test_each_watch_without_a_leader_gets_an_answer(autojump_clock: Clock) -> None:
+    async with open_gateway() as gateway:
+        gateway.world.member.lose_leader()
+        await trio.sleep(2 * LOST_S)
         client = gateway.connect()
         for _ in range(20):
             assert (await client.post(WATCH, CREATE.decode())).status == 503
