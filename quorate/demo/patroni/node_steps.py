@@ -66,9 +66,9 @@ async def _takes_over(world: World, node: Node) -> bool:
 
 async def switch_over(world: World) -> None:
     """The operator makes another node the primary."""
+    await world.safe_to_leave()
     old, state = await world.primary()
     world.say("")
-    await world.whole()
     began = trio.current_time()
     await world.control("switchover", "--force")
     took = await world.wait(
@@ -86,7 +86,7 @@ async def switch_over(world: World) -> None:
 
 async def kill_the_primary(world: World) -> None:
     """A node whose machine dies is replaced after its lease, and comes back as a replica."""
-    await world.whole()
+    await world.safe_to_leave()
     old, _ = await world.primary()
     world.say(f"\nkill -9 of {old.name}, the primary: of its Patroni and of its PostgreSQL.")
     began = trio.current_time()

@@ -114,6 +114,19 @@ class World:
 
         return await self.wait(complete)
 
+    async def safe_to_leave(self) -> None:
+        """Wait until the primary has a replica that has all of its rows, by Patroni's word.
+
+        Patroni replaces a primary by no other one.
+
+        Raises:
+            trio.TooSlowError: it has none for a minute.
+        """
+        await self.whole()
+        with trio.fail_after(PATIENCE_SECONDS):
+            while "Sync Standby" not in (await self.nodes[0].control("list", SCOPE))[1]:
+                await trio.sleep(_LOOK_SECONDS)
+
     async def primary(self) -> tuple[Node, NodeState]:
         """Wait for the primary, and return it.
 
