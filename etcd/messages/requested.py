@@ -128,7 +128,7 @@ def _keep_alive(message: bytes) -> str:
 def _announce(message: bytes) -> str:
     said = rpc.Announcement.FromString(message)
     urls = ", ".join(said.client_urls)[:_SHOWN_BYTES]
-    return f"member={said.member_id} urls={ascii(urls)}"
+    return f"member={said.member_id} urls={urls!a}"
 
 
 _WORDS: Final[dict[Op, Callable[[bytes], str]]] = {

@@ -151,7 +151,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column(
             "revision",
             "BIGINT",
-            "revision of the entry that set it, as WATCH compares it; mod_revision of a key of etcd",
+            "revision of the entry that set it, as WATCH compares it; of etcd: mod_revision",
         ),
         *_ETCD,
         _MEMBER,

@@ -37,9 +37,9 @@ from ...errors import StorageError
 from ...storage import decode_header_untrusted
 from ..spark.worker import settle
 from .columns import arrow_schema
+from .etcd_rows import etcd_table
 from .logs import open_log
 from .owned import OwnedSlots
-from .etcd_rows import etcd_table
 from .principals import principals_table
 from .snapshots import BEFORE, as_commands, pruned, snapshot_position, snapshot_table
 

@@ -1,7 +1,8 @@
 """Snapshots as rows: as a table of their own, or as commands that a reader begins with.
 
 The log before a snapshot is pruned. A reader that needs that part can read the snapshot in its
-place: a SET for each key of Redis's clients, a PUT for each of etcd's. Keys that are not among them did not exist at that point.
+place: a SET for each key of Redis's clients, a PUT for each of etcd's. Keys that are not among them
+did not exist at that point.
 """
 
 # pyright: basic, reportMissingTypeStubs=false

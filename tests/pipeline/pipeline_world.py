@@ -189,7 +189,7 @@ def forgetful_snapshot(directory: Path, batches: Sequence[Batch], count: int, kn
 
 
 async def _shorten(
-    directory: Path, batches: Sequence[bytes], known: int, cluster: str, etcd: bool
+    directory: Path, batches: Sequence[bytes], known: int, cluster: str, etcd: object
 ) -> int:
     store = Store.open(directory / "log", cluster=cluster, member_id=0, rng=Random(0))
     partition = partition_in(cluster) is not None

@@ -154,7 +154,7 @@ def test_a_hash_counts_what_is_left_at_once(machine: Machine) -> None:
 def test_a_restored_store_goes_on_from_a_higher_revision(machine: Machine) -> None:
     before = machine.range(b"\0", b"\0")
     seen: list[int] = []
-    machine.state.listen(lambda revision, changes: seen.append(revision))
+    machine.state.listen(lambda revision, _changes: seen.append(revision))
     machine.apply(Op.RESTORED, rpc.CompactionRequest(revision=1_000_000_000 - machine.revision))
     assert seen == [1_000_000_000]
     machine.batch()
