@@ -124,7 +124,10 @@ class World:
         """
         await self.whole()
         with trio.fail_after(PATIENCE_SECONDS):
-            while "Sync Standby" not in (await self.nodes[0].control("list", SCOPE))[1]:
+            while True:
+                _, shown = await self.nodes[0].control("list", SCOPE)
+                if "Sync Standby" in shown:
+                    return
                 await trio.sleep(_LOOK_SECONDS)
 
     async def primary(self) -> tuple[Node, NodeState]:
