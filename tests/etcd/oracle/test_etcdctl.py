@@ -60,15 +60,16 @@ VERBS = (
     "move-leader x",
     "version",
 )
-"""In this order, on an empty store. Some are left out since they differ by nature: `auth enable` and
-`user list` (users are those of the ACL), `member add` and `member update` (`quorate member` does
-it), `snapshot` (the file of etcd is a bbolt file), `endpoint status` and `hashkv` (sizes, hashes)."""
+"""In this order, on an empty store. Some are left out since they differ by nature: `auth enable`
+and `user list` (users are those of the ACL), `member add` and `member update` (`quorate member`
+does it), `snapshot` (the file of etcd is a bbolt file), `endpoint status` and `hashkv` (sizes)."""
+IDS = re.compile(r'("?(?:cluster_id|member_id|raft_term|ClusterID|MemberID|RaftTerm)"? ?: ?)\d+')
 
 TXNS = (
     'value("a") = "1"\n\nput a 7\nget a\n\nput a 8\n\n',
     'version("nothing") = "0"\n\nput n 1\n\ndel n\n\n',
     'mod("a") > "1000"\n\nput n 1\n\ndel a\nget --prefix n\n\n',
-    '\nput twice 1\nput twice 2\n\n\n',
+    "\nput twice 1\nput twice 2\n\n\n",
 )
 
 
@@ -99,7 +100,7 @@ class Ctl:
 
     def _plain(self, text: str) -> str:
         text = text.replace(str(self.port), "PORT")
-        text = re.sub(r'("?(?:cluster_id|member_id|raft_term|ClusterID|MemberID|RaftTerm)"? ?: ?)\d+', r"\1*", text)  # fmt: skip
+        text = IDS.sub(r"\1*", text)
         text = re.sub(r"\b[0-9a-f]{15,16}\b", "ID", text)
         return re.sub(r"took = \S+|took \S+", "took TIME", text)
 

@@ -1,4 +1,4 @@
-"""`etcdctl lock` and `etcdctl elect` among several processes, through a kill of quorate's leader."""
+"""`etcdctl lock` and `elect` among several processes, through a kill of quorate's leader."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def test_a_lock_has_one_holder_at_a_time_while_the_leader_is_killed(
 
 
 def test_an_elected_process_stays_elected_while_the_leader_is_killed(cluster: Cluster) -> None:
-    campaigns = {}
+    campaigns: dict[str, subprocess.Popen[str]] = {}
     for value in ("one", "two", "three"):
         campaigns[value] = cluster.etcdctl("elect", "who", value)
         if value == "one":
