@@ -12,11 +12,11 @@ from quorate.etcd.codes import EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.state.checks import parse_untrusted
-from tests.etcd.state.model import Model
+from quorate.simulation.etcd.model import Model
 from tests.support.etcd_tables import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from quorate.etcd.state.change import Change
 
@@ -129,9 +129,13 @@ class Both:
         self.model = Model()
         self.last_ms = self.machine.now_ms  # of the last batch
         self.heard: dict[int, list[Change]] = {}
-        self.machine.state.listen(
-            lambda revision, changes: self.heard.update({revision: list(changes)})
-        )
+        self.machine.state.listen(self._hear)
+
+    def _hear(self, revision: int, changes: Sequence[Change]) -> None:
+        if changes:  # without any, the state was loaded anew
+            self.heard[revision] = list(changes)
+        else:
+            assert revision == self.machine.state.revision
 
     def request(self, request: Message) -> None:
         op, kind = OPS[type(request)]
