@@ -32,7 +32,7 @@ SUITE_SECONDS: Final = 600
 TEST_SECONDS: Final = 60
 STRIDE: Final = 5
 NAMES: Final = ("pifpaf1", "pifpaf2", "pifpaf3")
-"""python-etcd3 and aetcd stop the processes with these names."""
+"""python-etcd3 and aetcd stop the first two processes with these names, and ask the third."""
 
 
 def main(words: list[str]) -> int:
@@ -112,7 +112,7 @@ def verdict_of(case: ET.Element) -> str:
 
 
 def members(stack: ExitStack, folder: Path) -> int:
-    """Run three members until the stack ends; return the first one's port."""
+    """Run three members until the stack ends; return the last one's port."""
     shutil.rmtree(folder, ignore_errors=True)
     first = free_client_port(len(NAMES) * STRIDE)
     ports = [first + i * STRIDE for i in range(len(NAMES))]
@@ -124,7 +124,7 @@ def members(stack: ExitStack, folder: Path) -> int:
     ]
     for port, process in zip(ports, children, strict=True):
         wait_until_healthy(port, process)
-    return first
+    return ports[-1]
 
 
 def run_end_to_end(folder: Path) -> dict[str, str]:

@@ -23,7 +23,7 @@ class Suite:
         source: requirement of the package that has the tests.
         requirements: what else is installed, with versions where newer ones break the suite.
         tests: path of the tests, in the folder of the unpacked archive.
-        variables: of the environment; ``{url}`` and ``{port}`` stand for the first member.
+        variables: of the environment; ``{url}`` and ``{port}`` stand for a member.
         options: of pytest.
         known: what fails, and why.
     """

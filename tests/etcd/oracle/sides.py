@@ -44,7 +44,7 @@ class Side:
     def call(self, path: str, request: Message) -> Message | tuple[int, str]:
         """Ask by gRPC; return the reply without ids, or the code and the text of the error."""
         method = BY_GRPC_PATH[path]
-        ask = self._channel.unary_unary(path, Message.SerializeToString, method.response.FromString)
+        ask = self._channel.unary_unary(path, serialized, method.response.FromString)
         try:
             reply: Message = without_ids(ask(request, timeout=SECONDS))
         except grpc.RpcError as error:
@@ -76,7 +76,7 @@ class Watching:
         self._asked: SimpleQueue[rpc.WatchRequest | None] = SimpleQueue()
         stream = channel.stream_stream(
             "/etcdserverpb.Watch/Watch",
-            Message.SerializeToString,
+            serialized,
             rpc.WatchResponse.FromString,
         )
         self._replies = stream(iter(self._asked.get, None), timeout=SECONDS)
@@ -110,3 +110,8 @@ def without_ids(reply: Any) -> Any:
         del reply.leases[:]
         reply.leases.extend(leases)
     return reply
+
+
+def serialized(message: Message) -> bytes:
+    """Return a message as gRPC sends it."""
+    return message.SerializeToString()
