@@ -48,6 +48,9 @@ test: $(dev) $(pipeline) ## all tests that are not marked slow; ARGS="tests/cli 
 test-all: $(dev) $(pipeline) ## all tests, the slow ones included
 	@$(PYTEST) $(ARGS)
 
+etcd-suites: $(dev) ## suites that other projects wrote for etcd; needs etcdctl, and Go for etcd's own
+	@$(BIN)/python -m tests.etcd.foreign.run .venv/etcd-suites $(ARGS)
+
 pythons: ## make test with every Python found; PYTHONS="/path/to/python3.13", ARGS as for test
 	@for python in $(PYTHONS); do \
 	  version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || \
