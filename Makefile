@@ -25,7 +25,7 @@ QUICK := transport keyvalue/commands keyvalue/port keyvalue/protocol keyvalue/st
   documents node/protocol node/follower
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo patroni-demo quick test test-all pythons check types-by-pyright types-by-mypy fmt crash soak mutants sweep model spin bench bench-peers picture docs etcd-messages wheel lock clean
+.PHONY: help demo pipeline-demo patroni-demo quick test test-all etcd-suites pythons check types-by-pyright types-by-mypy fmt crash soak mutants sweep model spin bench bench-peers picture docs etcd-messages wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
