@@ -99,7 +99,8 @@ def run_suite(suite: Suite, folder: Path) -> dict[str, str]:
         with (folder / "output").open("wb") as output:
             subprocess.run(
                 words, env={**os.environ, **given}, stdout=output, stderr=subprocess.STDOUT,
-                timeout=SUITE_SECONDS, check=False, cwd=folder if archive.suffix == ".whl" else tests.parent,
+                timeout=SUITE_SECONDS, check=False,
+                cwd=folder if archive.suffix == ".whl" else tests.parent,
             )  # fmt: skip
     cases = ET.parse(results).iter("testcase")
     return {case.attrib["name"]: verdict_of(case) for case in cases}
