@@ -25,7 +25,7 @@ QUICK := transport keyvalue/commands keyvalue/port keyvalue/protocol keyvalue/st
   documents node/protocol node/follower
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo patroni-demo quick test test-all pythons check types-by-pyright types-by-mypy fmt crash soak mutants sweep model spin bench bench-peers picture docs etcd-messages wheel lock clean
+.PHONY: help demo pipeline-demo patroni-demo quick test test-all etcd-suites pythons check types-by-pyright types-by-mypy fmt crash soak mutants sweep model spin bench bench-peers picture docs etcd-messages wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test: $(dev) $(pipeline) ## all tests that are not marked slow; ARGS="tests/cli 
 
 test-all: $(dev) $(pipeline) ## all tests, the slow ones included
 	@$(PYTEST) $(ARGS)
+
+etcd-suites: $(dev) ## suites that other projects wrote for etcd; needs etcdctl, and Go for etcd's own
+	@$(BIN)/python -m tests.etcd.foreign.run .venv/etcd-suites $(ARGS)
 
 pythons: ## make test with every Python found; PYTHONS="/path/to/python3.13", ARGS as for test
 	@for python in $(PYTHONS); do \

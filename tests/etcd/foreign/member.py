@@ -5,7 +5,10 @@ two lines that they wait for. It is one process, so that a kill of it is a kill 
 """
 
 import argparse
+import contextlib
 import signal
+import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +20,8 @@ import quorate
 
 HOST: Final = "127.0.0.1"
 READY: Final = ("enabled capabilities for version 3.5", "published client URLs")
+PATIENCE_STEPS: Final = 200
+STEP_SECONDS: Final = 0.05
 CLIENT_PORT: Final = 2
 """Ports of these suites are five apart: client, peer, metrics. One more is free for our clients."""
 
@@ -71,10 +76,22 @@ async def serve(config: quorate.NodeConfig) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with quorate.open_node(config) as node:
             await node.wait_for_leader()
+            await trio.to_thread.run_sync(_wait_until_published, config, abandon_on_cancel=True)
             for line in READY:
                 print(line, flush=True)  # noqa: T201 - suites read it
             async for _ in signals:
                 break
+
+
+def _wait_until_published(config: quorate.NodeConfig) -> None:
+    """Wait until the list of members has our URL: suites ask for it at once."""
+    wanted = config.etcd.url(HOST).encode()
+    ask = urllib.request.Request(f"http://{HOST}:{config.etcd.port}/v3/cluster/member/list", b"{}")
+    for _ in range(PATIENCE_STEPS):
+        with contextlib.suppress(OSError), urllib.request.urlopen(ask, timeout=2) as reply:
+            if wanted in reply.read():
+                return
+        time.sleep(STEP_SECONDS)
 
 
 def main(words: Sequence[str]) -> None:

@@ -20,7 +20,6 @@ class Drawing:
     Args:
         random: drawn by the test.
         revision: of both stores before the request.
-        compacted: requests ask for no revision far below it.
     """
 
     random: Random

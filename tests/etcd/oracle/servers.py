@@ -28,31 +28,49 @@ def etcd_program() -> str:
 
 @contextmanager
 def running(program: Sequence[str], directory: Path) -> Generator[int]:
-    """Run a server with one member and the flags of etcd; yield its port for clients."""
+    """Run a server with one member; yield its port for clients."""
     port = free_client_port(5)
+    with child(program, directory, "one", port, f"one=http://{HOST}:{port + 1}") as process:
+        wait_until_healthy(port, process)
+        yield port
+
+
+@contextmanager
+def child(
+    program: Sequence[str], directory: Path, name: str, port: int, everyone: str
+) -> Generator[subprocess.Popen[bytes]]:
+    """Run a member with the flags of etcd.
+
+    Args:
+        program: words that start it.
+        directory: of its data and its lines.
+        name: of the member.
+        port: for clients; the next one is for its peers.
+        everyone: the members of the cluster, as `--initial-cluster` wants them.
+    """
     client, peer = (f"http://{HOST}:{p}" for p in (port, port + 1))
-    words = [*program, "--name", "one", "--data-dir", str(directory / "data")]
+    words = [*program, "--name", name, "--data-dir", str(directory / "data")]
     words += ["--listen-client-urls", client, "--advertise-client-urls", client]
     words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-    words += ["--initial-cluster", f"one={peer}"]
+    words += ["--initial-cluster", everyone]
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lines").open("wb") as lines:
-        child = subprocess.Popen(words, stdout=lines, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(words, stdout=lines, stderr=subprocess.STDOUT)
     try:
-        _wait_until_healthy(client, child)
-        yield port
+        yield process
     finally:
-        child.kill()
-        child.wait()
+        process.kill()
+        process.wait()
 
 
-def _wait_until_healthy(url: str, child: subprocess.Popen[bytes]) -> None:
+def wait_until_healthy(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a member serves clients."""
     end = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < end and child.poll() is None:
+    while time.monotonic() < end and process.poll() is None:
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2) as reply:
+            with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=2) as reply:
                 if reply.status == 200:
                     return
         except OSError:
             time.sleep(0.05)
-    raise AssertionError(f"{url} does not serve; exit code {child.poll()}")
+    raise AssertionError(f"port {port}: nothing serves; exit code {process.poll()}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any, Final, Self
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 from google.protobuf.message import Message
 
 from quorate.etcd.messages import rpc_pb2 as rpc
@@ -44,13 +44,12 @@ class Side:
     def call(self, path: str, request: Message) -> Message | tuple[int, str]:
         """Ask by gRPC; return the reply without ids, or the code and the text of the error."""
         method = BY_GRPC_PATH[path]
-        ask = self._channel.unary_unary(
-            path, lambda message: message.SerializeToString(), method.response.FromString
-        )
+        ask = self._channel.unary_unary(path, serialized, method.response.FromString)
         try:
-            return without_ids(ask(request, timeout=SECONDS))
+            reply: Message = without_ids(ask(request, timeout=SECONDS))
         except grpc.RpcError as error:
-            return (error.code().value[0], error.details())  # type: ignore[attr-defined] # pyright: ignore
+            return (error.code().value[0], error.details() or "")
+        return reply
 
     def post(self, path: str, body: bytes) -> tuple[int, str, object]:
         """Ask the gateway; return status, content type and body, with stars instead of ids.
@@ -77,7 +76,7 @@ class Watching:
         self._asked: SimpleQueue[rpc.WatchRequest | None] = SimpleQueue()
         stream = channel.stream_stream(
             "/etcdserverpb.Watch/Watch",
-            lambda message: message.SerializeToString(),
+            serialized,
             rpc.WatchResponse.FromString,
         )
         self._replies = stream(iter(self._asked.get, None), timeout=SECONDS)
@@ -112,3 +111,7 @@ def without_ids(reply: Any) -> Any:
         reply.leases.extend(leases)
     return reply
 
+
+def serialized(message: Message) -> bytes:
+    """Return a message as gRPC sends it."""
+    return message.SerializeToString()
