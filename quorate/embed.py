@@ -38,7 +38,6 @@ from .keyvalue.slots.folder import Notice, board_file
 from .keyvalue.slots.notices import Notices
 from .keyvalue.slots.signposts import Signposts
 from .keyvalue.watches.replays import REPLAYS, Replays
-
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
 from .node.one_error import one_error
@@ -51,11 +50,11 @@ from .web.opening import open_guard
 from .web.showing import all_families, count_clients, showing
 
 if TYPE_CHECKING:
-    from .metrics import Family
     import ssl
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from .metrics import Family
     from .node import NodeConfig, Service, Transition
     from .node.requests.request import Stamp
     from .transport import PeerSecurity
