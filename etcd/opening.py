@@ -126,13 +126,18 @@ def make_etcd_server(
         protected=protected,
     )
     url = config.etcd.url(config.own.host)
+    _check_url(url, config)
+    return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)
+
+
+def _check_url(url: str, config: NodeConfig) -> None:
+    """Warn if clients are sent to a URL that leads to their own machine."""
     if _is_here(urlsplit(url).hostname) and not all(_is_here(each.host) for each in config.peers):
         words = (
             "clients at other machines are sent to %(url)s, which is their own machine: expected "
         )
         words += "advertise in the table [etcd]"
         log_event(_log, logging.WARNING, "etcd_url_local", words, url=url)
-    return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)
 
 
 def _is_here(host: str | None) -> bool:
