@@ -12,12 +12,14 @@ import attrs
 import trio
 
 from ..log_events import log_event
+from ..metrics import exposition
 from ..transport import Address
 from .backend.announce import announce
 from .backend.backend import Backend
 from .backend.upkeep import Upkeep
 from .messages import rpc_pb2 as rpc
 from .messages.requests import Op, decode_reply, encode_request
+from .port.figures import etcd_families
 from .port.listener import EtcdPort
 from .services.context import PortContext
 from .services.users import ReplicatedUsers
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Never
 
     from ..keyvalue.clients.port_access import PortAccess
+    from ..metrics import Family
     from ..node import Member, NodeConfig
     from .state.machine import EtcdState
 
@@ -46,12 +49,14 @@ class EtcdServer:
         port: serves the clients.
         name: of the member, for clients.
         url: where clients reach it.
+        families: returns the figures of the port and the keyspace.
     """
 
     backend: Backend
     port: EtcdPort
     name: str
     url: str
+    families: Callable[[], list[Family]]
 
     async def run(
         self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
@@ -81,7 +86,7 @@ def make_etcd_server(
     *,
     access: PortAccess,
     protected: bool,
-    figures: Callable[[], str],
+    families: Callable[[], list[Family]],
 ) -> EtcdServer:
     """Make the etcd port of a member.
 
@@ -91,7 +96,7 @@ def make_etcd_server(
         state: of the keyspace, as this member has applied it.
         access: the users, which the port of Redis's clients keeps new enough.
         protected: clients of other machines are served only as users.
-        figures: returns the figures of the member in the text of Prometheus.
+        families: returns the figures of the other parts of the member.
     """
     # Lease ids must differ among members that start at one moment.
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
@@ -104,6 +109,13 @@ def make_etcd_server(
         return rpc.LeaseTimeToLiveResponse.FromString(body).keys
 
     users = ReplicatedUsers(access, leased_keys)
+
+    def own_families() -> list[Family]:
+        return etcd_families(port, context)
+
+    def figures() -> str:
+        return exposition([*families(), *own_families()])
+
     context = PortContext(backend, WatchHub(state), users, figures=figures)
     port = EtcdPort(
         context,
@@ -114,13 +126,18 @@ def make_etcd_server(
         protected=protected,
     )
     url = config.etcd.url(config.own.host)
+    _check_url(url, config)
+    return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)
+
+
+def _check_url(url: str, config: NodeConfig) -> None:
+    """Warn if clients are sent to a URL that leads to their own machine."""
     if _is_here(urlsplit(url).hostname) and not all(_is_here(each.host) for each in config.peers):
         words = (
             "clients at other machines are sent to %(url)s, which is their own machine: expected "
         )
         words += "advertise in the table [etcd]"
         log_event(_log, logging.WARNING, "etcd_url_local", words, url=url)
-    return EtcdServer(backend, port, f"member-{config.member_id}", url)
 
 
 def _is_here(host: str | None) -> bool:

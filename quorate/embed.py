@@ -38,7 +38,6 @@ from .keyvalue.slots.folder import Notice, board_file
 from .keyvalue.slots.notices import Notices
 from .keyvalue.slots.signposts import Signposts
 from .keyvalue.watches.replays import REPLAYS, Replays
-from .metrics.exposition import exposition
 from .node import Member, NodeStatus, State, Topology, open_member
 from .node.leader.operator import positions_of
 from .node.one_error import one_error
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from .metrics import Family
     from .node import NodeConfig, Service, Transition
     from .node.requests.request import Stamp
     from .transport import PeerSecurity
@@ -407,7 +407,8 @@ async def _open_key_value(
             await nursery.start(gathering.run)
             count_clients(member, port)
             # Outermost: whoever watches sees the stop, too.
-            async with showing(member, config, guard, port, watches):
+            others = list if etcd is None else etcd.families
+            async with showing(member, config, guard, port, watches, others=others):
                 # Slots of a partition freeze and leave: only clients of the port wait and follow.
                 kv = _ELSEWHERE if config.partition.is_one else KeyValue(member, gathering, watches)
                 yield Node(member, member.state.terminated, kv, address)
@@ -441,8 +442,8 @@ def _etcd_server(
         return None
     assert isinstance(store.keyspace, EtcdState), "made with it"
 
-    def figures() -> str:
-        return exposition(all_families(member, port, watches))
+    def families() -> list[Family]:
+        return all_families(member, port, watches, list)
 
     return make_etcd_server(
         member,
@@ -450,7 +451,7 @@ def _etcd_server(
         store.keyspace,
         access=port.state.access,
         protected=protected,
-        figures=figures,
+        families=families,
     )
 
 

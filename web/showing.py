@@ -16,7 +16,7 @@ from ..node.live.figures import member_families
 from .opening import make_web_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from ..keyvalue.port.listener import ClientPort
     from ..keyvalue.programs.watch import LocalWatches
@@ -32,6 +32,8 @@ async def showing(
     guard: Guard | None,
     port: ClientPort | None = None,
     watches: LocalWatches | None = None,
+    *,
+    others: Callable[[], list[Family]] = list,
 ) -> AsyncGenerator[None]:
     """Show a member to browsers and monitors for the length of a block, if its file says so.
 
@@ -41,6 +43,7 @@ async def showing(
         guard: judges who may look; None to show nothing.
         port: of its clients; None with a state machine of the program.
         watches: of its keys; None without keys.
+        others: returns figures of other parts.
 
     Raises:
         OSError: the web port can't be bound.
@@ -51,7 +54,7 @@ async def showing(
     web = make_web_port(
         member,
         config,
-        families=partial(all_families, member, port, watches),
+        families=partial(all_families, member, port, watches, others),
         read=partial(_read, member) if port else member.confirm,
         guard=guard,
     )
@@ -62,12 +65,16 @@ async def showing(
 
 
 def all_families(
-    member: Member, port: ClientPort | None, watches: LocalWatches | None
+    member: Member,
+    port: ClientPort | None,
+    watches: LocalWatches | None,
+    others: Callable[[], list[Family]],
 ) -> list[Family]:
-    """Return the figures of a member, of its clients, and of its watches."""
+    """Return the figures of a member, of its clients, of its watches, and of other parts."""
     families = member_families(member)
     families += port_families(port.state) if port else []
-    return families + (watch_families(watches) if watches else [])
+    families += watch_families(watches) if watches else []
+    return families + others()
 
 
 async def _read(member: Member) -> bytes:

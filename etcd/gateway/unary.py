@@ -37,7 +37,9 @@ async def answer_unary(
         message = decode_untrusted(method.request, body)
         reply = await _reply(talk, context, method, token, message)
     except EtcdError as error:
+        context.count(method, error.code)
         return error_answer(error)
+    context.count(method, Code.OK)
     return Answer(200, encode(method.response.FromString(reply)))
 
 

@@ -134,6 +134,10 @@ class Connection:
         self._check(head)
         return await self._context.admit_when_known(head.token, head.path, message)
 
+    def count(self, method: Method, code: Code) -> None:
+        """Count the end of a call with one reply."""
+        self._context.count(method, code)
+
     def hold(self, call: ServerCall, size: int) -> None:
         """Count bytes of a request as in memory.
 

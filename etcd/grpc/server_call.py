@@ -42,6 +42,10 @@ class CallHost(Protocol):
         """Return what a method gets, once it is known who the users are."""
         ...
 
+    def count(self, method: Method, code: Code) -> None:
+        """Count the end of a call with one reply."""
+        ...
+
     def hold(self, call: ServerCall, size: int) -> None:
         """Count bytes of a request as in memory."""
         ...

@@ -65,6 +65,18 @@ class UnaryCall(ServerCall):
         if self._scope is not None:
             self._scope.cancel()
 
+    def fail(self, error: EtcdError) -> None:
+        """See `ServerCall`."""
+        if not self.ended:
+            self.connection.count(self._method, error.code)
+        super().fail(error)
+
+    def reply_and_end(self, message: bytes) -> None:
+        """See `ServerCall`."""
+        if not self.ended:
+            self.connection.count(self._method, Code.OK)
+        super().reply_and_end(message)
+
     def _begin(self) -> None:
         message = self._reader.next_untrusted()
         if message is None:

@@ -66,6 +66,9 @@ class EtcdPort:
         tls: returns the context for a new connection; None for a port without TLS.
         most: connections at the same time.
         protected: clients of other machines are served only as users.
+
+    Attributes:
+        connections: how many there are.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class EtcdPort:
         self._most = most
         self._protected = protected
         self._accepting = trio.CancelScope()
-        self._connections = 0
+        self.connections = 0
         self._none_left = trio.Event()
 
     async def run(
@@ -117,18 +120,18 @@ class EtcdPort:
         self._accepting.cancel()
         self._context.stopping.begin()
         with trio.move_on_after(DRAIN_SECONDS):
-            while self._connections:
+            while self.connections:
                 self._none_left = trio.Event()
                 await self._none_left.wait()
 
     async def _take(self, stream: trio.SocketStream) -> None:
         """Serve one connection until it ends."""
-        self._connections += 1
+        self.connections += 1
         try:
-            if self._connections <= self._most and self._welcomes(stream.socket):
+            if self.connections <= self._most and self._welcomes(stream.socket):
                 await self.serve(stream)
         finally:
-            self._connections -= 1
+            self.connections -= 1
             self._none_left.set()
             await trio.aclose_forcefully(stream)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from ..codes import AUTH_NOT_ENABLED, EtcdError
+from ..codes import AUTH_NOT_ENABLED, Code, EtcdError
 from .call import Call, Users
 from .stopping import Stopping
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..backend.backend import Backend
+    from ..methods import Method
     from ..watching.hub import WatchHub
 
 __all__ = ["Everybody", "PortContext", "Users"]
@@ -59,6 +61,7 @@ class PortContext:
         users: judges callers.
         stopping: tells connections that the port stops.
         figures: returns the figures of the member in the text of Prometheus.
+        requests: how many calls with one reply have ended, by method and code.
     """
 
     backend: Backend
@@ -66,6 +69,11 @@ class PortContext:
     users: Users = attrs.field(factory=Everybody)
     stopping: Stopping = attrs.field(factory=Stopping)
     figures: Callable[[], str] = str
+    requests: Counter[tuple[str, Code]] = attrs.field(factory=Counter[tuple[str, Code]])
+
+    def count(self, method: Method, code: Code) -> None:
+        """Count the end of a call with one reply."""
+        self.requests[method.name, code] += 1
 
     def admit(self, token: str, path: str, message: bytes) -> Call:
         """Return what a method gets, if the caller may call it.

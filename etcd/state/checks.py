@@ -176,6 +176,7 @@ _parse_range = _parser(rpc.RangeRequest, _check_range)
 _parse_put = _parser(rpc.PutRequest, _check_put)
 _parse_delete_range = _parser(rpc.DeleteRangeRequest, _check_delete_range)
 _parse_txn = _parser(rpc.TxnRequest, _check_txn)
+_parse_restored = _parser(rpc.CompactionRequest, _check_restored)
 _parse_announce = _parser(rpc.Announcement, _check_announcement)
 
 _PARSERS: Final[dict[Op, Callable[[bytes], Message]]] = {
@@ -192,5 +193,5 @@ _PARSERS: Final[dict[Op, Callable[[bytes], Message]]] = {
     Op.HASH_KV: _parser(rpc.HashKVRequest, _nothing),
     Op.ANNOUNCE: _parse_announce,
     Op.ANNOUNCEMENTS: _parser(rpc.Announcements, _nothing),
-    Op.RESTORED: _parser(rpc.CompactionRequest, _check_restored),
+    Op.RESTORED: _parse_restored,
 }

@@ -88,6 +88,10 @@ class Leases:
         """Say whether a lease exists."""
         return lease in self._ttls
 
+    def __len__(self) -> int:
+        """Return how many leases exist."""
+        return len(self._ttls)
+
     def ids(self) -> list[int]:
         """Return all leases; those that end first come first."""
         by_key = self._deadlines.by_key

@@ -104,6 +104,16 @@ class EtcdState:
         """The first revision that can be read, 0 in the beginning."""
         return max(self._compaction.revision, 0)
 
+    @property
+    def key_count(self) -> int:
+        """Number of keys that exist."""
+        return len(self._keys.live)
+
+    @property
+    def lease_count(self) -> int:
+        """Number of leases that exist."""
+        return len(self._leases)
+
     def listen(self, callback: Callable[[int, Sequence[Change]], None]) -> None:
         """Have each revision reported, with its changes in order, when it is applied.
 

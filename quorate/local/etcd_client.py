@@ -157,11 +157,11 @@ class GatewayClient:
         ):
             await self._stream.send_all(self._http.send(event) or b"")
         status, answer = 0, bytearray()
-        while not isinstance(event := await self._next(), h11.EndOfMessage):
-            if isinstance(event, h11.Response):
-                status = event.status_code
-            elif isinstance(event, h11.Data):
-                answer += event.data
+        while not isinstance(found := await self._next(), h11.EndOfMessage):
+            if isinstance(found, h11.Response):
+                status = found.status_code
+            elif isinstance(found, h11.Data):
+                answer += found.data
             if len(answer) > MAX_REPLY_BYTES:
                 raise h11.RemoteProtocolError(f"a reply with over {MAX_REPLY_BYTES:,} bytes")
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:

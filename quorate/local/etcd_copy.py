@@ -26,7 +26,7 @@ from ..etcd.messages import rpc_pb2 as rpc
 from .etcd_client import EtcdRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from .etcd_client import GatewayCall
 
@@ -227,5 +227,5 @@ def _encoded(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _write(out: IO[str], line: dict[str, object]) -> None:
+def _write(out: IO[str], line: Mapping[str, object]) -> None:
     out.write(json.dumps(line, separators=(",", ":")) + "\n")

@@ -248,17 +248,22 @@ async def restore(
                 await _copy(source.scan(plan.start, plan.point.position), store)
             if last is not None and store.append_position:
                 await store.append_durably(_encoded(last, store, plan.point))
-            await store.save_committed(store.append_position)
-            if store.terms:  # so that it never votes or leads in a term that its log has
-                await store.save_node_state(NodeState(store.log_term))
-            if recovering:
-                await store.save_voting_status(VotingStatus(VotingRight.RECOVERING))
-            else:
-                # The configurations in it are of the cluster before; the new one begins behind.
-                floor = LogEnd(store.log_term, store.append_position)
-                await store.save_voting_status(VotingStatus(floor=floor))
+            await _vote(store, recovering=recovering)
             nursery.cancel_scope.cancel()
     return _finish(target).batches
+
+
+async def _vote(store: Store, *, recovering: bool) -> None:
+    """Record that the whole log is committed, and whether the store has a vote."""
+    await store.save_committed(store.append_position)
+    if store.terms:  # so that it never votes or leads in a term that its log has
+        await store.save_node_state(NodeState(store.log_term))
+    if recovering:
+        await store.save_voting_status(VotingStatus(VotingRight.RECOVERING))
+    else:
+        # The configurations in it are of the cluster before; the new one begins behind.
+        floor = LogEnd(store.log_term, store.append_position)
+        await store.save_voting_status(VotingStatus(floor=floor))
 
 
 def _encoded(entry: Entry, store: Store, point: Point) -> bytes:

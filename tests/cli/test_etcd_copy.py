@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from google.protobuf import json_format
 from trio.testing import MockClock
 
 from quorate.cli.app import run
-from quorate.errors import ConfigurationError, RefusedError
-from quorate.local import etcd_client, etcd_copy
+from quorate.errors import ConfigurationError, RefusedError, TransportError
+from quorate.etcd.messages import rpc_pb2 as rpc
+from quorate.local import etcd_copy
 from quorate.local.etcd_client import EtcdRefusedError, GatewayClient
 from quorate.local.etcd_copy import export_keys, import_keys
 from tests.support.etcd_http import Gateway, open_gateway
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def connected(gateway: Gateway) -> AsyncGenerator[GatewayClient]:
     client = GatewayClient("http://here:1")
-    client._stream = gateway.connect().stream
+    vars(client)["_stream"] = gateway.connect().stream
     yield client
 
 
@@ -89,12 +89,12 @@ async def test_what_the_server_says_is_told(autojump_clock: MockClock) -> None:
         lines.append('{"end":true,"keys":1}\n')
         with pytest.raises(EtcdRefusedError, match="etcdserver: key is not provided"):
             await import_keys(client, lines, overwrite=True)
-        with pytest.raises(etcd_client.TransportError, match="HTTP status 404"):
-            await client("/nothing", etcd_copy.rpc.RangeRequest(), etcd_copy.rpc.RangeResponse)
+        with pytest.raises(TransportError, match="HTTP status 404"):
+            await client("/nothing", rpc.RangeRequest(), rpc.RangeResponse)
 
 
 async def nobody(*_: object) -> Message:
-    return json_format.Parse("{}", etcd_copy.rpc.TxnResponse(succeeded=True))
+    return rpc.TxnResponse(succeeded=True)
 
 
 @pytest.mark.parametrize(

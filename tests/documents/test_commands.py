@@ -8,7 +8,7 @@ import pytest
 from quorate.cli.app import run
 
 ROOT = Path(__file__).parents[2]
-GROUPS = {"log", "certs", "control", "machine", "member", "partition", "pipeline", "trace"}
+GROUPS = {"log", "certs", "control", "etcd", "machine", "member", "partition", "pipeline", "trace"}
 DOCUMENTS = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "docs").rglob("*.md"))
 
 

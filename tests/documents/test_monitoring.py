@@ -20,6 +20,7 @@ SOURCES: Final = (
     "node/live/process.py",
     "keyvalue/port/figures.py",
     "keyvalue/programs/figures.py",
+    "etcd/port/figures.py",
 )
 RULES: Final = (CONTRIB / "alerts.yml").read_text(encoding="utf-8")
 BOARD: Final[dict[str, Any]] = json.loads((CONTRIB / "grafana.json").read_text(encoding="utf-8"))

@@ -28,7 +28,9 @@ async def test_a_member_serves_clients_of_etcd(tmp_path: Path) -> None:
             while "clientURLs" not in members[0]:  # it announces them by itself
                 members = (await client.post("/v3/cluster/member/list", {})).json["members"]
             assert members[0]["clientURLs"] == [f"http://127.0.0.1:{port + 1}"]
-            assert b"quorate_" in (await client.get("/metrics")).body
+            figures = (await client.get("/metrics")).body
+            assert b'quorate_etcd_requests_total{method="Put",code="OK"} 1' in figures
+            assert b"quorate_etcd_keys 1\n" in figures
             assert (await client.get("/readyz")).status == 200
             await client.begin("/v3/watch", b'{"create_request":{"key":"Zm9v"}}')
             assert (await client.line())["result"]["created"]

@@ -177,7 +177,7 @@ def test_an_entry_is_whole_on_the_first_of_its_rows(groups: list[list[Entry]]) -
         for group in groups
         for entry in group
         for one in (
-            decode_commands(entry.payload, 0, 0)
+            decode_commands(entry.payload, entry.flags, 0)
             if entry.kind is EntryKind.COMMAND
             else [(0, None, None, None, None)]
         )

@@ -1,0 +1,47 @@
+"""The figures of etcd's keyspace and its port, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...metrics.family import Sample, counter, gauge
+
+if TYPE_CHECKING:
+    from ...metrics import Family
+    from ..services.context import PortContext
+    from .listener import EtcdPort
+
+__all__ = ["etcd_families"]
+
+
+def etcd_families(port: EtcdPort, context: PortContext) -> list[Family]:
+    """Return all figures of a port and of its keyspace as they are now."""
+    state = context.hub.state
+    return [
+        gauge("quorate_etcd_keys", "Keys of etcd's clients that exist.", state.key_count),
+        gauge("quorate_etcd_revision", "The last revision of these keys.", state.revision),
+        gauge(
+            "quorate_etcd_compacted_revision",
+            "The first revision that can still be read; 0 while all can.",
+            state.compacted,
+        ),
+        gauge("quorate_etcd_leases", "Leases that exist.", state.lease_count),
+        gauge(
+            "quorate_etcd_watches_in_step",
+            "Watches of this member that have all changes; others read history first.",
+            context.hub.count,
+        ),
+        gauge(
+            "quorate_etcd_connections",
+            "Connections of etcd's clients to this member.",
+            port.connections,
+        ),
+        counter(
+            "quorate_etcd_requests_total",
+            "Calls with one reply, by method and code of gRPC.",
+            tuple(
+                Sample(count, (("method", method), ("code", code.name)))
+                for (method, code), count in sorted(context.requests.items())
+            ),
+        ),
+    ]
