@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..methods import Method
     from ..services.call import Call
     from ..services.context import PortContext
+    from .header_blocks import Headers
 
 __all__ = ["Connection"]
 
@@ -59,7 +60,7 @@ class Connection:
         self.http2 = Http2(self)
         self._calls: dict[int, ServerCall] = {}
         self._held = 0
-        self._heads: dict[tuple[tuple[bytes, bytes], ...], CallHead] = {}
+        self._heads: dict[Headers, CallHead] = {}
         self._to_send = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
         self._finished = trio.lowlevel.ParkingLot()
@@ -75,7 +76,7 @@ class Connection:
             self._room.unpark_all()
         return goes_on
 
-    def opened(self, stream_id: int, headers: list[tuple[bytes, bytes]], *, ended: bool) -> None:
+    def opened(self, stream_id: int, headers: Headers, *, ended: bool) -> None:
         """Begin a call."""
         wrong = ServerCall(self, stream_id, half_closed=ended)
         try:
@@ -100,7 +101,7 @@ class Connection:
         """Give data to their call."""
         call = self._calls.get(stream_id)
         if call is None:
-            self.http2.credit(stream_id, size, ended=True)
+            self.http2.credit(stream_id, size)
         else:
             call.receive(data, size, ended=ended)
 
@@ -227,14 +228,13 @@ class Connection:
         if self.http2.waiting_bytes > _WAITING_BYTES:
             raise EtcdError(*TOO_MANY_REQUESTS)
 
-    def _parse_head_untrusted(self, headers: list[tuple[bytes, bytes]]) -> CallHead:
-        key = tuple(headers)
-        head = self._heads.get(key)
+    def _parse_head_untrusted(self, headers: Headers) -> CallHead:
+        head = self._heads.get(headers)
         if head is None:
-            head = parse_head_untrusted(key)
+            head = parse_head_untrusted(headers)
             if len(self._heads) >= _REMEMBERED:
                 self._heads.clear()
-            self._heads[key] = head
+            self._heads[headers] = head
         return head
 
     def _call(self, stream_id: int, head: CallHead, *, half_closed: bool) -> ServerCall:

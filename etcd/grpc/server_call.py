@@ -129,7 +129,7 @@ class ServerCall:
         if self.ended:
             return
         http2, data = self.connection.http2, framed(message)
-        if self.half_closed and http2.send_whole(self.stream_id, _OPENING, data, _OK):
+        if http2.send_whole(self.stream_id, _OPENING, data, _OK):
             self.ended = True
             self.connection.finish(self)
         else:
@@ -153,7 +153,7 @@ class ServerCall:
 
     def _end(self, trailers: tuple[tuple[bytes, bytes], ...]) -> None:
         self.ended = True
-        self.connection.http2.end(self.stream_id, trailers, half_closed=self.half_closed)
+        self.connection.http2.end(self.stream_id, trailers)
         self.connection.finish(self)
 
 

@@ -112,4 +112,4 @@ class StreamCall(ServerCall):
 
     def _credit(self) -> None:
         size, self._uncredited = self._uncredited, 0
-        self.connection.http2.credit(self.stream_id, size, ended=self.half_closed)
+        self.connection.http2.credit(self.stream_id, size)

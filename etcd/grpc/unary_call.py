@@ -47,7 +47,7 @@ class UnaryCall(ServerCall):
     def receive(self, data: bytes, size: int, *, ended: bool) -> None:
         """See `ServerCall`; with the end of the request, the work begins."""
         self.half_closed = ended
-        self.connection.http2.credit(self.stream_id, size, ended=ended)
+        self.connection.http2.credit(self.stream_id, size)
         self._reader.feed(data)
         try:
             self.connection.hold(self, len(data))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .ranges import Range, Ranges
+from .recent import RecentChanges
 from .watch import encode_event
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ class WatchHub:
 
     Args:
         state: of the keyspace; it is listened to from now on.
+
+    Attributes:
+        recent: has the changes of revisions.
     """
 
     def __init__(self, state: EtcdState) -> None:
@@ -36,6 +40,7 @@ class WatchHub:
         self._by_range: dict[Range, dict[Watch, None]] = {}
         self._ranges = Ranges()
         self._seen = state.revision
+        self.recent = RecentChanges(state)
         state.listen(self._applied)
 
     def add(self, watch: Watch) -> None:
@@ -79,6 +84,7 @@ class WatchHub:
             return
         if not (self._by_key or self._by_range):
             return
+        self.recent.add(revision, changes)
         found: dict[Watch, list[bytes]] = {}
         for change in changes:
             events: dict[bool, bytes] = {}  # by whether they have what was before

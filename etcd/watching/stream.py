@@ -257,7 +257,7 @@ class WatchStream:
         size, hub, revision = 0, self._hub, watch.next_revision
         stop = min(self._state.revision + 1, revision + SLICE_REVISIONS)
         while revision < stop and size < SLICE_BYTES:
-            for change in self._state.changes_of(revision):
+            for change in hub.recent.of(revision):
                 if watch.covers(change.key) and watch.wants(change):
                     events.append(hub.event(change, prev_kv=watch.prev_kv))
                     size += len(events[-1])

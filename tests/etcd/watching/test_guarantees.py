@@ -17,6 +17,7 @@ from trio.testing import MockClock
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op, encode_request
 from quorate.etcd.state.machine import EtcdState
+from quorate.etcd.watching import recent
 from quorate.etcd.watching import stream as stream_module
 from quorate.keyvalue.protocol.payload import ETCD
 from quorate.node.state_machine.service import Command
@@ -196,5 +197,6 @@ def test_watches_are_ordered_unique_atomic_and_reliable(
         patch.object(stream_module, "PENDING_BYTES", pending),
         patch.object(stream_module, "SLICE_BYTES", pending),
         patch.object(stream_module, "SLICE_REVISIONS", 3),
+        patch.object(recent, "RECENT_REVISIONS", 2),
     ):
         trio.run(main, clock=MockClock(autojump_threshold=0))
