@@ -111,4 +111,3 @@ def without_ids(reply: Any) -> Any:
         del reply.leases[:]
         reply.leases.extend(leases)
     return reply
-

@@ -22,9 +22,7 @@ STEPS = 20
 LATEST = 4
 """Watches begin at most so many revisions later."""
 END = b"\xfe the end of an example"
-drawn = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck)
-)
+drawn = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @attrs.frozen
@@ -85,9 +83,7 @@ def test_replies_of_grpc_are_those_of_etcd(pair: Pair, random: Random) -> None:
 
 @drawn
 @given(random=st.randoms(use_true_random=False))
-def test_replies_of_the_gateway_are_those_of_etcd_byte_for_byte(
-    pair: Pair, random: Random
-) -> None:
+def test_replies_of_the_gateway_are_those_of_etcd_byte_for_byte(pair: Pair, random: Random) -> None:
     revision = pair.begin()
     for _ in range(STEPS):
         path, request = Drawing(random, revision).request()

@@ -72,7 +72,11 @@ def end_leases_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
 
 def let_elections_eat_leases(patch: pytest.MonkeyPatch) -> None:
     """Take no notice of a new term."""
-    patch.setattr(Leases, "begin_term", lambda _self, _now_ms: None)
+
+    def begin_term(_self: Leases, _now_ms: int) -> None:
+        pass
+
+    patch.setattr(Leases, "begin_term", begin_term)
 
 
 def start_leases_anew(patch: pytest.MonkeyPatch) -> None:
