@@ -40,6 +40,10 @@ class Keyspace(Protocol):
         """Return when log time must next advance even if nobody writes; None for never."""
         ...
 
+    def halt(self) -> None:
+        """Read nothing from the tables until `reload`: their content is going to be replaced."""
+        ...
+
     def reload(self) -> None:
         """Take the state from the tables anew: a snapshot was loaded."""
         ...

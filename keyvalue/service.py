@@ -223,6 +223,10 @@ class KeyValueService:
 
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
         """Replace the tables; see `SnapshotService`."""
+        if self.keyspace is not None:
+            # Its rows may be gone at any moment of the load: if the file grows, half of the new
+            # content shows.
+            self.keyspace.halt()
         await self._tables.load(pieces, position, timestamp_ms)
         if self.ownership is not None:
             self.ownership.reload()

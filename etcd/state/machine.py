@@ -46,12 +46,19 @@ Fewer, and a storm takes longer; more, and a batch takes longer than some millis
 
 _READ_ONLY: Final = EtcdError(Code.INTERNAL, "etcdserver: a query cannot write")
 
+_HALTED: Final = EtcdError(
+    Code.UNAVAILABLE, "etcdserver: this member is loading a snapshot; ask another one"
+)
+
 
 class EtcdState:
     """The keyspace of etcd, a `keyvalue.keyspace.Keyspace`.
 
     Args:
         tables: they hold rows and notes.
+
+    Attributes:
+        halted: a snapshot is being loaded, so nothing can be read.
     """
 
     def __init__(self, tables: StateTables) -> None:
@@ -61,6 +68,7 @@ class EtcdState:
         self._compaction = Compaction(tables, self._keys)
         self._listeners: list[Callable[[int, Sequence[Change]], None]] = []
         self._now_ms = 0
+        self.halted = False
         self._handlers: dict[Op, Callable[..., bytes]] = {
             Op.RANGE: self._range,
             Op.PUT: self._put,
@@ -79,6 +87,14 @@ class EtcdState:
         }
         self.reload()
 
+    def halt(self) -> None:
+        """Answer no query, and read no history, until `reload`.
+
+        The index is still that of the old rows. With the new ones, or half of them, a range would
+        be wrong, and history would look as if nothing had happened.
+        """
+        self.halted = True
+
     def reload(self) -> None:
         """Take the state from the tables anew.
 
@@ -89,6 +105,7 @@ class EtcdState:
         self._keys.load(self._compaction.revision)
         self._leases.load()
         self._now_ms = self._tables.timestamp_ms
+        self.halted = False
         for callback in self._listeners:
             callback(self._keys.revision, ())
 
@@ -125,8 +142,10 @@ class EtcdState:
         """Return the changes of an earlier revision.
 
         Raises:
-            EtcdError: it is compacted, or in the future.
+            EtcdError: it is compacted, or in the future; or a snapshot is being loaded.
         """
+        if self.halted:
+            raise EtcdError(_HALTED.code, _HALTED.text)
         check_revision(revision, self.revision, self.compacted)
         return self._keys.changes_at(revision)
 
@@ -168,6 +187,8 @@ class EtcdState:
         """Answer a request that only reads; the reply to another one is an error."""
         self._now_ms = now_ms
         revision = self._keys.revision
+        if self.halted:
+            return encode_error(revision, _HALTED)
         try:
             op, message = decode_request_untrusted(payload)
             request = parse_untrusted(op, message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...node.protocol.signal import Signal
 from .ranges import Range, Ranges
 from .recent import RecentChanges
 from .watch import encode_event
@@ -40,6 +41,7 @@ class WatchHub:
         self._by_range: dict[Range, dict[Watch, None]] = {}
         self._ranges = Ranges()
         self._seen = state.revision
+        self._loaded = Signal()
         self.recent = RecentChanges(state)
         state.listen(self._applied)
 
@@ -81,6 +83,7 @@ class WatchHub:
             # A snapshot was loaded: what is between is in its rows, or compacted.
             for watch in self._all():
                 watch.lag(watch, max(watch.next_revision, before + 1))
+            self._loaded.notify()
             return
         if not (self._by_key or self._by_range):
             return
@@ -101,6 +104,11 @@ class WatchHub:
     def event(self, change: Change, *, prev_kv: bool) -> bytes:
         """Encode the event for a change, if wanted with what the key was before."""
         return encode_event(change, self.state.previous(change) if prev_kv else None)
+
+    async def readable(self) -> None:
+        """Wait until history can be read: not while a snapshot is being loaded."""
+        while self.state.halted:
+            await self._loaded.wait()
 
     def _watching(self, key: bytes) -> Iterator[Watch]:
         yield from self._by_key.get(key, ())

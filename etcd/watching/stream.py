@@ -189,7 +189,9 @@ class WatchStream:
 
     async def __anext__(self) -> bytes:
         while not self._pending:
-            if self._behind:
+            if self._behind and self._state.halted:
+                await self._hub.readable()
+            elif self._behind:
                 self._read_history(next(iter(self._behind)))
                 # Other tasks come between two slices, as other watches of this stream do.
                 await trio.lowlevel.checkpoint()

@@ -117,7 +117,7 @@ class Followed:
     def _canceled(self, compacted: int) -> None:
         self.leave()
         if not self.next_revision < compacted <= self.book.model.compacted:
-            self._complain(f"was cancelled by a compaction at {compacted} when it wanted {self.next_revision}")
+            self._complain(f"at {self.next_revision} was cancelled by a compaction at {compacted}")
         self.next_revision = compacted
 
     def _events(self, events: Sequence[rpc.Event], revision: int) -> None:

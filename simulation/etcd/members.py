@@ -12,6 +12,7 @@ import trio
 
 from ...etcd.backend.backend import Backend
 from ...etcd.codes import EtcdError
+from ...etcd.messages import rpc_pb2 as rpc
 from ...etcd.services.call import Call
 from ...etcd.services.watch import watch
 from ...etcd.state.machine import EtcdState
@@ -36,6 +37,9 @@ FIRST_SERIAL: Final = 1 << 41
 
 SLOW: Final = 0.05
 """Part of the responses for which a client takes up to some seconds."""
+
+ASKING: Final = 0.5
+"""Part of the watches whose client asks at once how far they are."""
 
 
 @attrs.frozen(eq=False)
@@ -75,6 +79,9 @@ class Api:
         send, receive = trio.open_memory_channel["Message"](math.inf)
         followed.ask = ask = send.send_nowait
         ask(followed.request())
+        if self.rng.random() < ASKING:
+            # How far it is, before it has caught up.
+            ask(rpc.WatchRequest(progress_request=rpc.WatchProgressRequest()))
         self.nursery.start_soon(self._serve, followed, ask, receive)
 
     async def _serve(

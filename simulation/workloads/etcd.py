@@ -271,6 +271,8 @@ class Etcd(Workload):
             if found is not None:
                 host = self._world.hosts[found[0]]
                 await host.awake()
+                if self._members.open.get(found[0]) is not found[1]:
+                    return None  # the member has ended, or runs anew
                 try:
                     result = await call(found[1])
                     await host.awake()

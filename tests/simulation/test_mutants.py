@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.simulation.mutants import MUTANTS, Mutant, hunt, play
+from tests.simulation.mutants.etcd import ETCD_MUTANTS
 from tests.simulation.mutants.partitions import PARTITION_MUTANTS
 from tests.simulation.mutants.recipes import RECIPE_MUTANTS
 
@@ -43,7 +44,8 @@ def test_the_table_has_every_mutant() -> None:
     shown = re.findall(r"^\| (\w+) \| (?:\d+ seeds|its schedule) \|", table, re.MULTILINE)
     recipes = [each.name for each in RECIPE_MUTANTS]
     partitions = [each.name for each in PARTITION_MUTANTS]
-    assert shown == [each.name for each in MUTANTS] + recipes + partitions
+    etcd = [each.name for each in ETCD_MUTANTS]
+    assert shown == [each.name for each in MUTANTS] + recipes + partitions + etcd
 
 
 def test_there_are_twenty_and_each_is_another() -> None:

@@ -4,10 +4,11 @@ import attrs
 import pytest
 import trio
 
+from quorate.etcd.codes import EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.watching.stream import FRAGMENT_BYTES, PENDING_BYTES, PROGRESS_S
-from tests.support.etcd_world import EtcdWorld, in_world
+from tests.support.etcd_world import DictTables, EtcdWorld, in_world
 
 from .watcher import Watcher, short
 
@@ -321,3 +322,29 @@ async def test_a_closed_stream_leaves_nothing_in_the_hub(world: EtcdWorld) -> No
         await watcher.created(b"k", b"\0")
         assert world.hub.count == 3
     assert world.hub.count == 0
+
+
+@in_world
+async def test_nothing_is_read_while_a_snapshot_is_loaded(world: EtcdWorld) -> None:
+    await world.put(b"k", b"1")
+    with Watcher.opened(world) as watcher:
+        await watcher.created(b"k", start_revision=2)
+        tables = world.member.state._tables  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(tables, DictTables)
+        rows = dict(tables.rows_by_key)
+        world.member.state.halt()
+        # As in the midst of a load: the index is the old one, and the rows are gone.
+        tables.rows_by_key.clear()
+        read = rpc.RangeRequest(key=b"k", serializable=True)
+        with pytest.raises(EtcdError, match="loading a snapshot"):
+            await world.ask(Op.RANGE, read, rpc.RangeResponse)
+        with pytest.raises(EtcdError, match="loading a snapshot"):
+            world.member.state.changes_of(2)
+        watcher.progress()
+        with trio.move_on_after(3) as scope:
+            await anext(watcher.stream)
+        assert scope.cancelled_caught
+        tables.rows_by_key.update(rows)
+        world.member.state.reload()
+        assert await watcher.events(2) == ["PUT k=1 @2"]
+        assert (await world.ask(Op.RANGE, read, rpc.RangeResponse)).count == 1

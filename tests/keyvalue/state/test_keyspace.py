@@ -40,6 +40,9 @@ class Noted:
     def next_deadline_ms(self) -> int | None:
         return self.deadline
 
+    def halt(self) -> None:
+        self.seen.append(("halt", self.tables.get_row(b"last")))
+
     def reload(self) -> None:
         self.seen.append(("reload", self.tables.get_row(b"last")))
 
@@ -89,7 +92,7 @@ async def test_a_snapshot_has_both(one: KeyValueService, tmp_path: Path) -> None
         one.apply(entry(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n", 0, 64, 5000))
         one.advance(128, 5000)
         await other.load(iter(list(await one.save())), 128, 5000)
-        assert other.keyspace.seen == [("reload", b"\x02b")]
+        assert other.keyspace.seen == [("halt", None), ("reload", b"\x02b")]
         assert other.query(b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n", 0) == b"$1\r\n1\r\n"
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 from tests.simulation.mutants.catalogue import MUTANTS, Mutant
+from tests.simulation.mutants.etcd import ETCD_MUTANTS, EtcdMutant, hunt_etcd
 from tests.simulation.mutants.hunt import Found, hunt
 from tests.simulation.mutants.partitions import (
     PARTITION_MUTANTS,
@@ -26,10 +27,11 @@ def main() -> int:
     logging.getLogger("quorate").setLevel(logging.CRITICAL)
     survivors = 0
     sys.stdout.write("| mutant | within | found at | by | seconds |\n|---|---|---|---|---|\n")
-    hunted: list[Mutant | RecipeMutant | PartitionMutant] = [
+    hunted: list[Mutant | RecipeMutant | PartitionMutant | EtcdMutant] = [
         *MUTANTS,
         *RECIPE_MUTANTS,
         *PARTITION_MUTANTS,
+        *ETCD_MUTANTS,
     ]
     mutants = [each for each in hunted if asked.only in each.name]
     for mutant in mutants:
@@ -38,6 +40,8 @@ def main() -> int:
             found, within = hunt_recipe(mutant), f"{mutant.seeds} seeds"
         elif isinstance(mutant, PartitionMutant):
             found, within = hunt_partition(mutant), f"{mutant.seeds} seeds"
+        elif isinstance(mutant, EtcdMutant):
+            found, within = hunt_etcd(mutant), f"{mutant.seeds} seeds"
         else:
             found = hunt(mutant, asked.members)
             within = f"{mutant.seeds} seeds" if mutant.schedule is None else "its schedule"
