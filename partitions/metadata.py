@@ -58,12 +58,16 @@ async def load(group: Group) -> ClusterMap | None:
 async def found(group: Group, first: ClusterMap) -> ClusterMap:
     """Store the first map of a cluster unless there is one; return the one that is there.
 
+    If the one that is there has a lower epoch than the one that this machine knows (`again`), its
+    epoch is raised above that.
+
     Args:
         group: the metadata group.
         first: the map; its epoch is 1 if there was never one.
 
     Raises:
         ConfigurationError: the cluster that is there has another name.
+        ConflictError: others change the map all the time.
         RequestError: the group does not answer.
     """
     # Repeated, it meets its own map.
@@ -74,6 +78,15 @@ async def found(group: Group, first: ClusterMap) -> ClusterMap:
         raise ConfigurationError(
             f"cluster = {first.cluster}: the metadata group has the map of {name}: expected the "
             "same name; give another directory to a new cluster"
+        )
+    if first.epoch - LOST_EPOCHS > there.epoch:
+        # It came from a machine that knew less, after ours was lost. Machines that have seen ours
+        # would not take it before its epoch has passed that one.
+        return await change(
+            group,
+            lambda now: (
+                msgspec.structs.replace(now, epoch=first.epoch) if now.epoch < first.epoch else None
+            ),
         )
     return there
 

@@ -428,7 +428,10 @@ class Book:
         if record is None or record[0] == self._map:
             return
         # A request of a director that is late may bring back a map that is older than the one that
-        # was lost since. Machines take it once its epoch has passed the one that they know.
+        # was lost since: it finds no map, and the group has forgotten the last epoch. So only the
+        # first map after a loss may have a lower one. Owners do not depend on it. Machines take it
+        # once its epoch has passed the one that they know: a director's machine that knows a higher
+        # one raises it (`metadata.found`), and so does each change.
         brought_back = not self._map
         self._map = self.newest = record[0]
         found = decode_map_untrusted(self._map)

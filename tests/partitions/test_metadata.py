@@ -7,9 +7,9 @@ import pytest
 import trio
 
 from quorate.errors import ConfigurationError, ConflictError, NoLeaderError
-from quorate.keyvalue.slots.cluster_map import META, ClusterMap
+from quorate.keyvalue.slots.cluster_map import MAP_KEY, META, ClusterMap
 from quorate.partitions.balance import first_map
-from quorate.partitions.metadata import change, found, load
+from quorate.partitions.metadata import again, change, found, load
 from tests.support.partitions_world import Link, machines, opened
 
 
@@ -25,10 +25,25 @@ def drained(number: int, now: ClusterMap) -> ClusterMap | None:
 async def test_a_cluster_is_founded_once(tmp_path: Path, autojump_clock: object) -> None:
     async with opened(tmp_path) as world:
         group = Link(world).group(META)
-        again = first_map("orders", machines(5), 7, 3)
-        assert len((await found(group, again)).partitions) == 2
+        other = first_map("orders", machines(5), 7, 3)
+        assert len((await found(group, other)).partitions) == 2
         with pytest.raises(ConfigurationError, match="has the map of orders"):
             await found(group, first_map("other", machines(3), 2, 3))
+
+
+async def test_a_map_that_machines_would_not_take_gets_an_epoch_that_they_take(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with opened(tmp_path) as world:
+        group = Link(world).group(META)
+        old = world.map()
+        newest = await change(group, lambda now: msgspec.structs.replace(now, epoch=2004))
+        assert (await found(group, again(newest))).epoch == 2004
+        # It is lost, and the first request to come is that of a machine that has seen less.
+        await group.execute("DEL", MAP_KEY)
+        assert (await found(group, again(old))).epoch < newest.epoch
+        assert (await found(group, again(newest))).epoch > newest.epoch
+        assert world.map().epoch > newest.epoch
 
 
 async def test_changes_at_once_are_all_made(tmp_path: Path, autojump_clock: object) -> None:

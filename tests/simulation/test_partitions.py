@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 CHEAP = (
     "thaw_before_the_drop",
     "give_rows_new_revisions",
-    "found_each_by_its_share",
     "remove_before_there_is_another",
 )
+SLOW = ("found_each_by_its_share",)
 SECONDS = 8.0
 LEASED = attrs.evolve(TIMEOUTS, leader_lease=0.4)
 KEY = b"key"
@@ -59,7 +59,12 @@ def test_slots_move_in_more_storms(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutant", [pytest.param(each, id=each.name) for each in PARTITION_MUTANTS if each.name in CHEAP]
+    "mutant",
+    [
+        pytest.param(each, id=each.name, marks=[pytest.mark.slow] * (each.name in SLOW))
+        for each in PARTITION_MUTANTS
+        if each.name in CHEAP + SLOW
+    ],
 )
 def test_a_move_with_one_rule_removed_is_found(mutant: PartitionMutant) -> None:
     found = hunt_partition(mutant)

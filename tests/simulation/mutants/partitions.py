@@ -124,8 +124,8 @@ def found_each_by_its_share(patch: pytest.MonkeyPatch) -> None:
     """Give a partition that a split has made slots as if the cluster began with it."""
 
     async def command(group: Group, *words: Argument, **options: float) -> Reply:
-        if words == ("FOUND", ""):
-            words = ("FOUND", "12288-16383")
+        if words[:2] == ("FOUND", ""):
+            words = ("FOUND", "12288-16383", *words[2:])
         return await slots_command(group, *words, **options)
 
     patch.setattr(reconcile, "slots_command", command)
