@@ -25,7 +25,7 @@ QUICK := transport keyvalue/commands keyvalue/port keyvalue/protocol keyvalue/st
   documents node/protocol node/follower
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo quick test test-all pythons check types-by-pyright types-by-mypy fmt crash soak mutants sweep model spin bench bench-peers picture docs etcd-messages wheel lock clean
+.PHONY: help demo pipeline-demo patroni-demo quick test test-all pythons check types-by-pyright types-by-mypy fmt crash soak mutants sweep model spin bench bench-peers picture docs etcd-messages wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ demo: $(run) ## load files into three members, kill the leader, check every repl
 
 pipeline-demo: $(pipeline) ## Spark follows a cluster that loses its leader, then queries its logs
 	@$(BIN)/python -m quorate.demo.spark $(ARGS)
+
+patroni-demo: $(run) ## PostgreSQL under Patroni on quorate, and all that can break (needs both installed)
+	@$(BIN)/python -m quorate.demo.patroni $(ARGS)
 
 quick: $(dev) ## the tests that need no processes, in under a minute
 	@$(PYTEST) -m "not slow and not spark" $(QUICK:%=tests/%) $(ARGS)

@@ -118,7 +118,8 @@ class KeyValueService:
         # Walks have handlers for each service, because they remember cursors.
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
         handlers |= sessions.HANDLERS | positions.HANDLERS | acl_commands.handlers(self.users)
-        handlers |= slots.handlers(self.ownership) | walk.handlers()
+        set_users = acl_commands.replacing(self.users)
+        handlers |= slots.handlers(self.ownership, set_users) | walk.handlers()
         watching: dict[str, Handler] = {"watch": _revisions}
         self._checks = None
         self._states = None if self.ownership is None else self.ownership.states

@@ -1,6 +1,6 @@
 """What the groups have is compared with the map, again and again, and set right.
 
-- A partition without slots gets its first ones, and before that the users, if a split made it.
+- A partition without slots gets its first ones, and with them the users, if a split made it.
 - Moves that groups have begun and the map does not know are ended.
 - A map that is older than the groups is corrected.
 - What groups have of slots that are not theirs is deleted.
@@ -23,7 +23,7 @@ from .groups import slots_command
 from .metadata import load
 from .move import purge
 from .slots_state import state_of
-from .users import copy_users
+from .users import lines_of
 from .wishes import correct
 
 if TYPE_CHECKING:
@@ -141,12 +141,12 @@ class Reconciler:
         async with self._founding:
             if (state := await state_of(group, within_s=within_s)).founded:
                 return state
-            if not partition.founded:  # a split has made it, to get slots that have their guards
-                await copy_users(self._groups.group(0), group)
+            # A split has made it, to get slots that have their guards.
+            users = [] if partition.founded else await lines_of(self._groups.group(0))
             # What has moved away belongs to others.
             owned = parse_slots_untrusted(partition.slots)
             first = parse_slots_untrusted(partition.founded) & owned
-            await slots_command(group, "FOUND", text_of(first), within_s=within_s)
+            await slots_command(group, "FOUND", text_of(first), *users, within_s=within_s)
         return await state_of(group, within_s=within_s)
 
     async def _end_unknown(

@@ -1,8 +1,11 @@
 """The users of partitions: each group has its own, and slots must not change their guards.
 
 A new partition has the user `default` only, who may do everything. So it gets the users of
-partition 0 before it has any slots (`copy_users`), and a move compares the users of its groups
+partition 0 with its first slots (`lines_of`), and a move compares the users of its groups
 (`differing`). After that they are an operator's, who changes them at each partition.
+
+They come in one entry, FOUND, which has an effect once. A director that stands still, or whose
+request is late, would otherwise bring back a user that has been deleted since.
 """
 
 from __future__ import annotations
@@ -15,30 +18,21 @@ from .groups import surely
 if TYPE_CHECKING:
     from .groups import Group
 
-__all__ = ["copy_users", "differing"]
+__all__ = ["differing", "lines_of"]
 
-_DEFAULT: Final = b"default"
 _WORDS: Final = 3
 """Of a line of ACL LIST, at least: ``user``, the name, and ``on`` or ``off``."""
 
 
-async def copy_users(source: Group, target: Group) -> None:
-    """Give a group the users of another one, with their passwords, and no others.
-
-    It may be done again. The user `default` comes last: until then it may let us in.
+async def lines_of(group: Group) -> list[bytes]:
+    """Return the users of a group, with their passwords' hashes: the lines of ACL LIST.
 
     Raises:
-        KeyValueError: we may not do that.
-        RequestError: a group does not answer. Some users may be there.
+        KeyValueError: we may not ask.
+        RequestError: the group does not answer.
     """
-    wanted, there = await _users_of(source), await _users_of(target)
-    names = sorted(wanted, key=lambda name: (name == _DEFAULT, name))
-    # All others first: one of them might be able to change what we do.
-    if gone := sorted(there.keys() - wanted.keys()):
-        await surely(target, "ACL", "DELUSER", *gone)
-    for name in names:
-        if there.get(name) != wanted[name]:
-            await surely(target, "ACL", "SETUSER", name, "reset", *wanted[name])
+    users = await _users_of(group)
+    return [b" ".join((b"user", name, *users[name])) for name in sorted(users)]
 
 
 async def differing(source: Group, target: Group) -> list[str]:

@@ -17,8 +17,11 @@ import trio
 from quorate._version import __version__  # not of a room, so it has no other path
 
 from ..errors import ConfigurationError
+from ..etcd.state.machine import EtcdState
 from ..recordings import Source
 from ..recordings.head import VIRTUAL, Head, RecordedMember
+from .etcd.book import Book
+from .etcd.members import EtcdMembers
 from .invariants import ViolationError
 from .machines import scheduler
 from .observer import Observer
@@ -33,6 +36,7 @@ from .watching.trace import Trace
 from .watching.watched import watch
 from .workloads import (
     Bank,
+    Etcd,
     Expiry,
     Programs,
     Samples,
@@ -172,7 +176,7 @@ async def _run(
     make: ServiceFactory[Service],
     workloads: Sequence[Workload],
 ) -> Outcome:
-    scenario = SCENARIOS[plan.scenario]
+    scenario = SCENARIOS[plan.scenario].of(plan.seed)
     rng = random.Random(f"{plan.seed}/setting")
     setting = scenario.setting(plan.seed, plan.members, rng, plan.hours * SECONDS_PER_HOUR)
     slow = rng.choice((0.0, 0.0, 0.0, 0.002))
@@ -180,6 +184,9 @@ async def _run(
     observer = Observer(list(range(setting.members)), standbys=standbys)
     trace = Trace(trace_file, _head(plan, setting))
     observer.on_violation = lambda violation: trace.end(*_parted(violation))
+    book = Book()
+    if scenario.etcd:
+        make = book.attending(stores(random.Random(f"{plan.seed}/flushes"), keyspace=EtcdState))
     probes = [probe for workload in workloads for probe in workload.probes]
     service = watch(make, observer.tell, observer, probes=probes, seconds=slow)
     violation, where = None, ""
@@ -188,6 +195,8 @@ async def _run(
         async with open_world(directory, service, setting, trace=trace, observer=observer) as world:
             if scenario.users:
                 workloads = [_users(world, observer, plan.seed)]
+            if scenario.etcd:
+                workloads = [*workloads, _etcd(world, observer, book, plan.seed)]
             storms.append(Storm(world, observer, workloads, scenario, plan.seed))
             try:
                 await storms[0].run(plan.hours * SECONDS_PER_HOUR)
@@ -280,6 +289,13 @@ def _users(world: World[Service], observer: Observer, seed: int) -> UsersAtPorts
     return UsersAtPorts(world, ports, rules)
 
 
+def _etcd(world: World[Service], observer: Observer, book: Book, seed: int) -> Etcd:
+    """Give each member the API of etcd, and return the workload of its clients."""
+    members = EtcdMembers(random.Random(f"{seed}/etcd"), observer.tell)
+    world.accompany = members.accompany
+    return Etcd(world, members, book)
+
+
 def _outcome(plan: Plan, storm: Storm, trace: Trace, violation: str | None, where: str) -> Outcome:
     world = storm.world
     counts = [door.counts for door in storm.doors]
@@ -338,6 +354,8 @@ def _what(
         if SCENARIOS[plan.scenario].programs:
             replay = stack.enter_context(closing(Replay(directory / "replay")))
             return replay.attending(make), [Programs(replay)]
+        if SCENARIOS[plan.scenario].etcd:
+            return make, [Strings()]
         workloads: list[Workload] = [Strings(), Bank(), Expiry()]
         if plan.seed % SESSIONS_IN == 1:
             workloads.append(Sessions())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
+from ..etcd.messages.requests import Op, encode_request
 from ..keyvalue.service import KeyValueService
 from ..storage.tables.tables import FLUSH_BYTES, Tables
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from ..keyvalue.keyspace import Keyspace
     from .machines.host import Place
 
 INTERVALS_S: Final = (0.05, 0.5, 5.0)
@@ -27,6 +29,7 @@ MEMORY_BYTES: Final = (1 << 11, FLUSH_BYTES)
 
 PAGE_KEYS: Final = 64
 DIGEST_BYTES: Final = 12
+_HASH: Final = encode_request(Op.HASH_KV, b"")
 
 
 class Store(KeyValueService):
@@ -35,10 +38,17 @@ class Store(KeyValueService):
     Args:
         tables: the tables that hold the state.
         partition: it serves the slots that it owns, and no other keys.
+        keyspace: makes the second keyspace; None for none.
     """
 
-    def __init__(self, tables: Tables, *, partition: bool = False) -> None:
-        super().__init__(tables, partition=partition)
+    def __init__(
+        self,
+        tables: Tables,
+        *,
+        partition: bool = False,
+        keyspace: Callable[[Tables], Keyspace] | None = None,
+    ) -> None:
+        super().__init__(tables, partition=partition, keyspace=keyspace)
         self.tables = tables
 
     @property
@@ -57,13 +67,17 @@ class Store(KeyValueService):
         return self.ownership.epoch_of(slot)
 
     def state(self) -> bytes:
-        """Return a summary of all notes and keys, with revisions and types.
+        """Return a summary of all notes and rows, and of all keys, with revisions and types.
 
         Also of keys that are due and still there: watchers see when these go.
         """
         held = blake2b(
             repr(sorted(self.tables.notes.rows.items())).encode(), digest_size=DIGEST_BYTES
         )
+        for key, row in self.tables.all_rows():
+            held.update(b"%d %d " % (len(key), len(row)) + key + row)
+        if self.keyspace is not None:
+            held.update(self.keyspace.query(_HASH, self.now_ms))
         place: bytes | None = b""
         while place is not None:
             keys, place = self.tables.page(place, PAGE_KEYS)
@@ -74,7 +88,12 @@ class Store(KeyValueService):
         return held.digest()
 
 
-def stores(rng: Random, *, partition: bool = False) -> Callable[[Place], Store]:
+def stores(
+    rng: Random,
+    *,
+    partition: bool = False,
+    keyspace: Callable[[Tables], Keyspace] | None = None,
+) -> Callable[[Place], Store]:
     """Return a factory of the members' stores; `rng` determines their flush times."""
 
     def make(place: Place) -> Store:
@@ -88,6 +107,7 @@ def stores(rng: Random, *, partition: bool = False) -> Callable[[Place], Store]:
                 flush_bytes=rng.choice(MEMORY_BYTES),
             ),
             partition=partition,
+            keyspace=keyspace,
         )
 
     return make

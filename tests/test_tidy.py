@@ -275,6 +275,7 @@ def test_a_wheel_holds_the_package_and_nothing_else(tmp_path: Path, compiler: st
     expected = {name for name in TEXTS if name.startswith("quorate/")}
     expected |= {f"quorate/{name}" for name in TEXTS if name.startswith(ROOMS)}
     expected |= {"quorate/py.typed", "quorate/torture/slow_disk.c"}
+    expected |= {f"quorate/etcd/messages/rpc{end}" for end in (".proto", "_pb2.pyi")}
     expected |= {f"quorate/web/page/{file.name}" for file in (ROOT / "web" / "page").iterdir()}
     if compiler == COMPILER and COMPILER and (INCLUDE / "Python.h").exists():
         suffix = sysconfig.get_config_var("EXT_SUFFIX")

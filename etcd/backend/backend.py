@@ -104,6 +104,11 @@ class Backend:
         """Wait until this member has been out of touch with a leader for some seconds."""
         await self._contact.wait_lost()
 
+    async def wait_for_leader(self) -> None:
+        """Wait until this member is in touch with a leader; for as long as a request waits."""
+        with trio.move_on_after(LEADER_WAIT_S):
+            await self._contact.wait_found()
+
     # --- requests
 
     def submit(self, op: Op, message: bytes, done: Done, *, principal: int = 0) -> Request | None:

@@ -64,3 +64,8 @@ class LeaderContact:
         """Wait until the leader counts as lost."""
         while not self.lost:
             await self._changed.wait()
+
+    async def wait_found(self) -> None:
+        """Wait until the leader does not count as lost."""
+        while self.lost:
+            await self._changed.wait()

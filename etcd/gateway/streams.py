@@ -49,7 +49,6 @@ async def answer_stream(
     """
     requests = Requests(talk, method.request)
     try:
-        call = await context.admit_when_known(token, method.path, b"")
         function = STREAMS.get(method.path)
         if function is None:
             raise not_implemented(method)
@@ -60,7 +59,13 @@ async def answer_stream(
     except EtcdError as error:
         return error_answer(error)
     stream = _Stream(talk, method, requests, first)
-    await stream.run(function, call, context)
+    try:
+        call = await context.admit_when_known(token, method.path, b"")
+    except EtcdError as error:
+        # In chunks, as all answers here: Patroni reads no other ones.
+        await stream.end(error)
+    else:
+        await stream.run(function, call, context)
     return None
 
 
@@ -105,7 +110,7 @@ class _Stream:
             raise trio.BrokenResourceError("the client closed before the end of the answer")
         if context.stopping.begun and error is None:
             error = EtcdError(*STOPPED)
-        await self._end(error)
+        await self.end(error)
 
     async def send(self, reply: bytes) -> None:
         """See `Outlet`."""
@@ -122,7 +127,8 @@ class _Stream:
             self._begun = True
             await self._talk.begin(status, JSON_HEADERS)
 
-    async def _end(self, error: EtcdError | None) -> None:
+    async def end(self, error: EtcdError | None) -> None:
+        """End the answer, with an error if there is one."""
         await self._begin(status_of(error.code if error is not None else Code.OK))
         if error is not None:
             await self._talk.send_piece(error_line(error))
@@ -142,7 +148,10 @@ class _Stream:
     async def _pass_on(self, inbox: trio.MemorySendChannel[Message]) -> None:
         message = self._first
         while message is not None:
-            await inbox.send(message)
+            try:
+                await inbox.send(message)
+            except trio.BrokenResourceError:
+                return  # the method takes no more; that is not the client's end
             if self._method.streaming is Streaming.REPLIES:
                 return
             try:

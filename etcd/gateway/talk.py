@@ -137,6 +137,10 @@ class Talk:
 
     def again(self) -> bool:
         """Whether another request may follow; then this connection is ready for it."""
+        # Who answers early has not taken all of the request, though it is here.
+        while self._http.their_state is h11.SEND_BODY and self._http.our_state is h11.DONE:
+            if not isinstance(self._http.next_event(), h11.Data | h11.EndOfMessage):
+                break
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
             return True

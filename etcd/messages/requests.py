@@ -24,6 +24,7 @@ from ...errors import WireError
 from ..codes import Code, EtcdError
 
 __all__ = [
+    "RESTORED_RAISE",
     "Op",
     "decode_reply",
     "decode_request_untrusted",
@@ -32,6 +33,11 @@ __all__ = [
     "encode_request",
     "is_command",
 ]
+
+RESTORED_RAISE: Final = 1_000_000_000
+"""How much a restored cluster raises the revision. Less, and clients may have seen a revision of
+the cluster before that comes again here, with other changes; more, and 64 bits last for fewer
+restores."""
 
 _REPLY: Final = struct.Struct("<Bq")
 
@@ -55,6 +61,9 @@ class Op(enum.IntEnum):
     """An `Announcement`: where a member listens for clients of etcd."""
     ANNOUNCEMENTS = 13
     """Asks for what all members have announced; answered by `Announcements`."""
+    RESTORED = 14
+    """A `CompactionRequest`: a cluster was made of a backup, and goes on from a revision that is
+    higher by its `revision`. No client can send it."""
 
 
 _OPS: Final = {int(op): op for op in Op}

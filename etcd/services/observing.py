@@ -27,6 +27,7 @@ async def observe(call: Call, requests: AsyncIterator[Message], outlet: Outlet) 
         EtcdError: this member has lost its leader.
     """
     request = cast("rpc.LeaderRequest", await anext(requests))
+    await call.backend.wait_for_leader()
 
     async def follow() -> None:
         with without_codes():

@@ -30,6 +30,9 @@ async def watch(call: Call, requests: AsyncIterator[Message], outlet: Outlet) ->
     Raises:
         EtcdError: this member has lost its leader, so the client had better ask another one.
     """
+    # Clients such as Patroni come again at once when they are refused. They wait here, as they do
+    # with other requests, so that members without a quorum are not flooded.
+    await call.backend.wait_for_leader()
     with WatchStream(call.hub, call.backend.header) as stream:
 
         async def take_requests() -> None:

@@ -9,6 +9,7 @@
 - `leases.py`: leases on a clock of their own, and how they expire
 - `compaction.py`: how the rows behind a compaction go; `hashing.py`: a hash of all rows
 - `announcements.py`: where members listen
+- `replayed.py`: the same over tables in memory, for tools that read a log
 - `rows.py`: what all that asks of the tables
 
 Read first: `machine.py`, `keys.py`, `leases.py`.

@@ -21,7 +21,7 @@ from ..codes import (
     EtcdError,
 )
 from ..messages import rpc_pb2 as rpc
-from ..messages.requests import Op
+from ..messages.requests import RESTORED_RAISE, Op
 from .intervals import check_overlaps
 from .work import MAX_KEY_BYTES
 
@@ -163,6 +163,11 @@ def _check_announcement(request: rpc.Announcement) -> None:
         )
 
 
+def _check_restored(request: rpc.CompactionRequest) -> None:
+    if not 0 < request.revision <= RESTORED_RAISE:
+        raise EtcdError(Code.INTERNAL, f"etcdserver: revisions raised by {request.revision}")
+
+
 def _nothing(_request: Message) -> None:
     pass
 
@@ -187,4 +192,5 @@ _PARSERS: Final[dict[Op, Callable[[bytes], Message]]] = {
     Op.HASH_KV: _parser(rpc.HashKVRequest, _nothing),
     Op.ANNOUNCE: _parse_announce,
     Op.ANNOUNCEMENTS: _parser(rpc.Announcements, _nothing),
+    Op.RESTORED: _parser(rpc.CompactionRequest, _check_restored),
 }

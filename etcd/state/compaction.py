@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .keys import Keys
     from .rows import StateTables
 
-__all__ = ["PACE_MS", "SLICE_ROWS", "Compaction", "raise_revision"]
+__all__ = ["PACE_MS", "SLICE_ROWS", "Compaction"]
 
 SLICE_ROWS: Final = 500
 """Changes of one slice: some milliseconds. Fewer, and a writer may be faster than compaction; more,
@@ -33,20 +33,6 @@ PACE_MS: Final = 20
 
 _NOTE: Final = struct.Struct(">qqIq")
 _FIRST_REVISION: Final = 2
-
-
-def raise_revision(tables: StateTables, revision: int) -> None:
-    """Have the state go on from a higher revision, once it is loaded anew.
-
-    For a store that was restored: clients have seen later revisions than it has, and must not take
-    other changes for those that they know. History up to `revision` is compacted; its rows stay
-    until their keys change.
-
-    Args:
-        tables: of a state that is not running.
-        revision: higher than all that clients may have seen.
-    """
-    tables.put_note(COMPACTION_NOTE, _NOTE.pack(revision, revision, 0, 0))
 
 
 class Compaction:
@@ -91,6 +77,16 @@ class Compaction:
         if revision > self._keys.revision:
             raise EtcdError(*FUTURE_REVISION)
         self.revision = revision
+        self._note()
+
+    def begin_at(self, revision: int) -> None:
+        """Have all history end before a revision that the keys have just been raised to.
+
+        The rows stay until their keys change: to look for them revision by revision would take as
+        long as there are revisions.
+        """
+        self.revision = revision
+        self._next = (revision, 0)
         self._note()
 
     def advance(self, now_ms: int) -> None:

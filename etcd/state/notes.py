@@ -4,7 +4,7 @@ from typing import Final
 
 from ...keyvalue.state.sessions import OTHER_NOTES
 
-__all__ = ["ANNOUNCEMENT_NOTES", "CLOCK_NOTE", "COMPACTION_NOTE", "LEASE_NOTES"]
+__all__ = ["ANNOUNCEMENT_NOTES", "CLOCK_NOTE", "COMPACTION_NOTE", "LEASE_NOTES", "is_etcd_note"]
 
 _ETCD: Final = OTHER_NOTES + b"etcd:"
 
@@ -17,3 +17,8 @@ COMPACTION_NOTE: Final = _ETCD + b"compaction"
 
 ANNOUNCEMENT_NOTES: Final = _ETCD + b"member:"
 """With the id of a member behind it."""
+
+
+def is_etcd_note(key: bytes) -> bool:
+    """Say whether a note is one of this state."""
+    return key.startswith(_ETCD)

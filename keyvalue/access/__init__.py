@@ -6,6 +6,7 @@
 - `hashing.py`: secrets become hashes, and are compared with them
 - `users.py`: the replicated users, in the notes of the tables
 - `principals.py`, `names_in_log.py`: the numbers by which the log's entries name users
+- `users_in_log.py`: the users that the changes in a log make
 - `commands.py`: the ACL commands of the state machine
 - `judges.py`: how an embedding program judges clients by itself
 - `denials.py`: what ACL LOG shows; `verifier.py`: hashing off the event loop

@@ -19,7 +19,7 @@ from .hashing import shown
 from .rules import User, words
 from .users import Users
 
-__all__ = ["CHANGES", "handlers", "queries"]
+__all__ = ["CHANGES", "handlers", "queries", "replacing"]
 
 CHANGES: Final = frozenset(("acl|setuser", "acl|deluser"))
 """The commands that change users."""
@@ -63,6 +63,19 @@ def queries(users: Users) -> dict[str, Handler]:
         return _trouble(arguments) or _read(users, arguments, store)
 
     return {"acl": handle, "quorate.users": handlers(users)["quorate.users"]}
+
+
+def replacing(users: Users) -> Callable[[KeyStore, list[bytes]], None]:
+    """Return what has a store have the users of some lines of ACL LIST, and no others.
+
+    It raises a CommandError if a line is none, and then has changed nothing.
+    """
+
+    def replace(store: KeyStore, lines: list[bytes]) -> None:
+        store.left -= _USER_WORK * len(lines)
+        users.replace(lines, store.revision)
+
+    return replace
 
 
 def _trouble(arguments: Sequence[bytes]) -> bytes | None:

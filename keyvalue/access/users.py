@@ -49,6 +49,9 @@ _FORBIDDEN: Final = frozenset(b" \0")
 _BAD_NAME: Final = resp.error("ERR Usernames can't contain spaces or null characters")
 _LONG_NAME: Final = resp.error(f"ERR a user's name has 1 to {MAX_NAME_BYTES} bytes")
 _TOO_MANY: Final = resp.error(f"ERR the cluster has {MAX_USERS} users already; nothing was done")
+_NO_LINES: Final = resp.error(
+    "ERR expected lines of ACL LIST, one for each user, and one of 'default'; nothing was done"
+)
 _NOT_DEFAULT: Final = resp.error("ERR The 'default' user cannot be removed")
 
 
@@ -142,10 +145,7 @@ class Users:
         check_name(name)
         if name not in self._users and len(self._users) >= MAX_USERS:
             raise CommandError(_TOO_MANY)
-        try:
-            user = apply(self._users.get(name, NOBODY), given)
-        except RuleError as error:
-            raise CommandError(resp.error(b"ERR " + error.text)) from None
+        user = _applied(self._users.get(name, NOBODY), given)
         self._put(_USER + name, b" ".join(words(user)))
         self._users[name] = attrs.evolve(user, number=self._number(name))
         self._note_version(revision)
@@ -166,6 +166,29 @@ class Users:
         if gone:
             self._note_version(revision)
         return len(gone)
+
+    def replace(self, lines: Iterable[bytes], revision: int) -> None:
+        """Have the users of some lines of ACL LIST, and no others: all of them, or no change.
+
+        Raises:
+            CommandError: a line is none of a user, there is none of `default`, or too many.
+        """
+        wanted: dict[bytes, list[bytes]] = {}
+        for line in lines:
+            first, _, rest = line.partition(b" ")
+            name, *rules = rest.split(b" ")
+            check_name(name)
+            if first != b"user" or not rules:
+                raise CommandError(_NO_LINES)
+            _applied(NOBODY, rules)
+            wanted[name] = rules
+        if DEFAULT_NAME not in wanted:
+            raise CommandError(_NO_LINES)
+        if len(wanted) > MAX_USERS:
+            raise CommandError(_TOO_MANY)
+        self.delete(sorted(self._users.keys() - wanted.keys()), revision)
+        for name in sorted(wanted):
+            self.set(name, [b"reset", *wanted[name]], revision)
 
     # --- parts
 
@@ -204,6 +227,13 @@ def check_name(name: bytes) -> None:
         raise CommandError(_BAD_NAME)
     if not 1 <= len(name) <= MAX_NAME_BYTES:
         raise CommandError(_LONG_NAME)
+
+
+def _applied(user: User, given: Iterable[bytes]) -> User:
+    try:
+        return apply(user, given)
+    except RuleError as error:
+        raise CommandError(resp.error(b"ERR " + error.text)) from None
 
 
 def _decode_untrusted(key: bytes, row: bytes) -> User:

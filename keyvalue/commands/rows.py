@@ -110,7 +110,7 @@ quorate.status ; -1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the status o
 quorate.session ; -2 ; W noscript nokeyspace session ; 0 0 0 ; 1.0.0 ; OPEN [timeout-ms], KEEPALIVE id [acknowledged-sequence] or CLOSE id: sessions for QUORATE.ONCE
 quorate.sessions ; 1 ; R fast nokeyspace session ; 0 0 0 ; 1.0.0 ; Count the sessions
 quorate.slots ; -2 ; R container ; 0 0 0 ; 1.0.0 ; Which slots a partition owns, and the steps that move slots between partitions
-quorate.slots|found ; 3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Own slots from the beginning, unless there were some (slots)
+quorate.slots|found ; -3 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Own slots from the beginning, and have users, unless there were some slots (slots user ...)
 quorate.slots|state ; 2 ; R admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Return what is known of all slots and moves, as JSON
 quorate.slots|time ; 2 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Return log time in milliseconds, by an entry of the log
 quorate.slots|import ; 4 ; W admin noscript unmarked ; 0 0 0 ; 1.0.0 ; Begin to import slots (move slots)

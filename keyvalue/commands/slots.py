@@ -5,7 +5,9 @@ The director of a cluster sends these commands (:mod:`quorate.partitions`); see
 two directors at once: what has been done is not done again, and a move that has ended here stays
 so. Sets of slots are texts such as ``0-4095,5000``, moves are numbers.
 
-- ``FOUND slots``: own them, unless there were first slots already (``+FOUNDED``)
+- ``FOUND slots [user ...]``: own them, unless there were first slots already (``+FOUNDED``). Users
+  are lines of ACL LIST; if there are any, the partition has those from then on, and no others.
+  They come with the first slots or never, so late ones do not bring back a user that is gone.
 - ``STATE``: all about the slots, as JSON
 - ``TIME``: log time, by an entry of the log
 - source: ``FREEZE move slots target`` (reply: revision, log time, epoch),
@@ -56,11 +58,17 @@ _MOST_TAG: Final = 255
 _MORE: Final = b"+"
 
 _Step: TypeAlias = Callable[[Ownership, KeyStore, list[bytes]], bytes]
+_SetUsers: TypeAlias = Callable[[KeyStore, list[bytes]], None]
 
 
-def handlers(ownership: Ownership | None) -> dict[str, Handler]:
-    """Return the handler for entries of the log."""
-    return {NAME: _handler(ownership, _STEPS | _READERS)}
+def handlers(ownership: Ownership | None, set_users: _SetUsers) -> dict[str, Handler]:
+    """Return the handler for entries of the log.
+
+    Args:
+        ownership: None in a cluster without partitions.
+        set_users: has the store have users as in ACL LIST, and no others.
+    """
+    return {NAME: _handler(ownership, _STEPS | _READERS | {b"found": _founding(set_users)})}
 
 
 def queries(ownership: Ownership | None) -> dict[str, Handler]:
@@ -89,8 +97,17 @@ def _handler(ownership: Ownership | None, known: "dict[bytes, _Step]") -> Handle
 # --- any partition
 
 
-def _found(ownership: Ownership, _store: KeyStore, words: list[bytes]) -> bytes:
-    return resp.OK if ownership.found(_slots_untrusted(words[0])) else _FOUNDED
+def _founding(set_users: _SetUsers) -> _Step:
+    def found(ownership: Ownership, store: KeyStore, words: list[bytes]) -> bytes:
+        slots = _slots_untrusted(words[0])
+        if ownership.founded:
+            return _FOUNDED
+        if words[1:]:
+            set_users(store, words[1:])
+        ownership.found(slots)
+        return resp.OK
+
+    return found
 
 
 def _state(ownership: Ownership, _store: KeyStore, _words: list[bytes]) -> bytes:
@@ -210,7 +227,6 @@ def _number(text: bytes) -> int:
 
 _READERS: Final[dict[bytes, _Step]] = {b"state": _state, b"rows": _rows, b"changes": _changes}
 _STEPS: Final[dict[bytes, _Step]] = {
-    b"found": _found,
     b"time": _time,
     b"purge": _purge,
     b"freeze": _freeze,

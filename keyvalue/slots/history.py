@@ -34,7 +34,6 @@ SLOTS_COMMAND: Final = b"QUORATE.SLOTS"
 Kind: TypeAlias = Literal["found", "freeze", "own", "thaw", "release"]
 
 _WORDS: Final = {
-    b"FOUND": 1,
     b"IMPORT": 2,
     b"FREEZE": 3,
     b"OWN": 4,
@@ -183,8 +182,8 @@ class PartitionLog:
             return
         self._now_ms = max(self._now_ms, timestamp_ms)
         name, rest = words[1].upper(), words[2:]
-        if len(rest) != _WORDS.get(name, -1):
-            return
+        if len(rest) != _WORDS.get(name, -1) and not (rest and name == b"FOUND"):
+            return  # users may come with FOUND
         try:
             self._apply(name, rest, position + index + 1, (position, timestamp_ms))
         except (ValueError, ConfigurationError):

@@ -18,11 +18,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from ...errors import PrunedError
-from ...keyvalue.access.commands import handlers
-from ...keyvalue.access.users import Users, is_user_note
+from ...keyvalue.access.users import is_user_note
+from ...keyvalue.access.users_in_log import UsersInLog
 from ...keyvalue.commands.sessions import session
 from ...keyvalue.commands.table import lookup
-from ...keyvalue.protocol.payload import FROZEN, TRANSACTION
+from ...keyvalue.protocol.payload import ETCD, FROZEN, TRANSACTION
 from ...keyvalue.protocol.resp import CommandError
 from ...keyvalue.state.ownership_note import SLOTS_NOTE
 from ...keyvalue.state.sessions import LAST_ID, Sessions
@@ -43,7 +43,7 @@ __all__ = ["notes_at", "partly_applied", "unapplied"]
 
 _NAME: Final = b"quorate.session"
 _ACL: Final = b"\r\nacl\r\n"  # as a whole word of a command
-_CHANGES: Final = ([b"acl", b"setuser"], [b"acl", b"deluser"])
+_FOUND: Final = b"\r\nquorate.slots\r\n$5\r\nfound\r\n"  # users come with it
 
 
 class _Store:
@@ -53,7 +53,7 @@ class _Store:
         self.notes = Notes(rows)
         self.put_note, self.delete_note = self.notes.put, self.notes.delete
         self.sessions = Sessions(cast("Tables", self))
-        self.change_users = handlers(Users(self))["acl"]
+        self.users = UsersInLog.of(self)
         self.now = self.revision = self.left = self.principal = 0
 
 
@@ -130,7 +130,7 @@ def _walk(store: _Store, start: int, log: Log, end: int) -> Iterator[tuple[int, 
 
 def _applied(store: _Store, entry: Entry, slots: Machine | None) -> int | None:
     """Apply the effect of an entry on sessions; return how many of its commands are applied."""
-    if entry.kind is not EntryKind.COMMAND:
+    if entry.kind is not EntryKind.COMMAND or entry.flags & ETCD:
         return None
     store.principal = entry.principal
     refusal, stamped = None, bool(entry.session)
@@ -155,11 +155,10 @@ def _change(store: _Store, entry: Entry) -> None:
             spec = lookup(arguments[0])
             if spec is not None and spec.name.encode() == _NAME and spec.takes(len(arguments)):
                 _session(store, arguments)
-    if _ACL in entry.payload.lower():
+    if any(word in entry.payload.lower() for word in (_ACL, _FOUND)):
         for arguments in commands_of(entry.payload):
-            if [word.lower() for word in arguments[:2]] in _CHANGES:
-                with suppress(CommandError):
-                    store.change_users(cast("KeyStore", store), arguments)
+            with suppress(CommandError):
+                store.users.apply(arguments, store.revision)
 
 
 def _session(store: _Store, arguments: list[bytes]) -> None:

@@ -1,7 +1,8 @@
 """Writes the store at a point of the log as a snapshot for `quorate restore`.
 
 Spark's tasks sort the keys as LMDB would, and the driver writes them, one partition after another.
-So neither ever holds more than one partition in memory. The result is the snapshot that a member
+So neither ever holds more than one partition in memory, except for the keys of etcd's clients:
+the driver has them all. The result is the snapshot that a member
 would have taken at that point, except for sessions: their stored replies are not known here.
 
 So the snapshot is for new clusters, where clients start with new sessions. It must not be used in
@@ -31,6 +32,7 @@ from ...storage.tables.memtable import stored_key
 from ...storage.tables.rows import encode_deadline, encode_note, encode_record
 from ...storage.tables.stream import encode_tables
 from ...storage.tools.restore import check_empty, make_source
+from ..source.etcd_rows import replayed_at
 from ..source.logs import open_log
 from .once import notes_at
 from .versions import present, read_log
@@ -95,18 +97,27 @@ def write_snapshot(
         sessions, kept = 0, dict[bytes, bytes]()
         if _has_notes(spark, log, origin, head.position):
             sessions, kept = notes_at(log, head.position)
+        etcd = replayed_at(log, head.position).tables
     there = present(spark, origin, at) if there is None else there
     rows = there.select("key", "value", "tag", "expires_at", "revision")
-    notes = [(key, encode_note(key, row)) for key, row in kept.items()]
-    summary = _write(rows, notes, head, SnapshotFolder(directory / "snapshots"))
+    notes = _encoded_notes(kept | etcd.notes.rows)
+    others = notes, _encoded_notes(etcd.rows)
+    summary = _write(rows, others, head, SnapshotFolder(directory / "snapshots"))
     trio.run(partial(make_source, directory, head, rng=rng))
     return Written(summary, sessions)
 
 
+def _encoded_notes(rows: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    return [(key, encode_note(key, row)) for key, row in sorted(rows.items())]
+
+
 def _write(
-    rows: DataFrame, notes: list[tuple[bytes, bytes]], head: SnapshotHead, folder: SnapshotFolder
+    rows: DataFrame,
+    others: tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]],
+    head: SnapshotHead,
+    folder: SnapshotFolder,
 ) -> Summary:
-    """Sort the rows and write them into a file."""
+    """Sort the records and write them into a file; `others` are notes, and rows of etcd's keys."""
     rows = rows.withColumn("expires_at", F.unix_millis("expires_at")).mapInArrow(_encoded, _ROW)
     rows.persist()
     try:
@@ -115,7 +126,7 @@ def _write(
         ordered = rows.repartitionByRange(parts, "stored").sortWithinPartitions("stored")
         deadlines = ordered.where("deadline is not null").select("stored", "deadline")
         pieces = encode_tables(
-            [_pairs(ordered.select("stored", "record")), _pairs(deadlines), notes, []]
+            [_pairs(ordered.select("stored", "record")), _pairs(deadlines), *others]
         )
         folder.open([])
         return write_whole(folder.directory, head, pieces)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...errors import PrunedError
+from ...keyvalue.protocol.payload import ETCD
 from ...keyvalue.slots.cluster_map import META, partition_in
 from ...keyvalue.slots.history import SLOTS_COMMAND
 from ...keyvalue.state.ownership_note import SLOTS_NOTE
@@ -50,7 +51,7 @@ def note_at(origin: Origin, position: int) -> bytes | None:
 
 def take_steps(machine: Machine, header: BatchHeader, index: int, entry: Entry) -> None:
     """Let a partition that has no rows take the steps of moves that an entry has."""
-    if SLOTS_COMMAND not in entry.payload[:_HEAD_BYTES].upper():
+    if entry.flags & ETCD or SLOTS_COMMAND not in entry.payload[:_HEAD_BYTES].upper():
         return
     for piece in pieces(entry.payload, entry.flags, 0):
         if piece.everywhere:  # the others are rows

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ...errors import PrunedError
+from ...keyvalue.protocol.payload import ETCD
 from ...keyvalue.slots.hashing import key_slot
-from ..source.columns import ddl
+from ..source.columns import REDIS_KEYS, ddl
 from ..source.logs import Connect, Moment, Origin, open_log
 from .once import partly_applied
 from .replay import Machine, Sizes, shard_of
@@ -129,6 +130,7 @@ def present(spark: SparkSession, origin: Origin, at: Moment) -> DataFrame:
 def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFrame:
     """Return the snapshot at a log position, with the columns of :func:`versions`."""
     found = read_log(spark, origin, "snapshot", endPosition=position)
+    found = found.where(f"keyspace = '{REDIS_KEYS}'")
     moved_in = came_with_a_move(Machine(note_at(origin, position)))
     return found.select(
         *("key", "revision", F.lit(0).alias("change"), "value", "tag", "expires_at"),
@@ -188,7 +190,7 @@ def versions(
     partition = _check_begin(origin, begin)
     entries = read_log(
         spark, origin, "entries", _OF_ENTRY, startPosition=begin, endPosition=end.position
-    ).where("kind = 'COMMAND'")
+    ).where(f"kind = 'COMMAND' and flags & {ETCD} = 0")
     bound, stamped, loaded = _bound(entries, before)
     shards = min(max((end.position - begin + loaded) // _SHARD_BYTES, _LEAST_SHARDS), _MOST_SHARDS)
     if stamped or partition is not None:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 import attrs
 
 from ...errors import ConfigurationError, WireError
+from ...etcd.messages.requested import requested_untrusted
 from ...keyvalue.commands.arguments import INT64_MAX, parse_integer
 from ...keyvalue.commands.slots import NAME as SLOTS
 from ...keyvalue.commands.table import keys_of, lookup, resolve
-from ...keyvalue.protocol.payload import PayloadParser
+from ...keyvalue.protocol.payload import ETCD, PayloadParser
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,8 +100,10 @@ def find_decoder(name: str) -> Decoder:
 _PARSER: Final = PayloadParser()
 
 
-def decode_commands(payload: bytes, _flags: int, timestamp_ms: int) -> list[Asked]:
+def decode_commands(payload: bytes, flags: int, timestamp_ms: int) -> list[Asked]:
     """Decode a payload of the key-value store: a tuple for each command and each of its keys."""
+    if flags & ETCD:
+        return _decode_etcd(payload)
     try:
         commands = _PARSER.parse_untrusted(payload)
     except WireError:
@@ -109,6 +112,14 @@ def decode_commands(payload: bytes, _flags: int, timestamp_ms: int) -> list[Aske
     for number, arguments in enumerate(commands):
         asked += _decode(number, arguments, timestamp_ms)
     return asked or [NOTHING]
+
+
+def _decode_etcd(payload: bytes) -> list[Asked]:
+    """Decode a request of etcd's keyspace: a tuple for each change, the whole being command 0."""
+    try:
+        return [(0, *each, None) for each in requested_untrusted(payload)]
+    except WireError:
+        return [NOTHING]
 
 
 def _decode(number: int, arguments: list[bytes], now: int) -> list[Asked]:

@@ -5,7 +5,8 @@ A log is read from a directory (``logs``) or from a running cluster (``remote``,
 ``columns`` make the rows, ``snapshots`` replaces what was pruned. ``writer`` and ``loading`` write.
 
 ``groups`` finds the recordings of a cluster with partitions, ``slots`` the commands in a log that
-move slots, and ``owned`` says which slots a partition owned at each place of its log.
+move slots, and ``owned`` says which slots a partition owned at each place of its log. ``etcd_rows``
+has the keys of etcd's clients.
 
 Only the committed part of a log is ever shown. Jobs are in ``pipeline/jobs``.
 Read ``source.py``, ``readers.py`` and ``reading.py`` first.

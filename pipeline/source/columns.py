@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["TABLES", "Column", "arrow_schema", "columns_of", "ddl"]
+__all__ = ["ETCD_KEYS", "REDIS_KEYS", "TABLES", "Column", "arrow_schema", "columns_of", "ddl"]
+
+REDIS_KEYS: Final = "redis"
+ETCD_KEYS: Final = "etcd"
+"""The values of the columns `keyspace`."""
 
 
 @attrs.frozen
@@ -59,6 +63,9 @@ _PARTITION: Final = Column(
     "partition", "INT", "number of the partition; null in a cluster of one group of members"
 )
 _SLOT: Final = Column("slot", "INT", "slot of the key; null without a key or a partition")
+_KEYSPACE: Final = Column(
+    "keyspace", "STRING", "whose clients have the key: redis or etcd; null if it is no command"
+)
 _OWNER_EPOCH: Final = Column(
     "owner_epoch",
     "BIGINT",
@@ -72,10 +79,17 @@ _SEATS: Final = (
     "tls_port: INT>>"
 )
 
+_ETCD: Final = (
+    Column("create_revision", "BIGINT", "revision since which a key of etcd exists; else null"),
+    Column("version", "BIGINT", "number of its changes since then; null likewise"),
+    Column("lease", "BIGINT", "its lease, 0 for none; null likewise"),
+)
+
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "commands": (
         *_ENTRY,
         Column("number", "INT", "place of the command in its entry, from 0"),
+        _KEYSPACE,
         Column("operation", "STRING", "the requested operation: SET, DEL, ...; null if malformed"),
         Column("key", "BINARY", "the key; null if the command names none"),
         Column("value", "BINARY", "the value; null if the command has none"),
@@ -129,19 +143,38 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "snapshot": (
         Column("position", "BIGINT", "log position that the snapshot covers up to"),
         Column("timestamp", "TIMESTAMP", "log time there"),
+        _KEYSPACE,
         Column("key", "BINARY", "a key that had not expired"),
         Column("value", "BINARY", "its value"),
-        Column("tag", "INT", "type of the value, for OBJECT ENCODING"),
+        Column("tag", "INT", "type of the value, for OBJECT ENCODING; null for a key of etcd"),
         Column("expires_at", "TIMESTAMP", "when it expires, null for never"),
-        Column("revision", "BIGINT", "revision of the entry that set it, as WATCH compares it"),
+        Column(
+            "revision",
+            "BIGINT",
+            "revision of the entry that set it, as WATCH compares it; of etcd: mod_revision",
+        ),
+        *_ETCD,
         _MEMBER,
         _PARTITION,
         _SLOT,
         _OWNER_EPOCH,
     ),
+    "etcd": (
+        Column("position", "BIGINT", "log position of the batch that has changed the key"),
+        Column("timestamp", "TIMESTAMP", "the leader's clock when it encoded the batch"),
+        Column("revision", "BIGINT", "mod_revision: all changes of one request have the same"),
+        Column("key", "BINARY", "the key"),
+        Column("value", "BINARY", "its value from then on; null if it was deleted"),
+        Column("deleted", "BOOLEAN", "whether it was deleted, or its lease has ended"),
+        Column("create_revision", "BIGINT", "revision since which it exists; null if deleted"),
+        Column("version", "BIGINT", "number of its changes since then; null likewise"),
+        Column("lease", "BIGINT", "its lease, 0 for none; null likewise"),
+        _MEMBER,
+        _PARTITION,
+    ),
 }
 """The tables' rows: one for each command and key (MSET has several), entry, batch, term,
-configuration of the members, name of a user, key."""
+configuration of the members, name of a user, key, change of a key of etcd."""
 
 
 def columns_of(table: str) -> tuple[Column, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import WireError
+from ...keyvalue.protocol.payload import ETCD
 from ...keyvalue.slots.hashing import key_slot
 from ...storage import (
     DESCRIPTOR_BYTES,
@@ -28,7 +29,7 @@ from ...storage import (
 )
 from ..payloads.decoding import NOTHING, decode_commands
 from ..payloads.plain import plain_untrusted
-from .columns import arrow_schema
+from .columns import ETCD_KEYS, REDIS_KEYS, arrow_schema
 from .owned import epochs_at
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ _DESCRIPTOR: Final = np.dtype(
 )
 assert _DESCRIPTOR.itemsize == DESCRIPTOR_BYTES
 _KINDS: Final = pa.array([None, *(kind.name for kind in EntryKind)], pa.string())
+_KEYSPACES: Final = pa.array([None, REDIS_KEYS, ETCD_KEYS], pa.string())
 _COMMAND: Final = int(EntryKind.COMMAND)
 _US_PER_MS: Final = 1000
 
@@ -293,7 +295,8 @@ class _Commands:
         starts = entries.starts()
         stops = starts + entries.table["length"]
         usual = decoder is decode_commands
-        asking = np.flatnonzero((entries.table["kind"] == _COMMAND) & usual)
+        redis = (entries.table["flags"] & ETCD) == 0
+        asking = np.flatnonzero((entries.table["kind"] == _COMMAND) & redis & usual)
         plain = plain_untrusted(entries.data, starts[asking], stops[asking])
         self._plain = attrs.evolve(plain, places=asking[plain.places])
         others = np.ones(entries.count, np.bool_)
@@ -358,13 +361,25 @@ class _Commands:
                 return self._join(pa.nulls(len(plain.places), _UTC), times)
             case "payload":
                 return self._payload()
+            case "keyspace":
+                return self._keyspaces()
             case _:
                 return self._entries[name].take(pa.array(self._places))
 
     def slots(self) -> pa.Array:
-        """Return the slots of the keys."""
-        keys = self["key"].to_pylist()
-        return pa.array([None if key is None else key_slot(key) for key in keys], pa.int32())
+        """Return the slots of the keys; those of etcd's clients have none."""
+        keys, names = self["key"].to_pylist(), self["keyspace"].to_pylist()
+        slots = [
+            None if key is None or name == ETCD_KEYS else key_slot(key)
+            for key, name in zip(keys, names, strict=True)
+        ]
+        return pa.array(slots, pa.int32())
+
+    def _keyspaces(self) -> pa.Array:
+        """Return whose keys the commands name; null for all other entries."""
+        table = self._entries.table[self._places]
+        numbers = np.where(table["flags"] & ETCD, 2, 1) * (table["kind"] == _COMMAND)
+        return _KEYSPACES.take(pa.array(numbers))
 
     def epochs(self, slots: pa.Array, owned: Sequence[Change]) -> pa.Array:
         """Return since which epoch the partition owned the slots, null where it did not."""

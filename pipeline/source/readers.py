@@ -37,6 +37,7 @@ from ...errors import StorageError
 from ...storage import decode_header_untrusted
 from ..spark.worker import settle
 from .columns import arrow_schema
+from .etcd_rows import etcd_table
 from .logs import open_log
 from .owned import OwnedSlots
 from .principals import principals_table
@@ -93,7 +94,7 @@ class Reader(DataSourceReader):
         """Cut the log at boundaries of batches; Spark requires at least one range."""
         settle()
         with open_log(self._request.origin) as log:
-            if self._request.table in {"terms", "snapshot", "principals"}:
+            if self._request.table in {"terms", "snapshot", "principals", "etcd"}:
                 return [Range(0, 0)]
             if 0 < self._request.bounds.start < log.facts.start:
                 raise pruned(log.facts, self._request.bounds.start)
@@ -262,6 +263,9 @@ def _read(
             return
         if request.table == "principals":
             yield principals_table(log, names)
+            return
+        if request.table == "etcd":
+            yield from etcd_table(log, names, bounds.start, bounds.stop)
             return
         if request.table == "snapshot":
             yield from snapshot_table(log, names, bounds.stop)

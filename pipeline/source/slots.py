@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from ...keyvalue.protocol.payload import ETCD
 from ...keyvalue.slots.history import SLOTS_COMMAND
 from ...storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 
@@ -36,5 +37,5 @@ def slots_entries(log: Log, begin: int, end: int) -> Iterator[tuple[BatchHeader,
             for index, entry in enumerate(decode_entries_untrusted(batch)):
                 # A request with QUORATE.SLOTS has nothing else, and names it at its beginning.
                 head = _SLOTS.search(entry.payload, 0, _HEAD_BYTES)
-                if head and entry.kind is EntryKind.COMMAND:
+                if head and entry.kind is EntryKind.COMMAND and not entry.flags & ETCD:
                     yield header, index, entry

@@ -1,7 +1,8 @@
 """Snapshots as rows: as a table of their own, or as commands that a reader begins with.
 
 The log before a snapshot is pruned. A reader that needs that part can read the snapshot in its
-place: a SET for each key. Keys that are not among them did not exist at that point.
+place: a SET for each key of Redis's clients, a PUT for each of etcd's. Keys that are not among them
+did not exist at that point.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -9,21 +10,26 @@ place: a SET for each key. Keys that are not among them did not exist at that po
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from ...errors import PrunedError
+from ...keyvalue.protocol.payload import ETCD
 from ...keyvalue.slots.hashing import key_slot
 from ...storage.tables.stream import records_untrusted
 from ..payloads.bounded import gathered
-from .columns import arrow_schema
+from .columns import ETCD_KEYS, REDIS_KEYS, arrow_schema
+from .etcd_rows import living_untrusted
 from .owned import epochs_at, owned_in_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ...etcd.messages import rpc_pb2 as rpc
+    from ...storage.rows.term_table import SnapshotRow
     from ...storage.snapshots.file import SnapshotReader
     from ...storage.tables.memtable import Record
     from .owned import Change
@@ -71,6 +77,8 @@ def snapshot_table(log: Log, names: list[str], stop: int) -> Iterator[pa.RecordB
     with log.snapshot(newest) as reader:
         for found in _groups(reader, b""):
             yield _batch("snapshot", names, _columns(log, reader, found, owned))
+        for kvs in _etcd_groups(log, newest, b""):
+            yield _batch("snapshot", names, _etcd_columns(log, reader, kvs))
 
 
 def as_commands(
@@ -92,19 +100,21 @@ def as_commands(
     number = 0
     owned = owned_in_snapshot(log, row) if "owner_epoch" in names else ()
     with log.snapshot(row) as reader:
-        for found in _groups(reader, prefix):
-            count = len(found)
-            columns = _columns(log, reader, found, owned) | {
+        groups = (_columns(log, reader, each, owned) for each in _groups(reader, prefix))
+        others = (_etcd_columns(log, reader, each) for each in _etcd_groups(log, row, prefix))
+        for found in chain(groups, others):
+            count, etcd = len(found["key"]), found["keyspace"][0] == ETCD_KEYS
+            columns = found | {
                 "term": [reader.head.term] * count,
                 "entry": [-1] * count,
                 "length": [0] * count,
                 "kind": ["SNAPSHOT"] * count,
-                "flags": [0] * count,
+                "flags": [ETCD if etcd else 0] * count,
                 "session": [0] * count,
                 "sequence": [0] * count,
                 "principal": [None] * count,
                 "number": list(range(number, number + count)),
-                "operation": ["SET"] * count,
+                "operation": ["PUT" if etcd else "SET"] * count,
                 "payload": [None] * count,
             }
             number += count
@@ -128,14 +138,41 @@ def _columns(
     return {
         "position": [reader.head.position] * count,
         "timestamp": [reader.head.timestamp_ms * _US_PER_MS] * count,
+        "keyspace": [REDIS_KEYS] * count,
         "key": list(keys),
         "value": list(contents),
         "tag": list(tags),
         "expires_at": [one * _US_PER_MS or None for one in expiries],
         "revision": list(revisions),
+        **dict.fromkeys(("create_revision", "version", "lease"), [None] * count),
         "member": [log.facts.member_id] * count,
         "partition": [log.facts.partition] * count,
         **_of_slots(log, keys, owned),
+    }
+
+
+def _etcd_groups(log: Log, row: SnapshotRow, prefix: bytes) -> Iterator[list[rpc.KeyValue]]:
+    living = (kv for kv in living_untrusted(log, row) if kv.key.startswith(prefix))
+    yield from gathered(living, lambda kv: len(kv.key) + len(kv.value))
+
+
+def _etcd_columns(
+    log: Log, reader: SnapshotReader, found: list[rpc.KeyValue]
+) -> dict[str, list[object]]:
+    count = len(found)
+    return {
+        "position": [reader.head.position] * count,
+        "timestamp": [reader.head.timestamp_ms * _US_PER_MS] * count,
+        "keyspace": [ETCD_KEYS] * count,
+        "key": [kv.key for kv in found],
+        "value": [kv.value for kv in found],
+        "revision": [kv.mod_revision for kv in found],
+        "create_revision": [kv.create_revision for kv in found],
+        "version": [kv.version for kv in found],
+        "lease": [kv.lease for kv in found],
+        "member": [log.facts.member_id] * count,
+        "partition": [log.facts.partition] * count,
+        **dict.fromkeys(("tag", "expires_at", "slot", "owner_epoch"), [None] * count),
     }
 
 

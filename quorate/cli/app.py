@@ -55,7 +55,7 @@ GARBAGE_THRESHOLD: Final = 10_000
 larger, and cyclic garbage of a member stays for longer."""
 
 _HELP: Final = frozenset(("--help", "-h"))
-_LISTS: Final = frozenset(((), ("log",), ("pipeline",), ("trace",)))
+_LISTS: Final = frozenset(((), ("log",), ("pipeline",), ("trace",), ("etcd",)))
 """The whole line of a call that prints the help of a group."""
 
 _UNSAFE: Final = """\
@@ -106,7 +106,9 @@ pipeline = App(name="pipeline", help="The recorded log on Spark (an extra).", he
 trace = App(
     name="trace", help="Record messages; merge, convert and check recordings.", help_epilogue=""
 )
+etcd = App(name="etcd", help="Move keys between etcd and members.", help_epilogue="")
 app.command(log)
+app.command(etcd)
 app.command(trace)
 app.command(pipeline)
 
@@ -140,6 +142,8 @@ for _verb, _name in (
 for _verb in ("describe", "verify", "dump"):
     log.command(f"quorate.cli.log:{_verb}")
 log.command("quorate.cli.log:recovery_plan", name="recovery-plan")
+etcd.command("quorate.cli.etcd:export_to", name="export")
+etcd.command("quorate.cli.etcd:import_from", name="import")
 for _verb in ("merge", "convert", "check"):
     trace.command(f"quorate.cli.recordings.trace:{_verb}")
 for _verb in ("start", "stop"):
@@ -193,7 +197,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _import_verbs() -> None:
     """Import all verbs: the help of a group shows the first line of each."""
-    for group in (app, log, pipeline, trace):
+    for group in (app, log, pipeline, trace, etcd):
         for name in group:
             _ = group[name]
 

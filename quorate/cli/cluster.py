@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal, Protocol
 
@@ -62,8 +63,7 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     supervisor, which starts its members again when they end, and the folder `machine-<i>/`. Its
     ports begin at the client port + 100 i: the first is for metadata, the next for partition 0.
 
-    A member that was removed (quorate member remove) is not started any more. One that was added is
-    started by hand, with quorate run.
+    A removed member (quorate member remove) is not started any more; start an added one by hand.
 
     Args:
         directory: Directory of all members; created if it is missing.
@@ -85,18 +85,9 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
             directory, partitions, machines, client_port, profile, tls=tls
         )
     _check_no_machines(directory)
-    make = _secured() if tls else lay_out
+    make = partial(_secured() if tls else lay_out, directory, members=members, profile=profile)
     web: int | Literal["auto"] = "auto" if web_port is None else web_port
-    return await _members(
-        make(
-            directory,
-            members=members,
-            client_port=client_port,
-            profile=profile,
-            web_port=web,
-            etcd_port=etcd_port,
-        )
-    )
+    return await _members(make(client_port=client_port, web_port=web, etcd_port=etcd_port))
 
 
 async def _members(configs: Sequence[NodeConfig]) -> int:

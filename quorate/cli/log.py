@@ -15,7 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import WireError
+from ..etcd.messages.requested import in_words_untrusted
 from ..keyvalue.access.principals import shown
+from ..keyvalue.protocol.payload import ETCD
 from ..local import configurations
 from ..local.principals import Principals
 from ..local.show import make_console, print_table
@@ -298,7 +300,10 @@ def _by(entry: Entry, name: Callable[[Entry], str]) -> str:
 def _preview(entry: Entry) -> str:
     session = f"session {entry.session}#{entry.sequence} " if entry.session else ""
     is_command = entry.kind is EntryKind.COMMAND
-    words = slots_in_words_untrusted(entry.payload) if is_command else None
+    words = None
+    if is_command:
+        etcd = entry.flags & ETCD
+        words = (in_words_untrusted if etcd else slots_in_words_untrusted)(entry.payload)
     return session + (preview(entry.payload) if words is None else words)
 
 

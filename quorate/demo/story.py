@@ -7,10 +7,8 @@ end every value on every member is compared with its file. Then the members stop
 of their recordings is verified. The exit status is 0 only if every check passed.
 """
 
-import signal
 import sysconfig
 import tempfile
-from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Final
@@ -28,6 +26,7 @@ from ..local.words import size, span
 from ..node.requests.status import NodeStatus
 from ..storage.lmdb.environment import content_of
 from ..storage.tools.verify import verify
+from .ending import exit_status
 from .load import Loader, compare, library_files
 from .tell import LogPrinter, show_progress
 
@@ -54,23 +53,12 @@ async def demo(
     """
     if directory and directory.exists() and content_of(directory):
         raise UsageError(f"--dir {directory}: expected a new or an empty directory")
-    status = 128 + signal.SIGTERM
     with ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quorate-")))
-        terminated = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_at_signal, terminated, nursery.cancel_scope)
-            story = _Story(directory)
-            with unblocked_console(story.console):
-                status = 0 if await story.run() else 1
-            nursery.cancel_scope.cancel()
-    return status
-
-
-async def _cancel_at_signal(received: AsyncIterator[int], scope: trio.CancelScope) -> None:
-    await anext(received)
-    scope.cancel()
+        story = _Story(directory)
+        with unblocked_console(story.console):
+            return await exit_status(story.run)
 
 
 class _Story:

@@ -101,10 +101,7 @@ def lay_out(
         ConfigurationError: an existing file disagrees.
         OSError: the directory cannot be created.
     """
-    if not 1 <= members <= MAX_MEMBERS:
-        raise UsageError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
-    if not 1 <= client_port <= _LAST_PORT + 1 - members:
-        raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
+    _check_numbers(members, client_port)
     everyone = _everyone(members, client_port, hosts, tls=tls)
     webs = _webs(members, client_port, web_port)
     usual = partial(NodeConfig, cluster, members=everyone, profile=profile or "lan")
@@ -119,6 +116,13 @@ def lay_out(
         ports["etcd"] = None if etcd_port is None else etcd.port
         _check_found(config, profile, ports)
     return configs
+
+
+def _check_numbers(members: int, client_port: int) -> None:
+    if not 1 <= members <= MAX_MEMBERS:
+        raise UsageError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
+    if not 1 <= client_port <= _LAST_PORT + 1 - members:
+        raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
 
 
 def check_no_store(directory: Path, option: str) -> None:

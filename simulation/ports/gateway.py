@@ -91,7 +91,7 @@ class _Numbered(Request):
         """Ignore that: `again` does it."""
 
     def _finish(self, result: bytes | RequestError) -> None:
-        if self.kind is RequestKind.CONTROL:
+        if self.kind in {RequestKind.CONTROL, RequestKind.CONFIRM}:
             self._own.done(result)
         elif isinstance(result, bytes):
             point, reply = unseal(result)
@@ -133,7 +133,7 @@ class NumberingGateway:
 
     def _numbered(self, request: Request) -> Request:
         serial = self._serials.next()
-        if request.kind is not RequestKind.CONTROL:
+        if request.kind not in {RequestKind.CONTROL, RequestKind.CONFIRM}:
             command = request.kind is RequestKind.COMMAND
             self.tell(Asked(serial, request.principal if command else 0))
         return _Numbered(request, serial, self)

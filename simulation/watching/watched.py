@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, runtime_checkable
 import trio
 
 from ...node import Command
-from ...node.state_machine.service import PatientService, RuledService, SnapshotService
+from ...node.state_machine.service import (
+    PatientService,
+    RuledService,
+    SnapshotService,
+    TermService,
+)
 from ..machines.host import Closing, S_co
 from ..machines.scheduler import Jumping
 from .facts import Applied, Holds, Point, Probed, Reached, Stamped
@@ -141,6 +146,11 @@ class Watched(Generic[S_co]):
         text = b"%d %b %b %b" % (len(reply), self._digest, payload, reply)
         self._digest = blake2b(place + text, digest_size=DIGEST_BYTES).digest()
         return place + reply
+
+    def begin_term(self, timestamp_ms: int) -> None:
+        """See `TermService`."""
+        if isinstance(self.service, TermService):
+            self.service.begin_term(timestamp_ms)
 
     def advance(self, position: int, timestamp_ms: int) -> None:
         """See `Service`."""

@@ -4,6 +4,7 @@
 - ``bank`` has transactions; ``expiry`` has keys that expire.
 - ``sessions`` repeats commands, and checks that each was applied once.
 - ``users`` has clients with users at the members' ports, whose rules change.
+- ``etcd`` has clients of etcd's keyspace, with leases and watches.
 - ``programs`` use recipes: locks, queues and the like.
 - ``samples`` serves a user's own service.
 
@@ -13,6 +14,7 @@ Checks that need all members' logs are in ``simulation/invariants``. Read ``base
 
 from .bank import Bank
 from .base import Workload
+from .etcd import Etcd
 from .expiry import Expiry
 from .programs import Programs
 from .samples import Sample, Samples, Sampling
@@ -22,6 +24,7 @@ from .users import UsersAtPorts
 
 __all__ = [
     "Bank",
+    "Etcd",
     "Expiry",
     "Programs",
     "Sample",

@@ -113,6 +113,17 @@ def notes_untrusted(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
             yield key, decode_note_untrusted(key, data)
 
 
+def rows_untrusted(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows of a stream that are not keys, in the order of theirs; for tools.
+
+    Raises:
+        StorageError: this is no stream of tables, or a row is damaged.
+    """
+    for table, rows in blocks_untrusted(pieces):
+        for key, data in rows if table == ROWS else ():
+            yield key, decode_note_untrusted(key, data)
+
+
 def blocks_untrusted(pieces: Iterator[bytes]) -> Iterator[tuple[int, Rows]]:
     """Join the pieces, and yield table and rows of each block.
 

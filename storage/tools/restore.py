@@ -22,7 +22,7 @@ import trio
 from ...errors import PrunedError, StorageError, StoreMismatchError
 from ..lmdb.environment import content_of, sync_directory, translating_errors
 from ..lmdb.file_check import DATA_FILE
-from ..log.batch import decode_header_untrusted
+from ..log.batch import Entry, decode_header_untrusted, encode_batch
 from ..log.journal import JOURNAL_FILE
 from ..log.readonly import ReadOnlyStore, open_readonly
 from ..log.store import Store
@@ -213,6 +213,7 @@ async def restore(
     member_id: int,
     rng: Random,
     recovering: bool = False,
+    last: Entry | None = None,
     executor: ExecutorFactory[Write] = ThreadExecutor,
 ) -> int:
     """Make the store of a member, with its own identity; return how many batches it holds.
@@ -225,11 +226,14 @@ async def restore(
         rng: draws the instance id.
         recovering: the cluster runs on without this member, so the store has no vote until the
             cluster admits it.
+        last: an entry to end the log with, the same one for all members of the cluster. It gets
+            the term and the time of what is before it; an empty log stays empty.
         executor: runs the writes; on a thread unless given.
 
     Raises:
         StorageError: there is a store; the disk failed or is full; something is damaged.
     """
+    assert last is None or not recovering, "the cluster that runs on does not have the entry"
     store = Store.open(
         _prepare(target), cluster=cluster, member_id=member_id, rng=rng, executor=executor
     )
@@ -242,7 +246,9 @@ async def restore(
                 if source.recorded.service:
                     await store.save_service(source.recorded.service)
                 await _copy(source.scan(plan.start, plan.point.position), store)
-            await store.save_committed(plan.point.position)
+            if last is not None and store.append_position:
+                await store.append_durably(_encoded(last, store, plan.point))
+            await store.save_committed(store.append_position)
             if store.terms:  # so that it never votes or leads in a term that its log has
                 await store.save_node_state(NodeState(store.log_term))
             if recovering:
@@ -253,6 +259,18 @@ async def restore(
                 await store.save_voting_status(VotingStatus(floor=floor))
             nursery.cancel_scope.cancel()
     return _finish(target).batches
+
+
+def _encoded(entry: Entry, store: Store, point: Point) -> bytes:
+    """Return the batch of an entry behind the log of a store."""
+    position = store.append_position
+    return encode_batch(
+        [entry],
+        term=store.log_term,
+        position=position,
+        timestamp_ms=point.timestamp_ms,
+        commit_position=position,
+    )
 
 
 async def make_source(directory: Path, head: SnapshotHead, *, rng: Random) -> None:

@@ -10,7 +10,17 @@ import pytest
 from quorate.recordings import KINDS
 
 ROOT = Path(__file__).parent.parent.parent
-ROOMS = ("storage", "transport", "node", "keyvalue", "partitions", "recordings", "web", "quorate")
+ROOMS = (
+    "storage",
+    "transport",
+    "node",
+    "keyvalue",
+    "etcd",
+    "partitions",
+    "recordings",
+    "web",
+    "quorate",
+)
 PAGE = (ROOT / "docs/logs.md").read_text()
 ROW = re.compile(r"^\| `(\w+)` \| ([A-Z, ]+) \| (.*?)\|.* \|$", re.MULTILINE)
 

@@ -9,6 +9,7 @@ import attrs
 import lmdb
 import trio
 
+from quorate.etcd.state.machine import EtcdState
 from quorate.keyvalue.protocol.payload import TRANSACTION
 from quorate.keyvalue.protocol.resp import encode_command
 from quorate.keyvalue.service import KeyValueService
@@ -159,14 +160,21 @@ def _recorded(store: Store, data: bytes) -> bool:
 
 
 def shorten_log(
-    directory: Path, batches: Sequence[Batch], count: int, *, cluster: str = "testing"
+    directory: Path,
+    batches: Sequence[Batch],
+    count: int,
+    *,
+    cluster: str = "testing",
+    etcd: bool = False,
 ) -> int:
     """Take a snapshot behind the first `count` batches, as a member does, and drop these.
+
+    With `etcd` it has the keys of etcd's clients, too.
 
     Returns:
         The position of the snapshot.
     """
-    return trio.run(_shorten, directory, encoded(batches)[:count], 0, cluster)
+    return trio.run(_shorten, directory, encoded(batches)[:count], 0, cluster, etcd)
 
 
 def forgetful_snapshot(directory: Path, batches: Sequence[Batch], count: int, known: int) -> int:
@@ -177,14 +185,20 @@ def forgetful_snapshot(directory: Path, batches: Sequence[Batch], count: int, kn
     Returns:
         The position of the snapshot.
     """
-    return trio.run(_shorten, directory, encoded(batches)[:count], known, "testing")
+    return trio.run(_shorten, directory, encoded(batches)[:count], known, "testing", False)
 
 
-async def _shorten(directory: Path, batches: Sequence[bytes], known: int, cluster: str) -> int:
+async def _shorten(
+    directory: Path, batches: Sequence[bytes], known: int, cluster: str, etcd: object
+) -> int:
     store = Store.open(directory / "log", cluster=cluster, member_id=0, rng=Random(0))
     partition = partition_in(cluster) is not None
     service = KeyValueService.open(
-        directory / "tables", cluster=cluster, member_id=0, partition=partition
+        directory / "tables",
+        cluster=cluster,
+        member_id=0,
+        partition=partition,
+        keyspace=EtcdState if etcd else None,
     )
     apply(service, batches[: known or None])
     header = decode_header_untrusted(batches[-1])
@@ -217,6 +231,8 @@ def apply(service: KeyValueService, batches: Sequence[bytes]) -> BatchHeader:
     for data in batches:
         header = decode_header_untrusted(data)
         for index, entry in enumerate(decode_entries_untrusted(data)):
+            if entry.kind is EntryKind.NEW_LEADERSHIP_TERM:
+                service.begin_term(header.timestamp_ms)
             if entry.kind is EntryKind.COMMAND:
                 place = (header.term, header.position, index, header.timestamp_ms)
                 stamp = entry.session, entry.sequence

@@ -10,6 +10,7 @@ standard library has no other call for.
 import hashlib
 import ssl
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -125,7 +126,8 @@ def load_material(
         client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
         port = None if clients is None else _port_context(files, clients)
         browsers = _port_context(files, "none") if web else None
-        programs = None if etcd is None else _port_context(files, etcd)
+        # Clients of gRPC refuse a connection on which HTTP/2 was not agreed.
+        grpc = None if etcd is None else _port_context(files, etcd, ["h2", "http/1.1"])
     except OSError as error:
         # Somebody replaces them in this moment, and one was gone for an instant.
         path = error.filename or files.certificate
@@ -136,19 +138,25 @@ def load_material(
         raise ConfigurationError(f"{files.certificate}: {what}")
     certificate = _shake_hands(server, client, files)
     identity = _identity_of(certificate, files)
+    _check_fits(identity, files, cluster, purposes, name)
+    expires = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
+    authorities = frozenset(server.get_ca_certs(binary_form=True))
+    expires_ms = int(expires * 1000)
+    return Material(server, client, identity, expires_ms, stamp, authorities, port, browsers, grpc)
+
+
+def _check_fits(
+    identity: Identity,
+    files: TlsFiles,
+    cluster: str,
+    purposes: tuple[Purpose, ...],
+    name: str | None,
+) -> None:
     fits = identity.purpose in purposes and name in {None, identity.name}
     if not identity.is_of(cluster) or not fits:
         wanted = " or ".join(str(Identity(cluster, each, name or "NAME")) for each in purposes)
         what = f"it is for {identity}: expected one for {wanted}"
         raise _wrong("certificate", files.certificate, what)
-    expires = ssl.cert_time_to_seconds(cast("str", certificate["notAfter"]))
-    authorities = frozenset(server.get_ca_certs(binary_form=True))
-    expires_ms = int(expires * 1000)
-    if programs is not None:
-        # Clients of gRPC refuse a connection on which HTTP/2 was not agreed.
-        programs.set_alpn_protocols(["h2", "http/1.1"])
-    made = Material(server, client, identity, expires_ms, stamp, authorities, port, browsers)
-    return attrs.evolve(made, etcd=programs)
 
 
 def _identity_of(certificate: dict[str, Any], files: TlsFiles) -> Identity:
@@ -158,10 +166,14 @@ def _identity_of(certificate: dict[str, Any], files: TlsFiles) -> Identity:
         raise _wrong("certificate", files.certificate, str(error)) from None
 
 
-def _port_context(files: TlsFiles, clients: ClientCertificates) -> ssl.SSLContext:
-    """Return the context of a port for others than members."""
+def _port_context(
+    files: TlsFiles, clients: ClientCertificates, protocols: Sequence[str] = ()
+) -> ssl.SSLContext:
+    """Return the context of a port for others than members, which agrees on a protocol."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, files)
     context.verify_mode = VERIFY_MODES[clients]
+    if protocols:
+        context.set_alpn_protocols(protocols)
     return context
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ...errors import StorageError, WireError
-from ...keyvalue.protocol.payload import PayloadParser
+from ...keyvalue.protocol.payload import ETCD, PayloadParser
 from ...keyvalue.slots.cluster_map import META
 from ...keyvalue.slots.history import SLOTS_COMMAND, PartitionLog, wrong_moves
 from ...local.stores import store_of
@@ -60,7 +60,7 @@ def _steps(partition: int, folder: Path) -> tuple[int, PartitionLog]:
             if SLOTS_COMMAND not in batch.upper():
                 continue
             for index, entry in enumerate(decode_entries_untrusted(batch)):
-                if entry.kind is not EntryKind.COMMAND:
+                if entry.kind is not EntryKind.COMMAND or entry.flags & ETCD:
                     continue
                 with suppress(WireError):  # the state machine refuses it, and changes nothing
                     for words in _PARSER.parse_untrusted(entry.payload):

@@ -18,7 +18,7 @@ async def test_what_the_log_says_already_is_not_said_again(world: EtcdWorld) -> 
     for url in ("http://a:2379", "http://a:2379", "http://b:2379"):
         await announce(world.backend, "member-0", (url,))
         (found,) = await announced(world)
-        assert (found.member_id, found.name, found.client_urls) == (0, "member-0", [url])
+        assert (found.member_id, found.name, [*found.client_urls]) == (0, "member-0", [url])
     assert len(world.member.commands) == 2
 
 

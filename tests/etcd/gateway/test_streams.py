@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from quorate.etcd.backend.contact import LOST_S
 from quorate.etcd.codes import NO_LEADER, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.services import table
@@ -122,6 +123,28 @@ async def test_without_a_leader_a_watch_ends_with_a_line(autojump_clock: Clock) 
             "http_status": "Service Unavailable",
         }}  # fmt: skip
         assert await client.line() is None
+
+
+async def test_a_connection_goes_on_after_a_stream_that_is_refused_at_once(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_call: Call, _requests: AsyncIterator[Any], _outlet: Outlet) -> None:
+        raise EtcdError(*NO_LEADER)
+
+    monkeypatch.setitem(table.STREAMS, "/etcdserverpb.Watch/Watch", refuse)
+    async with open_gateway() as gateway:
+        client = gateway.connect()
+        for _ in range(20):
+            assert (await client.post(WATCH, CREATE.decode())).status == 503
+
+
+async def test_each_watch_without_a_leader_gets_an_answer(autojump_clock: Clock) -> None:
+    async with open_gateway() as gateway:
+        gateway.world.member.lose_leader()
+        await trio.sleep(2 * LOST_S)
+        client = gateway.connect()
+        for _ in range(20):
+            assert (await client.post(WATCH, CREATE.decode())).status == 503
 
 
 async def test_an_error_before_the_first_reply_is_the_status(

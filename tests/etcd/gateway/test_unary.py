@@ -244,3 +244,11 @@ async def test_the_token_is_the_whole_authorization_header(autojump_clock: Clock
         assert good.status == 200
         assert gateway.world.member.principals == [7]
         assert (await gateway.connect().get("/metrics")).status == 400
+
+
+async def test_a_stream_is_refused_in_chunks(autojump_clock: Clock) -> None:
+    async with open_gateway(OneUser()) as gateway:
+        create = {"create_request": {"key": "Zm9v"}}
+        reply = await gateway.post("/v3/watch", create, ("authorization", "other"))
+        assert (reply.status, reply.headers["transfer-encoding"]) == (401, "chunked")
+        assert reply.lines[0]["error"]["grpc_code"] == 16

@@ -110,15 +110,19 @@ async def test_with_tls_both_protocols_are_offered(tmp_path: Path, autojump_cloc
         tls = made.etcd
         assert tls is not None
         port = EtcdPort(PortContext(world.backend, world.hub), "", 0, tls=lambda: tls)
-        for protocol in ("h2", "http/1.1"):
+
+        async def connected(protocol: str) -> trio.SSLStream[trio.abc.Stream]:
             context = client_context()
             context.set_alpn_protocols([protocol])
             inner, server = memory_stream_pair()
             nursery.start_soon(port.serve, server)
-            stream = trio.SSLStream(inner, context, https_compatible=True)
+            stream = trio.SSLStream[trio.abc.Stream](inner, context, https_compatible=True)
             await stream.do_handshake()
             assert stream.selected_alpn_protocol() == protocol
-        assert (await Client(stream).get("/version")).status == 200
+            return stream
+
+        await connected("h2")
+        assert (await Client(await connected("http/1.1")).get("/version")).status == 200
         plain, server = memory_stream_pair()
         nursery.start_soon(port.serve, server)
         await plain.send_all(b"GET /version HTTP/1.1\r\n\r\n")
@@ -132,7 +136,11 @@ async def test_without_users_a_protected_port_serves_this_machine_alone(
     async with listening(protected=True) as here:
         local = Client(await here.connect())
         assert (await local.get("/version")).status == 200
-        monkeypatch.setattr(listener, "is_local", lambda _host, _own: False)
+
+        def is_local(_host: object, _own: object) -> bool:
+            return False
+
+        monkeypatch.setattr(listener, "is_local", is_local)
         elsewhere = await here.connect()
         assert await elsewhere.receive_some() == b""
 

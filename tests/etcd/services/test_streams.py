@@ -6,6 +6,7 @@ from typing import cast
 
 import trio
 
+from quorate.etcd.backend.backend import LEADER_WAIT_S
 from quorate.etcd.backend.contact import LOOK_S, LOST_S
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
@@ -57,6 +58,26 @@ async def test_watches_end_on_a_member_that_has_lost_its_leader(world: EtcdWorld
         assert not world.backend.has_leader
     assert isinstance(stream.error, EtcdError)
     assert (stream.error.code, stream.error.text) == (Code.UNAVAILABLE, "etcdserver: no leader")
+
+
+@in_world
+async def test_a_watch_waits_for_a_leader_before_it_is_refused(world: EtcdWorld) -> None:
+    world.member.lose_leader()
+    await trio.sleep(2 * LOST_S)
+    refused = Stream(world, WATCH, rpc.WatchResponse)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(refused.run)
+        refused.ask(create(b"a"))
+        began = trio.current_time()
+        await refused.ended.wait()
+        assert trio.current_time() - began == LEADER_WAIT_S
+        assert isinstance(refused.error, EtcdError)
+        taken = Stream(world, WATCH, rpc.WatchResponse)
+        nursery.start_soon(taken.run)
+        taken.ask(create(b"a"))
+        world.member.error = None
+        assert cast("rpc.WatchResponse", await taken.next()).created
+        nursery.cancel_scope.cancel()
 
 
 @in_world

@@ -3,8 +3,10 @@
 import pytest
 
 from quorate.etcd.codes import Code, EtcdError
+from quorate.etcd.messages import rpc_pb2 as rpc
+from quorate.etcd.messages.requests import Op
 from quorate.etcd.state import compaction
-from quorate.etcd.state.compaction import PACE_MS, raise_revision
+from quorate.etcd.state.compaction import PACE_MS
 from tests.support.etcd_tables import Machine
 
 
@@ -151,7 +153,11 @@ def test_a_hash_counts_what_is_left_at_once(machine: Machine) -> None:
 
 def test_a_restored_store_goes_on_from_a_higher_revision(machine: Machine) -> None:
     before = machine.range(b"\0", b"\0")
-    raise_revision(machine.tables, 1_000_000_000)
+    seen: list[int] = []
+    machine.state.listen(lambda revision, _changes: seen.append(revision))
+    machine.apply(Op.RESTORED, rpc.CompactionRequest(revision=1_000_000_000 - machine.revision))
+    assert seen == [1_000_000_000]
+    machine.batch()
     machine.state.reload()
     assert machine.range(b"\0", b"\0") == before
     assert machine.revision == machine.state.compacted == 1_000_000_000

@@ -12,7 +12,7 @@ from quorate.etcd.codes import EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.state.checks import parse_untrusted
-from tests.etcd.state.model import Model
+from quorate.simulation.etcd.model import Model
 from tests.support.etcd_tables import Machine
 
 if TYPE_CHECKING:

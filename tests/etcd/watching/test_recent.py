@@ -21,7 +21,11 @@ async def test_changes_are_the_same_from_memory_and_from_the_rows(world: EtcdWor
             await world.put(b"a", b"%d" % n)
         await world.delete(b"a")
         read: list[int] = []
-        with patch.object(type(state), "changes_of", lambda _self, revision: read.append(revision)):
+
+        def note(_state: object, revision: int) -> None:
+            read.append(revision)
+
+        with patch.object(type(state), "changes_of", note):
             for revision in range(2, 13):
                 world.hub.recent.of(revision)
         # Revision 2 to 11 are puts, 12 is a deletion; three are kept.
@@ -31,7 +35,7 @@ async def test_changes_are_the_same_from_memory_and_from_the_rows(world: EtcdWor
         # One that is larger than all that may be kept is not kept, and nothing else is.
         await world.put(b"a", b"x" * 6000)
         await world.put(b"a", b"y")
-        with patch.object(type(state), "changes_of", lambda _self, revision: read.append(revision)):
+        with patch.object(type(state), "changes_of", note):
             world.hub.recent.of(13)
             world.hub.recent.of(14)
         assert read[-1] == 13

@@ -9,8 +9,10 @@ from quorate.errors import StorageError
 from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.access.rules import DEFAULT, NOBODY
 from quorate.keyvalue.access.users import MAX_USERS, Users, is_user_note
+from quorate.keyvalue.access.users_in_log import UsersInLog
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.resp import CommandError
+from quorate.keyvalue.state.ownership_note import SLOTS_NOTE, OwnershipNote, encode_note
 from quorate.keyvalue.state.sessions import Sessions
 from tests.support.service_world import Fed, open_service, running
 
@@ -234,3 +236,24 @@ async def test_a_restart_and_a_snapshot_have_the_users(tmp_path: Path, way: str)
         assert other.query("ACL LIST") == lines
         assert other.service.users.version == version
         assert heard[-1] == resp.bulk_array([b"bob", b"default"])
+
+
+def test_a_reader_of_the_log_takes_users_with_the_first_slots_and_only_then() -> None:
+    line = b"user default on nopass ~* &* +@all"
+    found = (b"QUORATE.SLOTS", b"FOUND", b"0-99", line)
+    memory = Memory()
+    reader = UsersInLog.of(memory)
+    reader.apply((b"ACL", b"SETUSER", b"guest", b"on"), 1)
+    with pytest.raises(CommandError):
+        reader.apply((*found, b"user app on +nothing"), 2)
+    assert [*reader.users] == [b"default", b"guest"]
+    reader.apply((*found, b"user app on"), 3)
+    assert [*reader.users] == [b"app", b"default"]
+    assert dict(reader.users.names) == {1: b"guest", 2: b"app"}
+    reader.apply((*found, b"user late on"), 4)
+    reader.apply((b"acl", b"deluser", b"app"), 5)
+    assert [*reader.users] == [b"default"]
+    memory.put_note(SLOTS_NOTE, encode_note(OwnershipNote(founded=True)))
+    after = UsersInLog.of(memory)
+    after.apply((*found, b"user late on"), 6)
+    assert [*after.users] == [b"default"]

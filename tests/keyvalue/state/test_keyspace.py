@@ -1,5 +1,7 @@
 """A second keyspace in the log and the tables of the key-value store."""
 
+# pyright: reportPrivateUsage=false
+
 from pathlib import Path
 
 import pytest

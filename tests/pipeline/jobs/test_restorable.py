@@ -17,6 +17,9 @@ import redis
 
 from quorate.cli.app import run
 from quorate.errors import PrunedError, StorageError
+from quorate.etcd.messages import rpc_pb2 as rpc
+from quorate.etcd.messages.requests import Op, encode_request
+from quorate.keyvalue.protocol.payload import ETCD
 from quorate.keyvalue.protocol.resp import encode_command
 from quorate.keyvalue.state.sessions import LAST_ID
 from quorate.local.cluster import free_client_port
@@ -53,6 +56,15 @@ ODD = [
     *([b"SET", key, b"v", b"PX", FAR] for key in (b"\xff\x00", b"", b"\x80" * 600, b"\x7f" * 479)),
     [b"SET", b"\x80" * 600 + b"x", b"v" * 300_000],
 ]
+PUTS = tuple(
+    encode_request(Op.PUT, rpc.PutRequest(key=b"e%d" % i, value=b"*").SerializeToString())
+    for i in range(3)
+)
+ETCD_LEASE = (
+    encode_request(Op.LEASE_GRANT, rpc.LeaseGrantRequest(ID=7, TTL=600).SerializeToString()),
+    encode_request(Op.PUT, rpc.PutRequest(key=b"leased", lease=7).SerializeToString()),
+    encode_request(Op.COMPACT, rpc.CompactionRequest(revision=3).SerializeToString()),
+)
 
 
 def of_all_kinds() -> list[Batch]:
@@ -70,6 +82,8 @@ def of_all_kinds() -> list[Batch]:
     }
     for at, (payloads, kind) in others.items():
         batches[at] = Batch(payloads, BEGAN_MS + 500 * at, kind=kind)
+    for at, etcd in ((5, PUTS), (10, ETCD_LEASE), (40, PUTS)):
+        batches[at] = Batch(etcd, BEGAN_MS + 500 * at, flags=ETCD)
     return batches
 
 
@@ -95,7 +109,7 @@ def test_a_state_is_written_as_a_member_would_and_restored_as_a_new_cluster(
     monkeypatch.setattr("quorate.pipeline.jobs.restorable.PARTITION_BYTES", 1000)
     for name in ("whole", "member"):
         write_log(tmp_path / name, BATCHES)
-    shorten_log(tmp_path / "member", BATCHES, 45)
+    shorten_log(tmp_path / "member", BATCHES, 45, etcd=True)
     member, records = written(tmp_path / "member")
     words = [tmp_path / "whole", "--at", ENDS[44], "--snapshot", tmp_path / "state"]
     assert run(["pipeline", "state", *map(str, words)]) == 0
@@ -128,7 +142,7 @@ def test_what_a_member_has_restored_may_be_the_beginning(
 ) -> None:
     for name, count in (("early", 45), ("late", 59)):
         write_log(tmp_path / name, BATCHES)
-        shorten_log(tmp_path / name, BATCHES, count)
+        shorten_log(tmp_path / name, BATCHES, count, etcd=True)
     origin, rng = tmp_path / "early", Random(1)
     for name, at, suspended in (
         ("early", Moment(ENDS[44], 0), False),

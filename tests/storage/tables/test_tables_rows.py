@@ -1,5 +1,7 @@
 """Rows: too many to keep in memory as notes are, as durable as keys, and no keys themselves."""
 
+# pyright: reportPrivateUsage=false
+
 from pathlib import Path
 
 import lmdb

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.etcd.codes import (
+from ...etcd.codes import (
     COMPACTED,
     FUTURE_REVISION,
     KEY_NOT_FOUND,
@@ -12,10 +12,12 @@ from quorate.etcd.codes import (
     LEASE_NOT_FOUND,
     EtcdError,
 )
-from quorate.etcd.messages import rpc_pb2 as rpc
+from ...etcd.messages import rpc_pb2 as rpc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from google.protobuf.message import Message
 
 KEY_OF_TARGET = ("key", "version", "create_revision", "mod_revision", "value")
 FIELD_OF_TARGET = ("version", "create_revision", "mod_revision", "value", "lease")
@@ -47,7 +49,7 @@ class Model:
         """The present revision."""
         return len(self.states) - 1
 
-    def apply(self, request: object) -> object:
+    def apply(self, request: Message) -> Message:
         """Apply a request with all that it changes, or nothing; return the reply."""
         state = dict(self.states[-1])
         self._wrote = False
@@ -56,7 +58,7 @@ class Model:
             self.states.append(state)
         return reply
 
-    def _do(self, request: object, state: dict[bytes, rpc.KeyValue]) -> object:
+    def _do(self, request: Message, state: dict[bytes, rpc.KeyValue]) -> Message:
         match request:
             case rpc.PutRequest():
                 if request.lease and request.lease not in self.ttls:
@@ -81,6 +83,13 @@ class Model:
                 raise AssertionError(request)
 
     # --- ranges
+
+    def read(self, request: rpc.RangeRequest, revision: int) -> rpc.RangeResponse:
+        """Return the reply to a request at a revision, compacted or not."""
+        asked = rpc.RangeRequest()
+        asked.CopyFrom(request)
+        asked.revision = revision
+        return self._range(asked, {})
 
     def _check_revision(self, revision: int) -> None:
         if revision > self.revision:

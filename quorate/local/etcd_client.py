@@ -1,0 +1,202 @@
+"""A client of etcd's JSON gateway, as etcd 3.4 and later and our members serve it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from urllib.parse import urlsplit
+
+import h11
+import trio
+from google.protobuf import json_format
+
+from ..errors import TransportError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from google.protobuf.message import Message
+
+    Reply = TypeVar("Reply", bound=Message)
+
+__all__ = ["EtcdRefusedError", "GatewayCall", "GatewayClient", "basic_url"]
+
+MAX_REPLY_BYTES: Final = 256 << 20
+"""A page has up to 1,000 keys of 1.5 MiB, encoded in base64, in the worst case. A larger bound
+protects less; a smaller one refuses what may be."""
+
+PATIENCE_S: Final = 30.0
+"""How long one request may take. An election of etcd takes some seconds."""
+
+_OK: Final = 200
+
+
+class EtcdRefusedError(TransportError):
+    """The server has refused a request.
+
+    Attributes:
+        code: gRPC's.
+    """
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class GatewayCall(Protocol):
+    """Makes a call."""
+
+    async def __call__(self, path: str, request: Message, kind: type[Reply], /) -> Reply:
+        """Send a request and return the reply.
+
+        Raises:
+            EtcdRefusedError: the server has refused it.
+            TransportError: it cannot be reached, or answers with something else.
+        """
+        ...
+
+
+def basic_url(text: str) -> tuple[bool, str, int]:
+    """Read an endpoint: whether it has TLS, its host and its port.
+
+    Raises:
+        UsageError: it is none.
+    """
+    parts = urlsplit(text if "//" in text else f"http://{text}")
+    try:
+        port = parts.port or 2379
+    except ValueError:
+        port = 0
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not port:
+        raise UsageError(f'--endpoint "{text}": expected a URL, such as http://127.0.0.1:2379')
+    return parts.scheme == "https", parts.hostname, port
+
+
+class GatewayClient:
+    """One connection to a gateway.
+
+    Args:
+        endpoint: a URL; see `basic_url`.
+        ca_file: certificates to trust; those of the system if left out.
+    """
+
+    def __init__(self, endpoint: str, ca_file: Path | None = None) -> None:
+        self._tls, self._host, self._port = basic_url(endpoint)
+        self._where = endpoint
+        self._ca_file = ca_file
+        self._http = h11.Connection(h11.CLIENT)
+        self._token = ""
+        self._stream: trio.abc.Stream | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            TransportError: that fails.
+        """
+        try:
+            with trio.fail_after(PATIENCE_S):
+                stream: trio.abc.Stream = await trio.open_tcp_stream(self._host, self._port)
+                if self._tls:
+                    context = ssl.create_default_context(cafile=self._ca_file)
+                    wrapped = trio.SSLStream(
+                        stream, context, server_hostname=self._host, https_compatible=True
+                    )
+                    await wrapped.do_handshake()
+                    stream = wrapped
+        except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+            raise TransportError(f"{self._where} can't be reached: {error}") from error
+        self._stream = stream
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        if self._stream is not None:
+            await trio.aclose_forcefully(self._stream)
+
+    def authorize(self, token: str) -> None:
+        """Send a token with all further requests."""
+        self._token = token
+
+    async def __call__(self, path: str, request: Message, kind: type[Reply], /) -> Reply:
+        """Make a call; see `GatewayCall`."""
+        body = json_format.MessageToJson(request, preserving_proto_field_name=True).encode()
+        try:
+            with trio.fail_after(PATIENCE_S):
+                status, answer = await self._exchange(path, body)
+        except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+            raise TransportError(
+                f"{self._where}: no answer to {path}; what was sent may have been done ({error!r})"
+            ) from error
+        except h11.RemoteProtocolError as error:
+            raise TransportError(f"{self._where}: expected etcd's JSON gateway: {error}") from error
+        if status != _OK:
+            raise _refusal_untrusted(f"{self._where}{path}", status, answer)
+        return _reply_untrusted(f"{self._where}{path}", answer, kind)
+
+    async def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
+        assert self._stream is not None, "it is connected"
+        head = [
+            ("host", f"{self._host}:{self._port}"),
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+        ]
+        if self._token:
+            head.append(("authorization", self._token))
+        for event in (
+            h11.Request(method="POST", target=path, headers=head),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            await self._stream.send_all(self._http.send(event) or b"")
+        status, answer = 0, bytearray()
+        while not isinstance(event := await self._next(), h11.EndOfMessage):
+            if isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                answer += event.data
+            if len(answer) > MAX_REPLY_BYTES:
+                raise h11.RemoteProtocolError(f"a reply with over {MAX_REPLY_BYTES:,} bytes")
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            raise h11.RemoteProtocolError("the server ends the connection")
+        self._http.start_next_cycle()
+        return status, bytes(answer)
+
+    async def _next(self) -> h11.Event:
+        assert self._stream is not None
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(bytes(await self._stream.receive_some(1 << 16)))
+        if event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
+            raise h11.RemoteProtocolError("the server ends the connection")
+        assert not isinstance(event, type)
+        return event
+
+
+def _reply_untrusted(where: str, answer: bytes, kind: type[Reply]) -> Reply:
+    reply = kind()
+    try:
+        json_format.Parse(answer, reply, ignore_unknown_fields=True)
+    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise TransportError(f"{where}: expected a {kind.__name__} as JSON: {error}") from error
+    return reply
+
+
+def _refusal_untrusted(where: str, status: int, answer: bytes) -> TransportError:
+
+    try:
+        found: Any = json.loads(answer)
+        code = int(found["code"])
+        return EtcdRefusedError(code, f"{where}: {str(found.get('message'))[:500]} (code {code})")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        shown = answer[:80].decode(errors="replace")
+        return TransportError(
+            f"{where}: HTTP status {status}, {shown!r}: expected the JSON gateway of etcd, or the "
+            "port of a member's table [etcd]"
+        )
