@@ -167,7 +167,7 @@ class Member:
         self.election = self._elections()
         self._since, self._applied = trio.current_time(), trio.Event()
         self.reporter, self.messages = Reporter(self, clock_ms), MessageRecorder(links.tap)
-        self._shown: tuple[Membership, int | None, tuple[MemberAddress, ...]] | None = None
+        self._shown: tuple[Membership, tuple[object, ...], Topology] | None = None
         self.removal = Removal(store)
         self._twice = TwoProcesses(state.member_id, state.timeouts.leader_heartbeat_timeout)
         # Last, because they call the parts made above.
@@ -619,16 +619,19 @@ class Member:
         if seat is not None and seat.role is MemberRole.WITNESS:
             leader = None
         # Asked for with each command of some clients, so it is made only when something is new.
-        if self._shown is None or self._shown[0] is not membership or self._shown[1] != leader:
-            hidden = {seat.member_id for seat in membership.joining} - {leader}
-            members = tuple(
+        state = leader, self.state.leadership_term, self.requests.leads, self.state.witness
+        if self._shown is None or self._shown[0] is not membership or self._shown[1] != state:
+            self._shown = membership, state, self._topology(membership, leader)
+        return self._shown[2]
+
+    def _topology(self, membership: Membership, leader: int | None) -> Topology:
+        hidden = {seat.member_id for seat in membership.joining} - {leader}
+        return Topology(
+            members=tuple(
                 _address(seat, membership)
                 for seat in membership.seats
                 if seat.member_id not in hidden or seat.member_id == self.config.member_id
-            )
-            self._shown = membership, leader, members
-        return Topology(
-            members=self._shown[2],
+            ),
             leader_id=leader,
             term=self.state.leadership_term,
             own_id=self.config.member_id,

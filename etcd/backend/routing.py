@@ -7,9 +7,7 @@ no use for it. As in etcd, one that holds another transaction goes into the log 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
-
-import attrs
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op, encode_request, is_command
@@ -34,8 +32,7 @@ class Where(enum.Enum):
     """It is read from what this member has applied, which may be old."""
 
 
-@attrs.frozen
-class Route:
+class Route(NamedTuple):
     """Where a message goes, and the payload in which it goes there."""
 
     where: Where

@@ -78,15 +78,14 @@ class Connection:
 
     def opened(self, stream_id: int, headers: Headers, *, ended: bool) -> None:
         """Begin a call."""
-        wrong = ServerCall(self, stream_id, half_closed=ended)
         try:
             head = self._parse_head_untrusted(headers)
             call = self._call(stream_id, head, half_closed=ended)
         except NotGrpcError as error:
-            wrong.refuse(error.status)
+            ServerCall(self, stream_id, half_closed=ended).refuse(error.status)
             return
         except EtcdError as error:
-            wrong.fail(error)
+            ServerCall(self, stream_id, half_closed=ended).fail(error)
             return
         self._calls[stream_id] = call
         if head.timeout is not None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from ..codes import Code, EtcdError
 
-__all__ = ["MAX_MESSAGE_BYTES", "MessageReader", "framed"]
+__all__ = ["MAX_MESSAGE_BYTES", "MessageReader", "framed", "only_message_untrusted"]
 
 MAX_MESSAGE_BYTES: Final = 2 << 20
 """A message of a client; etcd's 1.5 MiB for a request, and half a MiB for what is around it. The
@@ -17,6 +17,14 @@ _PREFIX: Final = struct.Struct(">BI")
 def framed(message: bytes) -> bytes:
     """Return a message as it stands in the bytes of a call."""
     return _PREFIX.pack(0, len(message)) + message
+
+
+def only_message_untrusted(data: bytes) -> bytes | None:
+    """Return the message if data are one whole message and nothing else, as they mostly are."""
+    size = len(data) - _PREFIX.size
+    if 0 <= size <= MAX_MESSAGE_BYTES and _PREFIX.unpack_from(data) == (0, size):
+        return data[_PREFIX.size :]
+    return None
 
 
 class MessageReader:

@@ -51,7 +51,7 @@ class Stream:
         used: bytes to be given back, of the stream's own window.
         left: bytes that the client has to send; None if it has not said how many.
         ended: the client sends nothing more.
-        chunks: what can't be sent yet.
+        chunks: what can't be sent yet; None if all could be so far, as is usual.
         trailers: what ends it, behind that.
     """
 
@@ -62,7 +62,7 @@ class Stream:
     room: int = DEFAULT_WINDOW
     held: int = 0
     used: int = 0
-    chunks: deque[bytes] = attrs.field(factory=deque[bytes])
+    chunks: deque[bytes] | None = None
     trailers: Headers | None = None
 
 
@@ -96,6 +96,8 @@ class Sending:
             return
         rest = data if stream.chunks else self._send_some(stream, data)
         if rest:
+            if stream.chunks is None:
+                stream.chunks = deque()
             stream.chunks.append(rest)
             self._waiting.setdefault(stream_id, stream)
             self.waiting_bytes += len(rest)
@@ -153,7 +155,7 @@ class Sending:
     def _forget(self, stream: Stream) -> None:
         """Forget a stream, which is over for us."""
         del self._streams[stream.id]
-        if self._waiting.pop(stream.id, None) is not None:
+        if self._waiting.pop(stream.id, None) is not None and stream.chunks:
             self.waiting_bytes -= sum(map(len, stream.chunks))
             stream.chunks.clear()
 

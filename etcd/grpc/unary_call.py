@@ -12,7 +12,7 @@ import trio
 
 from ..codes import Code, EtcdError
 from ..services.table import DIRECT, UNARY
-from .framing import MessageReader
+from .framing import MessageReader, only_message_untrusted
 from .server_call import ServerCall, decode_untrusted
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class UnaryCall(ServerCall):
         super().__init__(connection, stream_id, half_closed=False)
         self._head = head
         self._method = method
-        self._reader = MessageReader()
+        self._reader: MessageReader | None = None  # of a message that comes in pieces
         self._request: Request | None = None
         self._scope: trio.CancelScope | None = None
 
@@ -48,12 +48,11 @@ class UnaryCall(ServerCall):
         """See `ServerCall`; with the end of the request, the work begins."""
         self.half_closed = ended
         self.connection.http2.credit(self.stream_id, size)
-        self._reader.feed(data)
         try:
             self.connection.hold(self, len(data))
-            self._reader.is_whole_untrusted()  # what is wrong need not come to its end
+            message = self._message_untrusted(data, ended=ended)
             if ended:
-                self._begin()
+                self._begin(message)
         except EtcdError as error:
             self.fail(error)
 
@@ -77,8 +76,19 @@ class UnaryCall(ServerCall):
             self.connection.count(self._method, Code.OK)
         super().reply_and_end(message)
 
-    def _begin(self) -> None:
-        message = self._reader.next_untrusted()
+    def _message_untrusted(self, data: bytes, *, ended: bool) -> bytes | None:
+        if ended and self._reader is None:
+            message = only_message_untrusted(data)
+            if message is not None:
+                return message
+        if self._reader is None:
+            self._reader = MessageReader()
+        self._reader.feed(data)
+        # What is wrong need not come to its end.
+        self._reader.is_whole_untrusted()
+        return self._reader.next_untrusted() if ended else None
+
+    def _begin(self, message: bytes | None) -> None:
         if message is None:
             raise EtcdError(Code.INTERNAL, "grpc: the call has ended without a whole request")
         op = DIRECT.get(self._method.path)

@@ -66,6 +66,8 @@ class Op(enum.IntEnum):
     higher by its `revision`. No client can send it."""
 
 
+_OPS: Final = {int(op): op for op in Op}
+
 _QUERIES: Final = frozenset({
     Op.RANGE, Op.LEASE_TIME_TO_LIVE, Op.LEASE_LEASES, Op.HASH_KV, Op.ANNOUNCEMENTS
 })  # fmt: skip
@@ -88,8 +90,8 @@ def decode_request_untrusted(payload: bytes) -> tuple[Op, bytes]:
         WireError: the payload is empty, or the operation is unknown.
     """
     try:
-        return Op(payload[0]), payload[1:]
-    except (IndexError, ValueError):
+        return _OPS[payload[0]], payload[1:]
+    except (IndexError, KeyError):
         raise WireError(f"etcd payload {payload[:16]!r}: expected an operation first") from None
 
 

@@ -240,17 +240,21 @@ async def restore(
     with closing(store):
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
-            if plan.load is not None:
-                await _load(plan, plan.load, target, store)
-            with open_readonly(plan.source / "log") as source:
-                if source.recorded.service:
-                    await store.save_service(source.recorded.service)
-                await _copy(source.scan(plan.start, plan.point.position), store)
+            await _fill(store, plan, target)
             if last is not None and store.append_position:
                 await store.append_durably(_encoded(last, store, plan.point))
             await _vote(store, recovering=recovering)
             nursery.cancel_scope.cancel()
     return _finish(target).batches
+
+
+async def _fill(store: Store, plan: RestorePlan, target: Path) -> None:
+    if plan.load is not None:
+        await _load(plan, plan.load, target, store)
+    with open_readonly(plan.source / "log") as source:
+        if source.recorded.service:
+            await store.save_service(source.recorded.service)
+        await _copy(source.scan(plan.start, plan.point.position), store)
 
 
 async def _vote(store: Store, *, recovering: bool) -> None:
