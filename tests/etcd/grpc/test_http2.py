@@ -60,7 +60,8 @@ def block(*extra: tuple[bytes, bytes], base: Pairs = REQUEST) -> bytes:
 
 
 def sent_frames(data: bytes) -> list[tuple[int, int, int, bytes]]:
-    found, at = [], 0
+    found: list[tuple[int, int, int, bytes]] = []
+    at = 0
     while at < len(data):
         high, low, kind, flags, stream_id = HEADER.unpack_from(data, at)
         start, at = at + HEADER.size, at + HEADER.size + (high << 8 | low)
@@ -318,7 +319,7 @@ def test_the_window_of_the_connection_opens_again_whatever_becomes_of_its_stream
         data = frame(DATA, 0, each, bytes(16_384)) * 2
         reset = frame(RST_STREAM, 0, each, bytes(4))
         assert peer.take(frame(HEADERS, END_HEADERS, each, SHORT) + data + reset)
-    opened = [body for kind, _, each, body in sent_frames(peer.sent) if kind == WINDOW_UPDATE]
+    opened = [body for kind, _, _, body in sent_frames(peer.sent) if kind == WINDOW_UPDATE]
     assert len(opened) == 4, "in bulk: at the beginning, and for each 8 MiB"
 
 
