@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FREE", "needs_untrusted"]
 
-FREE: Final = frozenset({"/etcdserverpb.Auth/Authenticate", "/etcdserverpb.Auth/AuthStatus"})
+FREE: Final = frozenset({
+    "/etcdserverpb.Auth/Authenticate",
+    "/etcdserverpb.Auth/AuthStatus",
+    # Clients such as Patroni up to 4.1.0 ask for the members first, and then log in. etcd 3.5.21,
+    # the version that we report, lets them.
+    "/etcdserverpb.Cluster/MemberList",
+})  # fmt: skip
 """Methods that need no token."""
 
 _ADMIN: Final = frozenset({

@@ -132,6 +132,14 @@ async def test_a_call_without_a_token_is_refused(autojump_clock: MockClock) -> N
     world.users.check(None, "/etcdserverpb.Auth/Authenticate", b"")
 
 
+def test_the_members_are_listed_without_a_token() -> None:
+    world = World.made(b"~*", b"+@all")
+    context = PortContext(cast("Any", None), cast("Any", None), world.users)
+    request = rpc.MemberListRequest().SerializeToString()
+    call = context.admit("", "/etcdserverpb.Cluster/MemberList", request)
+    assert (call.user, call.principal) == (None, 0)
+
+
 async def test_a_token_ends_when_it_was_not_shown_for_long(autojump_clock: MockClock) -> None:
     world = World.made(b"~*", b"+@all")
     token = await world.users.authenticate("anna", "secret")
