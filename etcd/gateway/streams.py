@@ -60,7 +60,7 @@ async def answer_stream(
         return error_answer(error)
     stream = _Stream(talk, method, requests, first)
     try:
-        call = await context.admit_when_known(token, method.path, b"")
+        call = await context.admit_when_known(token, method.path, None)
     except EtcdError as error:
         # In chunks, as all answers here: Patroni reads no other ones.
         await stream.end(error)

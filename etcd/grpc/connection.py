@@ -124,7 +124,7 @@ class Connection:
             return None
         return self._context.admit(head.token, head.path, message)
 
-    async def admit_when_known(self, head: CallHead, message: bytes) -> Call:
+    async def admit_when_known(self, head: CallHead, message: bytes | None) -> Call:
         """Return what a method gets, once it is known who the users are.
 
         Raises:

@@ -38,7 +38,7 @@ class CallHost(Protocol):
         """Return what a method gets; None if it is not known who the users are."""
         ...
 
-    async def admit_when_known(self, head: CallHead, message: bytes) -> Call:
+    async def admit_when_known(self, head: CallHead, message: bytes | None) -> Call:
         """Return what a method gets, once it is known who the users are."""
         ...
 

@@ -76,7 +76,7 @@ class StreamCall(ServerCall):
         """Run the method until it is done, or the call is over."""
         with self._scope:
             try:
-                call = await self.connection.admit_when_known(self._head, b"")
+                call = await self.connection.admit_when_known(self._head, None)
                 await STREAMS[self._method.path](call, self, self)
             except EtcdError as error:
                 self.fail(error)

@@ -70,16 +70,16 @@ class Users(Protocol):
         """
         ...
 
-    def check(self, user: str | None, path: str, message: bytes) -> None:
+    def check(self, user: str | None, path: str, message: bytes | None) -> None:
         """Raise unless a user may do what a request asks for.
 
-        Does nothing without authentication. Of a method whose requests are a stream the message is
-        empty; its service checks each request.
+        Does nothing without authentication.
 
         Args:
             user: its name, or None for a caller without a token.
             path: of gRPC, which names the method.
-            message: the request, encoded.
+            message: the request, encoded. None before the first request of a method that streams:
+                then only a login is checked, and its service must check each request.
 
         Raises:
             EtcdError: it may not, or the method needs a token.

@@ -43,7 +43,7 @@ class Everybody:
         del token
         return None, 0
 
-    def check(self, user: str | None, path: str, message: bytes) -> None:
+    def check(self, user: str | None, path: str, message: bytes | None) -> None:
         """Allow it."""
 
     async def authenticate(self, name: str, password: str) -> str:  # noqa: ARG002
@@ -75,13 +75,13 @@ class PortContext:
         """Count the end of a call with one reply."""
         self.requests[method.name, code] += 1
 
-    def admit(self, token: str, path: str, message: bytes) -> Call:
+    def admit(self, token: str, path: str, message: bytes | None) -> Call:
         """Return what a method gets, if the caller may call it.
 
         Args:
             token: that the caller shows; empty for none.
             path: of gRPC, which names the method.
-            message: the request, encoded; empty where requests are a stream.
+            message: the request, encoded; None where it comes as a stream, see `Users.check`.
 
         Raises:
             EtcdError: it may not.
@@ -90,7 +90,7 @@ class PortContext:
         self.users.check(user, path, message)
         return Call(self.backend, self.hub, user, principal, self.users)
 
-    async def admit_when_known(self, token: str, path: str, message: bytes) -> Call:
+    async def admit_when_known(self, token: str, path: str, message: bytes | None) -> Call:
         """Return what a method gets; wait for a leader if it is not known who the users are.
 
         Args:

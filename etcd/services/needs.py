@@ -47,18 +47,20 @@ _DEPTH: Final = 32
 """Transactions inside of one another. protobuf's own bound is 100, and the state's is lower."""
 
 
-def needs_untrusted(path: str, message: bytes) -> Sequence[Need]:
+def needs_untrusted(path: str, message: bytes | None) -> Sequence[Need]:
     """Return what a request needs; nothing but a login if that is empty.
 
     Args:
         path: of gRPC, which names the method.
-        message: the request, encoded.
+        message: the request, encoded; None if there is none yet.
 
     Raises:
         EtcdError: it is malformed.
     """
     if path in _ADMIN or (path.startswith(_AUTH) and path not in FREE):
         return (ADMIN,)
+    if message is None:
+        return ()
     method = BY_GRPC_PATH[path]
     try:
         request = method.request.FromString(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ..messages import rpc_pb2 as rpc
 from ..watching.stream import WatchStream
@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = ["observe"]
 
+_PATH: Final = "/v3electionpb.Election/Observe"
+
 
 async def observe(call: Call, requests: AsyncIterator[Message], outlet: Outlet) -> None:
     """Serve ``Observe``. It goes on until the client ends it.
 
     Raises:
-        EtcdError: this member has lost its leader.
+        EtcdError: the user may not read the election, or this member has lost its leader.
     """
     request = cast("rpc.LeaderRequest", await anext(requests))
     await call.backend.wait_for_leader()
+    if call.users is not None:
+        call.users.check(call.user, _PATH, request.SerializeToString())
 
     async def follow() -> None:
         with without_codes():

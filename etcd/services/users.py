@@ -112,7 +112,7 @@ class ReplicatedUsers:
             raise EtcdError(*INVALID_TOKEN)
         return _text(name), user.number
 
-    def check(self, user: str | None, path: str, message: bytes) -> None:
+    def check(self, user: str | None, path: str, message: bytes | None) -> None:
         """Raise unless a user may do what a request asks for; see `services.call.Users`.
 
         Raises:
@@ -175,8 +175,10 @@ class ReplicatedUsers:
             rights = self._rights[name] = Rights(access)
         return rights
 
-    def _needs_of_lease(self, path: str, message: bytes) -> list[Need]:
+    def _needs_of_lease(self, path: str, message: bytes | None) -> list[Need]:
         """Return what a request needs of the keys of its lease, which it deletes or shows."""
+        if message is None:
+            return []
         if path == _LEASE_REVOKE:
             lease = rpc.LeaseRevokeRequest.FromString(message).ID
             return [Need("del", WRITE, key) for key in self._leased_keys(lease)]

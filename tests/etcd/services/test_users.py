@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.services.context import PortContext
+from quorate.etcd.services.observing import observe
 from quorate.etcd.services.table import UNARY
 from quorate.etcd.services.users import ReplicatedUsers
 from quorate.keyvalue.access.directory import Directory
@@ -21,6 +22,7 @@ from quorate.keyvalue.access.judges import ClientAuthoriser
 from quorate.keyvalue.access.users import Users
 from quorate.keyvalue.access.verifier import Verifier
 from quorate.keyvalue.clients.port_access import PortAccess
+from tests.support.etcd_world import EtcdWorld, in_world
 
 T = TypeVar("T")
 
@@ -29,6 +31,7 @@ PUT = "/etcdserverpb.KV/Put"
 DELETE = "/etcdserverpb.KV/DeleteRange"
 TXN = "/etcdserverpb.KV/Txn"
 WATCH = "/etcdserverpb.Watch/Watch"
+OBSERVE = "/v3electionpb.Election/Observe"
 LOCK = "/v3lockpb.Lock/Lock"
 REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
 
@@ -245,6 +248,29 @@ def test_a_lock_needs_the_keys_behind_its_name() -> None:
     world = World.made(b"~mine*", b"+@all")
     assert world.may(LOCK, rpc.LockRequest(name=b"mine"))
     assert not world.may(LOCK, rpc.LockRequest(name=b"yours"))
+
+
+@pytest.mark.parametrize(("pattern", "name"), [(b"~/*", b"app"), (b"~app/*", b"app")])
+@in_world
+async def test_observe_is_judged_by_the_election_that_it_names(
+    world: EtcdWorld, pattern: bytes, name: bytes
+) -> None:
+    users = World.made(pattern, b"+@all").users
+    context = PortContext(world.backend, world.hub, users)
+    token = await users.authenticate("anna", "secret")
+    call = await context.admit_when_known(token, OBSERVE, None)
+    await world.put(b"app/1", b"value")
+    sent, replies = trio.open_memory_channel[bytes](10)
+    requests, served = trio.open_memory_channel[Message](1)
+    requests.send_nowait(rpc.LeaderRequest(name=name))
+    with trio.move_on_after(1):
+        if pattern == b"~app/*":
+            await observe(call, served, sent)
+        else:
+            with pytest.raises(EtcdError, match="permission denied"):
+                await observe(call, served, sent)
+    assert sent.statistics().current_buffer_used == (pattern == b"~app/*")
+    replies.close()
 
 
 def test_a_lease_is_revoked_by_those_who_may_delete_its_keys() -> None:
