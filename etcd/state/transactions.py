@@ -101,6 +101,7 @@ class Transaction:
         if compare.target != _Compare.VALUE:
             return _meets(compare, _difference(compare, version))
         row = self.keys.row(version[0])
+        self.work.read(len(row))
         return _meets(compare, _order(rpc.KeyValue.FromString(row).value, compare.value))
 
     # --- checks: all puts, and then all ranges, so that the first error is etcd's

@@ -31,8 +31,8 @@ SORT_STEPS: Final = 8
 """Filtering, sorting or shortening a row that was read."""
 
 MAX_REPLY_BYTES: Final = 48 << 20
-"""Keys and values that a request returns. A forwarded reply must fit into one frame between members
-(64 MiB)."""
+"""Keys and values that a request returns, or compares. A forwarded reply must fit into one frame
+between members (64 MiB)."""
 
 
 class Work:
@@ -60,14 +60,14 @@ class Work:
             )
 
     def read(self, size: int) -> None:
-        """Charge a row of some bytes that goes into the reply; errors as for `look`."""
+        """Charge a row of some bytes that goes into the reply or is compared; errors as for `look`."""
         self.look(ROW_STEPS)
         self._bytes -= size
         if self._bytes < 0:
             raise EtcdError(
                 Code.RESOURCE_EXHAUSTED,
-                f"etcdserver: a reply can have {MAX_REPLY_BYTES} bytes; read the range in pages, "
-                "with a limit",
+                f"etcdserver: a request can read {MAX_REPLY_BYTES} bytes of keys and values; read or "
+                "compare smaller ranges, or read in pages, with a limit",
             )
 
     def change(self, keys: int) -> None:
