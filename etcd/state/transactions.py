@@ -112,7 +112,7 @@ class Transaction:
             kind = op.WhichOneof("request")
             if kind == "request_put":
                 check_kept(self.keys, op.request_put)
-                check_lease(self.keys, self.leases, op.request_put)
+                check_lease(self.leases, op.request_put)
             elif kind == "request_txn":
                 self._check_puts(next(nested))
 
