@@ -60,14 +60,14 @@ class Work:
             )
 
     def read(self, size: int) -> None:
-        """Charge a row of some bytes that goes into the reply or is compared; errors as for `look`."""
+        """Charge a row that is returned or compared, of some bytes; errors as for `look`."""
         self.look(ROW_STEPS)
         self._bytes -= size
         if self._bytes < 0:
             raise EtcdError(
                 Code.RESOURCE_EXHAUSTED,
-                f"etcdserver: a request can read {MAX_REPLY_BYTES} bytes of keys and values; read or "
-                "compare smaller ranges, or read in pages, with a limit",
+                f"etcdserver: a request can read {MAX_REPLY_BYTES} bytes; compare smaller ranges, "
+                "or read the range in pages, with a limit",
             )
 
     def change(self, keys: int) -> None:
