@@ -33,6 +33,11 @@ __all__ = ["only_reads", "only_serializable", "parse_untrusted"]
 MAX_OPS: Final = 128
 """Operations of a transaction, as in etcd. Part of the state machine."""
 
+MAX_ALL_OPS: Final = 1024
+"""Operations and compares of a transaction with all that are nested in it. etcd has no such bound.
+More, and a transaction of 128 operations that have 128 each holds up all members for seconds. Part
+of the state machine."""
+
 MAX_URLS: Final = 16
 MAX_URL_BYTES: Final = 1024
 """Of an announcement: notes are in memory, and go into each list of the members."""
@@ -127,16 +132,21 @@ def _check_delete_range(request: rpc.DeleteRangeRequest) -> None:
 
 
 def _check_txn(request: rpc.TxnRequest) -> None:
-    _check_ops(request, MAX_OPS)
+    _check_ops(request, MAX_OPS, MAX_ALL_OPS)
     # After that, so that it looks at few operations only.
     check_overlaps(request.success)
     check_overlaps(request.failure)
 
 
-def _check_ops(request: rpc.TxnRequest, most: int) -> None:
-    """Check a transaction of up to `most` operations; nested ones have what it leaves."""
+def _check_ops(request: rpc.TxnRequest, most: int, left: int) -> int:
+    """Check a transaction of up to `most` operations; nested ones have what it leaves.
+
+    Returns:
+        How much it leaves of `left`: operations and compares, nested ones included.
+    """
     most -= max(len(request.compare), len(request.success), len(request.failure))
-    if most < 0:
+    left -= len(request.compare) + len(request.success) + len(request.failure)
+    if most < 0 or left < 0:
         raise EtcdError(*TOO_MANY_OPS)
     for compare in request.compare:
         _check_key(compare.key)
@@ -149,9 +159,10 @@ def _check_ops(request: rpc.TxnRequest, most: int) -> None:
         elif kind == "request_delete_range":
             _check_delete_range(op.request_delete_range)
         elif kind == "request_txn":
-            _check_ops(op.request_txn, most)
+            left = _check_ops(op.request_txn, most, left)
         else:
             raise EtcdError(*KEY_NOT_FOUND)  # etcd's word for an operation that is none
+    return left
 
 
 def _check_announcement(request: rpc.Announcement) -> None:

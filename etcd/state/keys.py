@@ -16,6 +16,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from heapq import merge
+from itertools import count as count_from
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..messages import rpc_pb2 as rpc
@@ -150,21 +152,21 @@ class Keys:
             first: number of the first change to return.
             most: how many to return at most; None for all.
         """
-        found: list[Change] = []
+        return list(islice(self._changes_from(revision, first), most))
+
+    def _changes_from(self, revision: int, first: int) -> Iterator[Change]:
         kv = rpc.KeyValue()
-        while len(found) != most:
-            sub = first + len(found)
+        for sub in count_from(first):
             row = self._tables.get_row(row_key(place_of(revision, sub, deleted=False)))
             if row is None:
-                break
+                return
             kv.ParseFromString(row)
-            found.append(Change(kv.key, not kv.version, row, revision, sub, kv.version == 1))
-        return found
+            yield Change(kv.key, not kv.version, row, revision, sub, kv.version == 1)
 
     def changes_since(self, revision: int) -> Iterator[Change]:
         """Yield the changes after a revision that is not compacted, the present request's too."""
         for later in range(revision + 1, self.revision + 2):
-            yield from self.changes_at(later)
+            yield from self._changes_from(later, 0)
 
     def before(self, change: Change) -> bytes | None:
         """Return the encoded `KeyValue` that a change has replaced; None if there was none."""

@@ -237,7 +237,7 @@ class EtcdState:
         return range_body(self._keys, Work(), request, max(request.revision, 0))
 
     def _put(self, request: rpc.PutRequest) -> bytes:
-        check_lease(self._keys, self._leases, request)
+        check_lease(self._leases, request)
         return apply_put(self._keys, Work(), request)
 
     def _delete_range(self, request: rpc.DeleteRangeRequest) -> bytes:

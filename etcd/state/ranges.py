@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["check_revision", "kv_fields", "range_body"]
 
 _NEAR: Final = 1000
-"""Revisions since the one that is read. More, and to go through the changes since takes longer than
-to go through the keys of a usual range."""
+"""Changes since the revision that is read. More, and to go through them takes longer than to go
+through the keys of a usual range."""
+
+_NEAR_BYTES: Final = 4 << 20
+"""Bytes of their rows, for the same reason."""
 
 _KVS: Final = b"\x12"  # field 2
 _MORE: Final = b"\x18\x01"  # field 3
@@ -124,9 +127,11 @@ def _places(
     if not revision or revision >= keys.revision + bool(keys.changes):
         return (live[one][0] for one in keys.span(key, range_end)), keys.count(key, range_end)
     places = _places_at(keys, work, request, revision)
-    if request.limit and request.range_end and keys.revision - revision <= _NEAR:
-        # Pages of one revision: each looks at its own keys only.
-        return places, _count_at(keys, work, request, revision)
+    if request.limit and request.range_end:
+        changed = _changed_since(keys, work, revision)
+        if changed is not None:
+            # Pages of one revision: each looks at its own keys only.
+            return places, _count_at(keys, request, revision, changed)
     found = list(places)
     return iter(found), len(found)
 
@@ -139,12 +144,28 @@ def _places_at(keys: Keys, work: Work, request: rpc.RangeRequest, revision: int)
             yield place
 
 
-def _count_at(keys: Keys, work: Work, request: rpc.RangeRequest, revision: int) -> int:
+def _changed_since(keys: Keys, work: Work, revision: int) -> set[bytes] | None:
+    """Return which keys have changed since a revision; None if that is too much to look at."""
+    if keys.revision - revision > _NEAR:  # each has a change
+        return None
+    changed: set[bytes] = set()
+    size = 0
+    for number, change in enumerate(keys.changes_since(revision)):
+        work.look(ROW_STEPS)
+        size += len(change.row)
+        if number >= _NEAR or size > _NEAR_BYTES:
+            return None
+        changed.add(change.key)
+    return changed
+
+
+def _count_at(
+    keys: Keys, request: rpc.RangeRequest, revision: int, changed: Iterable[bytes]
+) -> int:
     """Return how many keys a range had: as many as now, but for what has changed since."""
     key, range_end = request.key, request.range_end
     count = keys.count(key, range_end)
-    for one in {change.key for change in keys.changes_since(revision)}:
-        work.look(ROW_STEPS)
+    for one in changed:
         if key <= one and (range_end == ALL or one < range_end):
             count += (keys.place_at(one, revision) is not None) - (one in keys.live)
     return count

@@ -101,6 +101,7 @@ class Transaction:
         if compare.target != _Compare.VALUE:
             return _meets(compare, _difference(compare, version))
         row = self.keys.row(version[0])
+        self.work.read(len(row))
         return _meets(compare, _order(rpc.KeyValue.FromString(row).value, compare.value))
 
     # --- checks: all puts, and then all ranges, so that the first error is etcd's
@@ -111,7 +112,7 @@ class Transaction:
             kind = op.WhichOneof("request")
             if kind == "request_put":
                 check_kept(self.keys, op.request_put)
-                check_lease(self.keys, self.leases, op.request_put)
+                check_lease(self.leases, op.request_put)
             elif kind == "request_txn":
                 self._check_puts(next(nested))
 

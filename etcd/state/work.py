@@ -13,10 +13,10 @@ __all__ = ["MAX_KEY_BYTES", "MAX_LEASE_KEYS", "ROW_STEPS", "SORT_STEPS", "Work"]
 MAX_KEY_BYTES: Final = 64 << 10
 """A key. The index has all keys in memory, so long keys would take it."""
 
-MAX_CHANGES: Final = 100_000
-"""Keys that a request deletes or puts. Larger, and one request holds up the member for seconds."""
+MAX_CHANGES: Final = 10_000
+"""Keys that a request deletes or puts: some 70 ms. Larger, and one request holds up the member."""
 
-MAX_LEASE_KEYS: Final = 100_000
+MAX_LEASE_KEYS: Final = 10_000
 """Keys of a lease; they all go in one revision when it ends."""
 
 MAX_STEPS: Final = 400_000
@@ -31,8 +31,8 @@ SORT_STEPS: Final = 8
 """Filtering, sorting or shortening a row that was read."""
 
 MAX_REPLY_BYTES: Final = 48 << 20
-"""Keys and values that a request returns. A forwarded reply must fit into one frame between members
-(64 MiB)."""
+"""Keys and values that a request returns, or compares. A forwarded reply must fit into one frame
+between members (64 MiB)."""
 
 
 class Work:
@@ -60,14 +60,14 @@ class Work:
             )
 
     def read(self, size: int) -> None:
-        """Charge a row of some bytes that goes into the reply; errors as for `look`."""
+        """Charge a row that is returned or compared, of some bytes; errors as for `look`."""
         self.look(ROW_STEPS)
         self._bytes -= size
         if self._bytes < 0:
             raise EtcdError(
                 Code.RESOURCE_EXHAUSTED,
-                f"etcdserver: a reply can have {MAX_REPLY_BYTES} bytes; read the range in pages, "
-                "with a limit",
+                f"etcdserver: a request can read {MAX_REPLY_BYTES} bytes; compare smaller ranges, "
+                "or read the range in pages, with a limit",
             )
 
     def change(self, keys: int) -> None:

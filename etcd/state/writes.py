@@ -22,22 +22,14 @@ _DELETED: Final = b"\x10"
 _PREV_KVS: Final = 3
 
 
-def check_lease(keys: Keys, leases: Container[int], request: rpc.PutRequest) -> None:
-    """Check that the lease of a put exists, and can take one more key.
+def check_lease(leases: Container[int], request: rpc.PutRequest) -> None:
+    """Check that the lease of a put exists.
 
     Raises:
-        EtcdError: it cannot.
+        EtcdError: it does not.
     """
-    lease = request.lease
-    if not lease:
-        return
-    if lease not in leases:
+    if request.lease and request.lease not in leases:
         raise EtcdError(*LEASE_NOT_FOUND)
-    if len(keys.leased.get(lease, ())) >= MAX_LEASE_KEYS:
-        raise EtcdError(
-            Code.RESOURCE_EXHAUSTED,
-            f"etcdserver: a lease can have {MAX_LEASE_KEYS} keys; use more leases",
-        )
 
 
 def check_kept(keys: Keys, request: rpc.PutRequest) -> None:
@@ -54,7 +46,8 @@ def apply_put(keys: Keys, work: Work, request: rpc.PutRequest) -> bytes:
     """Put a key, after `check_lease`; return the reply without header.
 
     Raises:
-        EtcdError: it is too much work, or there is nothing to keep. Nothing was done.
+        EtcdError: it is too much work, there is nothing to keep, or the lease has too many keys.
+            Nothing was done.
     """
     # In a transaction the key may be gone by now: neither etcd nor we take a deleted range up to
     # zero, which has no end, for one that overlaps. etcd ends with a panic then.
@@ -71,6 +64,13 @@ def apply_put(keys: Keys, work: Work, request: rpc.PutRequest) -> bytes:
             value = rpc.KeyValue.FromString(row).value
         if request.ignore_lease:
             lease = old[3]
+    attached = keys.leased.get(lease, ())
+    # Here, and not in `check_lease`: the puts before this one in a transaction count.
+    if len(attached) >= MAX_LEASE_KEYS and key not in attached:
+        raise EtcdError(
+            Code.RESOURCE_EXHAUSTED,
+            f"etcdserver: a lease can have {MAX_LEASE_KEYS} keys; use more leases",
+        )
     keys.put(key, value, lease)
     return field(_PREV_KV, row) if request.prev_kv and row else b""
 

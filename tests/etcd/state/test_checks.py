@@ -96,6 +96,19 @@ def test_a_transaction_has_128_operations_and_nested_ones_share_them() -> None:
         assert refusal(Op.TXN, rpc.TxnRequest(success=[*puts(31, b"a"), nested])) == text
 
 
+def test_the_operations_of_all_nested_transactions_are_bounded_together() -> None:
+    # 32 transactions of 31 operations are 1024; a compare more is one too many.
+    nested = [
+        txn_op(rpc.TxnRequest(success=[put_op(b"%d/%d" % (one, two)) for two in range(31)]))
+        for one in range(32)
+    ]
+    request = rpc.TxnRequest(success=nested)
+    assert refusal(Op.TXN, request) is None
+    nested[0].request_txn.compare.add(key=b"a")
+    request = rpc.TxnRequest(success=nested)
+    assert refusal(Op.TXN, request) == TOO_MANY
+
+
 def test_nesting_is_bounded() -> None:
     request = b""
     for _ in range(129):

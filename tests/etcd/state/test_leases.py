@@ -7,7 +7,7 @@ from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.state import leases, writes
 from quorate.etcd.state import machine as machine_file
 from quorate.etcd.state.leases import GRACE_MS, TICK_MS
-from tests.support.etcd_tables import START_MS, Machine
+from tests.support.etcd_tables import START_MS, Machine, put_op
 
 
 @pytest.fixture
@@ -186,5 +186,19 @@ def test_leases_and_their_keys_are_bounded(
     machine.put(b"a", lease=1)
     with pytest.raises(EtcdError, match="use more leases"):
         machine.put(b"b", lease=1)
+    machine.put(b"a", lease=1)  # it has that key already
     with pytest.raises(EtcdError, match="revoke some"):
         machine.grant(2, 10)
+
+
+def test_the_puts_of_one_transaction_cannot_fill_a_lease_beyond_its_bound(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writes, "MAX_LEASE_KEYS", 2)
+    machine.grant(1, 10)
+    puts = [put_op(key, lease=1) for key in (b"a", b"b", b"c")]
+    with pytest.raises(EtcdError, match="use more leases"):
+        machine.txn(rpc.TxnRequest(success=puts))
+    assert machine.keys() == []
+    machine.txn(rpc.TxnRequest(success=puts[:2]))
+    assert machine.time_to_live(1).keys == [b"a", b"b"]

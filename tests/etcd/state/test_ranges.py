@@ -5,7 +5,7 @@ import pytest
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.state import ranges, work
-from tests.support.etcd_tables import Machine
+from tests.support.etcd_tables import Machine, put_op
 
 Order, Target = rpc.RangeRequest.SortOrder, rpc.RangeRequest.SortTarget
 
@@ -156,3 +156,20 @@ def test_a_page_costs_its_own_keys(machine: Machine, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(work, "MAX_STEPS", 60)
     page = machine.range(b"k", b"z", revision=machine.state.revision - 1, limit=10)
     assert (len(page.kvs), page.count, page.more) == (10, 100, True)
+
+
+def test_a_page_looks_at_few_changes_since_its_revision(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = machine.state.revision
+    puts = [put_op(b"k%02d" % number, b"x" * 50) for number in range(100)]
+    machine.txn(rpc.TxnRequest(success=puts))
+    read: list[bytes] = []
+    get_row = machine.tables.get_row
+    monkeypatch.setattr(machine.tables, "get_row", lambda key: read.append(key) or get_row(key))
+    for name, most, rows in (("_NEAR", 10, 11), ("_NEAR_BYTES", 300, 5)):
+        with monkeypatch.context() as patch:
+            patch.setattr(ranges, name, most)
+            page = machine.range(b"y", b"z", revision=revision, limit=1)
+        assert (page.count, len(read)) == (0, rows)
+        read.clear()

@@ -219,3 +219,19 @@ def test_a_key_can_change_twice_in_nested_transactions(machine: Machine) -> None
     machine.put(b"c")
     machine.compact_all(6)
     assert machine.keys() == [b"a", b"b", b"c"]
+
+
+def test_the_values_that_a_transaction_compares_are_bounded(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "MAX_REPLY_BYTES", 1000)
+    machine.put(b"c", b"z" * 400)
+    values = C(key=b"c", target=C.VALUE, value=b"y", result=C.GREATER)
+    assert holds(machine, values)
+    request = rpc.TxnRequest(compare=[values] * 3)
+    with pytest.raises(EtcdError, match="compare smaller ranges") as caught:
+        machine.txn(request)
+    assert caught.value.code == Code.RESOURCE_EXHAUSTED
+    with pytest.raises(EtcdError, match="compare smaller ranges"):
+        machine.query(Op.TXN, request)
+    assert machine.txn(rpc.TxnRequest(compare=[C(key=b"c", target=C.VERSION)] * 3))
