@@ -13,6 +13,7 @@ from ...node.requests.request import COMMAND, CONFIRM, QUERY
 from ...node.requests.task_calls import Calls
 from ..codes import TOO_LARGE, EtcdError
 from ..messages.requests import decode_reply
+from .catching_up import CatchingUp
 from .contact import LeaderContact
 from .identity import Identity
 from .keep_alives import KeepAlives
@@ -65,13 +66,15 @@ class Backend:
         self.cluster_id = self._identity.cluster_id
         self._calls = Calls(self._submit)
         self._contact = LeaderContact(partial(self._calls.ask, CONFIRM, b"", 0))
+        self._catching_up = CatchingUp(state, self._contact)
         self.keep_alives = KeepAlives(self.ask)
         self._load = Load()
 
     async def run(self) -> None:
-        """Look after the leader and the leases, until cancelled."""
+        """Look after the leader, the leases and replies that are held, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._contact.run)
+            nursery.start_soon(self._catching_up.run)
             nursery.start_soon(self.keep_alives.run)
 
     # --- who we are
@@ -136,7 +139,9 @@ class Backend:
             done(here)
             return None
         kind, payload = _kind(route), route.payload
-        request = Submission(kind, payload, done, self.header, self._load)
+        request = Submission(
+            kind, payload, done, self.header, self._load, catching_up=self._catching_up
+        )
         request.principal = principal
         self._submit(request)
         return request
@@ -165,7 +170,9 @@ class Backend:
             reply = await self._calls.ask(kind, route.payload, ETCD, principal=principal)
         except RequestError as error:
             raise error_of(error, kind) from error
-        return decode_reply(reply)
+        revision, body = decode_reply(reply)
+        await self._catching_up.applied(revision)
+        return revision, body
 
     def _route_untrusted(self, op: Op, message: bytes) -> Route:
         if len(message) > MAX_MESSAGE_BYTES:

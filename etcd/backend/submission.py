@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from ...errors import RequestError
     from ...node.requests.request import RequestKind
+    from .catching_up import CatchingUp
 
     Done: TypeAlias = Callable[[bytes | EtcdError], None]
 
@@ -63,9 +65,10 @@ class Submission(Request):
         client: callback; gets the reply with its header, or the error.
         header: encodes a header from a revision.
         load: to which it was added.
+        catching_up: holds the reply until this member has applied what it tells.
     """
 
-    __slots__ = ("_client", "_header", "_load")
+    __slots__ = ("_catching_up", "_client", "_header", "_load")
 
     def __init__(
         self,
@@ -74,23 +77,34 @@ class Submission(Request):
         client: Done,
         header: Callable[[int], bytes],
         load: Load,
+        *,
+        catching_up: CatchingUp,
     ) -> None:
         super().__init__(kind, payload, ETCD, self._finish)
         self._client = client
         self._header = header
         self._load = load
+        self._catching_up = catching_up
 
     def _finish(self, result: bytes | RequestError) -> None:
-        self._release()
-        if isinstance(result, bytes):
-            try:
-                revision, body = decode_reply(result)
-            except EtcdError as error:
-                self._client(error)
-            else:
-                self._client(self._header(revision) + body)
+        if not isinstance(result, bytes):
+            self._end(error_of(result, self.kind))
+            return
+        try:
+            revision, body = decode_reply(result)
+        except EtcdError as error:
+            self._end(error)
         else:
-            self._client(error_of(result, self.kind))
+            self._catching_up.when_applied(revision, partial(self._reply, revision, body))
+
+    def _reply(self, revision: int, body: bytes) -> None:
+        # It may have been cancelled while the reply was held.
+        if not self.cancelled:
+            self._end(self._header(revision) + body)
+
+    def _end(self, reply: bytes | EtcdError) -> None:
+        self._release()
+        self._client(reply)
 
     def cancel(self) -> None:
         """Cancel it, and count it no more."""

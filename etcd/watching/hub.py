@@ -32,6 +32,7 @@ class WatchHub:
 
     Attributes:
         recent: has the changes of revisions.
+        watches: number of watches of all streams, in step or not; the streams count them.
     """
 
     def __init__(self, state: EtcdState) -> None:
@@ -41,6 +42,7 @@ class WatchHub:
         self._by_range: dict[Range, dict[Watch, None]] = {}
         self._ranges = Ranges()
         self._seen = state.revision
+        self.watches = 0
         self._loaded = Signal()
         self.recent = RecentChanges(state)
         state.listen(self._applied)

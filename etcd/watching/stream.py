@@ -51,6 +51,14 @@ catching up takes more turns; if larger, each turn holds up other tasks."""
 SLICE_REVISIONS: Final = 256
 """Revisions after which it ends as well, about a millisecond; the same trade-off."""
 
+MAX_STREAM_WATCHES: Final = 10_000
+"""Watches of one stream. If smaller, clients with many keys need more streams; if larger, one
+client costs more memory, about 1 KB each."""
+
+MAX_WATCHES: Final = 100_000
+"""Watches of one member. If smaller, fewer clients can watch; if larger, they cost more memory, and
+a change that all of them want holds up the member for longer, about 2 s for each million."""
+
 FRAGMENT_BYTES: Final = 1536 * 1024
 """Size above which a response is split if the client allows it, as in etcd."""
 
@@ -61,6 +69,7 @@ _NO_ID: Final = -1  # of a watch that was not made, and of progress of a whole s
 _WATCH_ID: Final = b"\x10"  # tags of a response's fields
 _FRAGMENT: Final = b"\x38\x01"
 _EMPTY_RANGE: Final = "mvcc: watcher range is empty"
+_TOO_MANY: Final = "etcdserver: too many watches"
 _ID_IN_USE: Final = "mvcc: duplicate watch ID provided on the WatchStream"
 
 
@@ -99,6 +108,7 @@ class WatchStream:
     def __exit__(self, *_error: object) -> None:
         for watch in self._watches.values():
             self._hub.remove(watch)
+        self._hub.watches -= len(self._watches)
         self._watches.clear()
         self._behind.clear()
 
@@ -137,6 +147,9 @@ class WatchStream:
         if request.watch_id in self._watches and request.watch_id:
             self.refuse(_ID_IN_USE)
             return
+        if len(self._watches) >= MAX_STREAM_WATCHES or self._hub.watches >= MAX_WATCHES:
+            self.refuse(_TOO_MANY)
+            return
         filters = request.filters
         revision = self._state.revision
         watch_id = request.watch_id or self._free_id()
@@ -155,6 +168,7 @@ class WatchStream:
             progress=request.progress_notify,
         )
         self._watches[watch.watch_id] = watch
+        self._hub.watches += 1
         response = rpc.WatchResponse(watch_id=watch.watch_id, created=True)
         self._push(revision, response.SerializeToString())
         if watch.next_revision > revision:
@@ -179,6 +193,7 @@ class WatchStream:
 
     def _end(self, watch: Watch) -> None:
         del self._watches[watch.watch_id]
+        self._hub.watches -= 1
         self._hub.remove(watch)
         self._behind.pop(watch, None)
 

@@ -12,7 +12,6 @@ FILE = "a snapshot of etcd is a bbolt file; here `quorate backup` makes backups"
 NAMES = "the test compares the names of members; here they are member-0, member-1, ..."
 MEMBERS = "`quorate member add` adds members; URLs are those of the configuration"
 ORDER = "the fields of an error in JSON are in the order of etcd 3.5, not of 3.4"
-BEHIND = "a follower replies to a forwarded put before it has applied it; etcd replies after"
 OWN = "the suite fails next to etcd, too: it is older than its libraries"
 
 
@@ -88,7 +87,6 @@ SUITES: Final = {
             "test_lock_acquire_none": OWN,
             "test_compact": "the test asks localhost:2379, whatever the URL is",
             "test_member_list": NAMES,
-            "test_watch_responses": BEHIND,
             "test_create_alarm_all_members": ALARMS,
             "test_create_alarm_specific_member": ALARMS,
             "test_list_alarms": ALARMS,

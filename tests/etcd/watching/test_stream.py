@@ -1,5 +1,7 @@
 """What a watch stream sends, and in which order."""
 
+from unittest.mock import patch
+
 import attrs
 import pytest
 import trio
@@ -7,6 +9,7 @@ import trio
 from quorate.etcd.codes import EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
+from quorate.etcd.watching import stream
 from quorate.etcd.watching.stream import FRAGMENT_BYTES, PENDING_BYTES, PROGRESS_S
 from tests.support.etcd_world import DictTables, EtcdWorld, in_world
 
@@ -48,6 +51,27 @@ async def test_a_watch_of_the_past_gets_history_and_then_what_happens(world: Etc
         assert (short(history), history.header.revision) == (["PUT a=1 @3", "PUT a=2 @4"], 4)
         await world.put(b"a", b"3")
         assert short(await watcher.next()) == ["PUT a=3 @5"]
+
+
+@pytest.mark.parametrize("bound", ["MAX_STREAM_WATCHES", "MAX_WATCHES"])
+@in_world
+async def test_too_many_watches_are_refused(world: EtcdWorld, bound: str) -> None:
+    with patch.object(stream, bound, 2), Watcher.opened(world) as watcher:
+        first = await watcher.created(b"a")
+        await watcher.created(b"a", start_revision=1)
+        watcher.create(b"c")
+        refused = await watcher.next()
+        assert (refused.created, refused.canceled, refused.watch_id) == (True, True, -1)
+        assert refused.cancel_reason == "etcdserver: too many watches"
+        # One that ends makes room for one.
+        watcher.cancel(first)
+        assert (await watcher.next()).canceled
+        await watcher.created(b"c")
+        with Watcher.opened(world) as other:
+            other.create(b"d")
+            assert (await other.next()).canceled == (bound == "MAX_WATCHES")
+    # A stream that ends makes room for all of its own.
+    assert world.hub.watches == 0
 
 
 @in_world
