@@ -18,7 +18,7 @@ from .backend.announce import announce
 from .backend.backend import Backend
 from .backend.upkeep import Upkeep
 from .messages import rpc_pb2 as rpc
-from .messages.requests import Op, decode_reply, encode_request
+from .messages.requests import Op
 from .port.figures import etcd_families
 from .port.listener import EtcdPort
 from .services.context import PortContext
@@ -102,10 +102,9 @@ def make_etcd_server(
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
     backend = Backend(member, state, rng, config.cluster)
 
-    def leased_keys(lease: int) -> Sequence[bytes]:
+    async def leased_keys(lease: int) -> Sequence[bytes]:
         request = rpc.LeaseTimeToLiveRequest(ID=lease, keys=True).SerializeToString()
-        payload = encode_request(Op.LEASE_TIME_TO_LIVE, request)
-        _, body = decode_reply(state.query(payload, member.now_ms()))
+        _, body = await backend.ask(Op.LEASE_TIME_TO_LIVE, request)
         return rpc.LeaseTimeToLiveResponse.FromString(body).keys
 
     users = ReplicatedUsers(access, leased_keys)

@@ -80,7 +80,7 @@ async def _read(context: PortContext, *, serializable: bool) -> EtcdError | None
 async def _metrics(context: PortContext, _query: Mapping[str, str], token: str) -> Answer:
     # They have names of members and of users' commands, as a status has.
     try:
-        context.admit(token, _STATUS, b"")
+        await context.admit_when_known(token, _STATUS, b"")
     except EtcdError as error:
         return error_answer(error)
     return Answer(200, context.figures().encode(), (("content-type", CONTENT_TYPE),))

@@ -114,18 +114,16 @@ class Connection:
     # --- for calls
 
     def admit(self, head: CallHead, message: bytes) -> Call | None:
-        """Return what a method gets; None if it is not known who the users are.
+        """Return what a method gets; None if `admit_when_known` must find out whether it may.
 
         Raises:
             EtcdError: the caller may not call it, or the member can't now.
         """
         self._check(head)
-        if not self._context.users.known:
-            return None
         return self._context.admit(head.token, head.path, message)
 
     async def admit_when_known(self, head: CallHead, message: bytes | None) -> Call:
-        """Return what a method gets, once it is known who the users are.
+        """Return what a method gets; ask the leader if the user's rights hang on that.
 
         Raises:
             EtcdError: see `admit`.

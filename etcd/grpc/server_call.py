@@ -35,11 +35,11 @@ class CallHost(Protocol):
     nursery: trio.Nursery
 
     def admit(self, head: CallHead, message: bytes) -> Call | None:
-        """Return what a method gets; None if it is not known who the users are."""
+        """Return what a method gets; None if `admit_when_known` must find out."""
         ...
 
     async def admit_when_known(self, head: CallHead, message: bytes | None) -> Call:
-        """Return what a method gets, once it is known who the users are."""
+        """Return what a method gets; ask the leader if the user's rights hang on that."""
         ...
 
     def count(self, method: Method, code: Code) -> None:

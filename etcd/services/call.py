@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from google.protobuf.message import Message
 
     from ..backend.backend import Backend
     from ..watching.hub import WatchHub
+    from .rights import LeaseNeed
 
 __all__ = ["Call", "Outlet", "StreamMethod", "UnaryMethod", "Users"]
 
@@ -70,8 +71,10 @@ class Users(Protocol):
         """
         ...
 
-    def check(self, user: str | None, path: str, message: bytes | None) -> None:
+    def check(self, user: str | None, path: str, message: bytes | None) -> Sequence[LeaseNeed]:
         """Raise unless a user may do what a request asks for.
+
+        Returns what it needs of leases, which is not checked yet: see `check_leases`.
 
         Does nothing without authentication.
 
@@ -83,6 +86,14 @@ class Users(Protocol):
 
         Raises:
             EtcdError: it may not, or the method needs a token.
+        """
+        ...
+
+    async def check_leases(self, user: str, needs: Sequence[LeaseNeed]) -> None:
+        """Raise unless a user may do this with the keys that leases have, which the leader says.
+
+        Raises:
+            EtcdError: it may not, or there is no leader.
         """
         ...
 

@@ -13,11 +13,12 @@ from .call import Call, Users
 from .stopping import Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..backend.backend import Backend
     from ..methods import Method
     from ..watching.hub import WatchHub
+    from .rights import LeaseNeed
 
 __all__ = ["Everybody", "PortContext", "Users"]
 
@@ -43,8 +44,15 @@ class Everybody:
         del token
         return None, 0
 
-    def check(self, user: str | None, path: str, message: bytes | None) -> None:
+    def check(self, user: str | None, path: str, message: bytes | None) -> Sequence[LeaseNeed]:
         """Allow it."""
+        del user, path, message
+        return ()
+
+    async def check_leases(self, user: str, needs: Sequence[LeaseNeed]) -> None:
+        """Allow it."""
+        del user, needs
+        await trio.lowlevel.checkpoint()
 
     async def authenticate(self, name: str, password: str) -> str:  # noqa: ARG002
         """Raise: there is nothing to log in to."""
@@ -75,8 +83,10 @@ class PortContext:
         """Count the end of a call with one reply."""
         self.requests[method.name, code] += 1
 
-    def admit(self, token: str, path: str, message: bytes | None) -> Call:
-        """Return what a method gets, if the caller may call it.
+    def admit(self, token: str, path: str, message: bytes | None) -> Call | None:
+        """Return what a method gets, if the caller may call it; None if that takes a while.
+
+        Then `admit_when_known` finds out.
 
         Args:
             token: that the caller shows; empty for none.
@@ -86,12 +96,15 @@ class PortContext:
         Raises:
             EtcdError: it may not.
         """
+        if not self.users.known:
+            return None
         user, principal = self.users.identify(token)
-        self.users.check(user, path, message)
+        if self.users.check(user, path, message):
+            return None
         return Call(self.backend, self.hub, user, principal, self.users)
 
     async def admit_when_known(self, token: str, path: str, message: bytes | None) -> Call:
-        """Return what a method gets; wait for a leader if it is not known who the users are.
+        """Return what a method gets; ask the leader if the user's rights hang on that.
 
         Args:
             token: see `admit`.
@@ -103,4 +116,8 @@ class PortContext:
         """
         if not self.users.known:
             await self.users.wait_known()
-        return self.admit(token, path, message)
+        user, principal = self.users.identify(token)
+        needs = self.users.check(user, path, message)
+        if needs and user is not None:
+            await self.users.check_leases(user, needs)
+        return Call(self.backend, self.hub, user, principal, self.users)

@@ -10,7 +10,7 @@ from ...keyvalue.access.rules import READ, READ_WRITE, WRITE
 from ..codes import Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..methods import BY_GRPC_PATH
-from .rights import ADMIN, Need
+from .rights import ADMIN, LeaseNeed, Need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ _DEPTH: Final = 32
 """Transactions inside of one another. protobuf's own bound is 100, and the state's is lower."""
 
 
-def needs_untrusted(path: str, message: bytes | None) -> Sequence[Need]:
+def needs_untrusted(path: str, message: bytes | None) -> Sequence[Need | LeaseNeed]:
     """Return what a request needs; nothing but a login if that is empty.
 
     Args:
@@ -69,12 +69,13 @@ def needs_untrusted(path: str, message: bytes | None) -> Sequence[Need]:
     return [*_of(request)]
 
 
-def _of(request: Message) -> Iterator[Need]:
+def _of(request: Message) -> Iterator[Need | LeaseNeed]:
     match request:
         case rpc.RangeRequest():
             yield Need("get", READ, request.key, request.range_end)
         case rpc.PutRequest():
             yield Need("set", READ_WRITE if request.prev_kv else WRITE, request.key)
+            yield from _of_attaching(request.lease)
         case rpc.DeleteRangeRequest():
             rights = READ_WRITE if request.prev_kv else WRITE
             yield Need("del", rights, request.key, request.range_end)
@@ -83,22 +84,43 @@ def _of(request: Message) -> Iterator[Need]:
         case rpc.WatchRequest() if request.HasField("create_request"):
             create = request.create_request
             yield Need("quorate.watch", READ, create.key, create.range_end)
-        case rpc.LockRequest() | rpc.CampaignRequest() | rpc.LeaderRequest():
-            # What waits in line has keys behind the name and a slash.
-            rights = READ if isinstance(request, rpc.LeaderRequest) else READ_WRITE
-            command = "get" if isinstance(request, rpc.LeaderRequest) else "set"
-            yield Need(command, rights, request.name + b"/", request.name + b"0")
+        case _:
+            yield from _of_other_services(request)
+
+
+def _of_other_services(request: Message) -> Iterator[Need | LeaseNeed]:
+    match request:
+        # What waits in line has keys behind the name and a slash.
+        case rpc.LeaderRequest():
+            yield Need("get", READ, request.name + b"/", request.name + b"0")
+        case rpc.LockRequest() | rpc.CampaignRequest():
+            yield Need("set", READ_WRITE, request.name + b"/", request.name + b"0")
+            yield from _of_attaching(request.lease)
         case rpc.UnlockRequest():
             yield Need("del", WRITE, request.key)
         case rpc.ProclaimRequest():
             yield Need("set", WRITE, request.leader.key)
+            yield from _of_attaching(request.leader.lease)
         case rpc.ResignRequest():
             yield Need("del", WRITE, request.leader.key)
+        case rpc.LeaseRevokeRequest():
+            yield LeaseNeed(request.ID, "del", WRITE)
+        case rpc.LeaseTimeToLiveRequest() if request.keys:
+            yield LeaseNeed(request.ID, "get", READ)
         case _:
             pass
 
 
-def _of_transaction(request: rpc.TxnRequest, depth: int = 0) -> Iterator[Need]:
+def _of_attaching(lease: int) -> Iterator[LeaseNeed]:
+    """Yield what it needs to give a lease a key, as etcd's ``checkLeasePuts`` does.
+
+    Otherwise a user could give a key to the lease of another one, who could not revoke it then.
+    """
+    if lease:
+        yield LeaseNeed(lease, "set", WRITE)
+
+
+def _of_transaction(request: rpc.TxnRequest, depth: int = 0) -> Iterator[Need | LeaseNeed]:
     if depth > _DEPTH:
         raise EtcdError(Code.INVALID_ARGUMENT, "etcdserver: too many nested transactions")
     for compare in request.compare:

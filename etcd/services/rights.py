@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ...keyvalue.access.compiled import Access
 
-__all__ = ["ADMIN", "Need", "Rights"]
+__all__ = ["ADMIN", "LeaseNeed", "Need", "Rights"]
 
 _ALL_FROM: Final = b"\0"
 """As end of a range: all keys from its beginning on."""
@@ -48,6 +48,25 @@ class Need:
     rights: int = 0
     key: bytes = b""
     range_end: bytes = b""
+
+
+@attrs.frozen
+class LeaseNeed:
+    """What a request does with all keys of a lease.
+
+    Args:
+        lease: its id.
+        command: see `Need`.
+        rights: see `Need`.
+    """
+
+    lease: int
+    command: str
+    rights: int
+
+    def of(self, keys: Sequence[bytes]) -> list[Need]:
+        """Return what that is for each key."""
+        return [Need(self.command, self.rights, key) for key in keys]
 
 
 ADMIN: Final = Need("quorate.control")

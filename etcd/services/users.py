@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...keyvalue.access.logins import Pending
-from ...keyvalue.access.rules import READ, WRITE
 from ...log_events import log_event
 from ...transport.strangers import OnceLog
 from ..backend.backend import LEADER_WAIT_S
@@ -27,24 +26,22 @@ from ..codes import (
     INVALID_TOKEN,
     NO_LEADER,
     PERMISSION_DENIED,
+    TOO_MANY_OPS,
     TOO_MANY_REQUESTS,
     USER_EMPTY,
     EtcdError,
 )
-from ..messages import rpc_pb2 as rpc
+from ..state.checks import MAX_OPS
 from .needs import FREE, needs_untrusted
-from .rights import Need, Rights
+from .rights import LeaseNeed, Need, Rights
 from .tokens import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ...keyvalue.clients.port_access import PortAccess
 
 __all__ = ["ReplicatedUsers"]
-
-_LEASE_REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
-_LEASE_TIME_TO_LIVE = "/etcdserverpb.Lease/LeaseTimeToLive"
 
 _log = logging.getLogger("quorate.etcd")
 
@@ -54,10 +51,13 @@ class ReplicatedUsers:
 
     Args:
         access: of the member's port for Redis's clients, which keeps the users new enough.
-        leased_keys: returns the keys of a lease, as this member has applied them.
+        leased_keys: returns the keys of a lease, as the leader has them; none if there is no such
+            lease. This member may be behind, and have none of them.
     """
 
-    def __init__(self, access: PortAccess, leased_keys: Callable[[int], Sequence[bytes]]) -> None:
+    def __init__(
+        self, access: PortAccess, leased_keys: Callable[[int], Awaitable[Sequence[bytes]]]
+    ) -> None:
         self._access = access
         self._leased_keys = leased_keys
         self._tokens = Tokens(access.random_bytes)
@@ -112,23 +112,41 @@ class ReplicatedUsers:
             raise EtcdError(*INVALID_TOKEN)
         return _text(name), user.number
 
-    def check(self, user: str | None, path: str, message: bytes | None) -> None:
+    def check(self, user: str | None, path: str, message: bytes | None) -> Sequence[LeaseNeed]:
         """Raise unless a user may do what a request asks for; see `services.call.Users`.
 
         Raises:
             EtcdError: it may not, or the method needs a token.
         """
         if not self.enabled or path in FREE:
-            return
+            return ()
         self._require_known()
         if user is None:
             raise EtcdError(*USER_EMPTY)
         rights = self._rights_of(_name(user))
         if rights.access.open:
-            return
-        needs = [*needs_untrusted(path, message), *self._needs_of_lease(path, message)]
-        if not rights.allow(needs):
+            return ()
+        needs = needs_untrusted(path, message)
+        if not rights.allow([need for need in needs if isinstance(need, Need)]):
             raise EtcdError(*PERMISSION_DENIED)
+        # A transaction may name one lease often, and the leader is asked about each.
+        leases = [*dict.fromkeys(need for need in needs if isinstance(need, LeaseNeed))]
+        if len(leases) > MAX_OPS:
+            raise EtcdError(*TOO_MANY_OPS)
+        return leases
+
+    async def check_leases(self, user: str, needs: Sequence[LeaseNeed]) -> None:
+        """Raise unless a user may do this with the keys of leases; see `services.call.Users`.
+
+        Raises:
+            EtcdError: it may not, or there is no leader.
+        """
+        for need in needs:
+            keys = await self._leased_keys(need.lease)
+            # The users may have changed meanwhile.
+            self._require_known()
+            if not self._rights_of(_name(user)).allow(need.of(keys)):
+                raise EtcdError(*PERMISSION_DENIED)
 
     async def authenticate(self, name: str, password: str) -> str:
         """Return a new token for a user.
@@ -174,19 +192,6 @@ class ReplicatedUsers:
         if rights is None or rights.access is not access:
             rights = self._rights[name] = Rights(access)
         return rights
-
-    def _needs_of_lease(self, path: str, message: bytes | None) -> list[Need]:
-        """Return what a request needs of the keys of its lease, which it deletes or shows."""
-        if message is None:
-            return []
-        if path == _LEASE_REVOKE:
-            lease = rpc.LeaseRevokeRequest.FromString(message).ID
-            return [Need("del", WRITE, key) for key in self._leased_keys(lease)]
-        if path == _LEASE_TIME_TO_LIVE:
-            request = rpc.LeaseTimeToLiveRequest.FromString(message)
-            keys = self._leased_keys(request.ID) if request.keys else ()
-            return [Need("get", READ, key) for key in keys]
-        return []
 
     async def _verify(self, work: Callable[[], bytes]) -> bytes:
         """Run work off the event loop.

@@ -230,9 +230,10 @@ class OneUser(Everybody):
             raise EtcdError(*INVALID_TOKEN)
         return ("app", 7) if token else (None, 0)
 
-    def check(self, user: str | None, path: str, message: bytes) -> None:
+    def check(self, user: str | None, path: str, message: bytes | None) -> tuple[()]:
         if user is None and not path.endswith("Authenticate"):
             raise EtcdError(*USER_EMPTY)
+        return ()
 
 
 async def test_the_token_is_the_whole_authorization_header(autojump_clock: Clock) -> None:

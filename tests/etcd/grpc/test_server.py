@@ -362,9 +362,13 @@ async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockC
         def identify(self, token: str) -> tuple[str | None, int]:
             return ("anna", 7) if token == "t" else (None, 0)
 
-        def check(self, user: str | None, path: str, message: bytes) -> None:
+        def check(self, user: str | None, path: str, message: bytes | None) -> tuple[()]:
             if user is None:
                 raise EtcdError(Code.INVALID_ARGUMENT, "etcdserver: user name is empty")
+            return ()
+
+        async def check_leases(self, user: str, needs: object) -> None:
+            raise AssertionError("nothing needs it")
 
         async def authenticate(self, name: str, password: str) -> str:
             return "t"

@@ -31,6 +31,8 @@ PUT = "/etcdserverpb.KV/Put"
 DELETE = "/etcdserverpb.KV/DeleteRange"
 TXN = "/etcdserverpb.KV/Txn"
 WATCH = "/etcdserverpb.Watch/Watch"
+CAMPAIGN = "/v3electionpb.Election/Campaign"
+PROCLAIM = "/v3electionpb.Election/Proclaim"
 OBSERVE = "/v3electionpb.Election/Observe"
 LOCK = "/v3lockpb.Lock/Lock"
 REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
@@ -66,11 +68,28 @@ class World:
             state.set(b"anna", [b"on", hashed(b"secret"), *words], 2)
         directory = Directory(state, settled=settled, authoriser=authoriser)
         access = PortAccess(directory, Verifier([AtOnce()]))
-        return cls(state, access, ReplicatedUsers(access, lambda id_: leased.get(id_, [])), leased)
+
+        async def leased_keys(lease: int) -> Sequence[bytes]:
+            await trio.lowlevel.checkpoint()
+            return leased.get(lease, [])
+
+        return cls(state, access, ReplicatedUsers(access, leased_keys), leased)
 
     def may(self, path: str, request: Message) -> bool:
+        """Say whether anna may do this, where no lease counts."""
         try:
-            self.users.check("anna", path, request.SerializeToString())
+            assert not self.users.check("anna", path, request.SerializeToString())
+        except EtcdError as error:
+            if error.code is Code.PERMISSION_DENIED:
+                return False
+            raise
+        return True
+
+    async def may_at_last(self, path: str, request: Message) -> bool:
+        """Say whether anna may do this, when the leader was asked for the keys of leases."""
+        try:
+            needs = self.users.check("anna", path, request.SerializeToString())
+            await self.users.check_leases("anna", needs)
         except EtcdError as error:
             if error.code is Code.PERMISSION_DENIED:
                 return False
@@ -140,6 +159,7 @@ def test_the_members_are_listed_without_a_token() -> None:
     context = PortContext(cast("Any", None), cast("Any", None), world.users)
     request = rpc.MemberListRequest().SerializeToString()
     call = context.admit("", "/etcdserverpb.Cluster/MemberList", request)
+    assert call is not None
     assert (call.user, call.principal) == (None, 0)
 
 
@@ -273,15 +293,80 @@ async def test_observe_is_judged_by_the_election_that_it_names(
     replies.close()
 
 
-def test_a_lease_is_revoked_by_those_who_may_delete_its_keys() -> None:
+async def test_a_lease_is_revoked_by_those_who_may_delete_its_keys(
+    autojump_clock: MockClock,
+) -> None:
     world = World.made(b"~a*", b"+@all")
     world.leased[1], world.leased[2] = [b"a1", b"a2"], [b"a1", b"b"]
-    assert world.may(REVOKE, rpc.LeaseRevokeRequest(ID=1))
-    assert not world.may(REVOKE, rpc.LeaseRevokeRequest(ID=2))
+    assert await world.may_at_last(REVOKE, rpc.LeaseRevokeRequest(ID=1))
+    assert not await world.may_at_last(REVOKE, rpc.LeaseRevokeRequest(ID=2))
     ask = rpc.LeaseTimeToLiveRequest(ID=2)
     assert world.may("/etcdserverpb.Lease/LeaseTimeToLive", ask)
     ask.keys = True
-    assert not world.may("/etcdserverpb.Lease/LeaseTimeToLive", ask)
+    assert not await world.may_at_last("/etcdserverpb.Lease/LeaseTimeToLive", ask)
+
+
+@pytest.mark.parametrize(
+    ("path", "attach"),
+    [
+        (PUT, lambda lease: rpc.PutRequest(key=b"a", lease=lease)),
+        (
+            TXN,
+            lambda lease: rpc.TxnRequest(
+                failure=[rpc.RequestOp(request_put=rpc.PutRequest(key=b"a", lease=lease))]
+            ),
+        ),
+        (LOCK, lambda lease: rpc.LockRequest(name=b"a", lease=lease)),
+        (CAMPAIGN, lambda lease: rpc.CampaignRequest(name=b"a", lease=lease)),
+        (
+            PROCLAIM,
+            lambda lease: rpc.ProclaimRequest(leader=rpc.LeaderKey(key=b"a", lease=lease)),
+        ),
+    ],
+)
+async def test_a_key_joins_a_lease_only_if_all_keys_there_may_be_written(
+    autojump_clock: MockClock, path: str, attach: Callable[[int], Message]
+) -> None:
+    world = World.made(b"~a*", b"+@all")
+    world.leased[1], world.leased[2] = [b"a1"], [b"a1", b"b"]
+    assert world.may(path, attach(0))
+    assert await world.may_at_last(path, attach(1))
+    assert not await world.may_at_last(path, attach(2))
+    assert await world.may_at_last(path, attach(3))  # which does not exist
+
+
+async def test_rights_that_end_while_the_leader_is_asked_do_not_count(
+    autojump_clock: MockClock,
+) -> None:
+    world = World.made(b"~a*", b"+@all")
+    world.leased[1] = [b"a1"]
+    needs = world.users.check("anna", REVOKE, rpc.LeaseRevokeRequest(ID=1).SerializeToString())
+    world.state.set(b"anna", [b"resetkeys"], 3)
+    with pytest.raises(EtcdError, match="permission denied"):
+        await world.users.check_leases("anna", needs)
+
+
+def test_a_transaction_names_a_bounded_number_of_leases() -> None:
+    world = World.made(b"~a*", b"+@all")
+    puts = [
+        rpc.RequestOp(request_put=rpc.PutRequest(key=b"a", lease=lease)) for lease in range(1, 131)
+    ]
+    request = rpc.TxnRequest(success=puts).SerializeToString()
+    assert "too many operations" in text_of(lambda: world.users.check("anna", TXN, request))
+
+
+async def test_what_hangs_on_a_lease_is_not_decided_at_once(autojump_clock: MockClock) -> None:
+    world = World.made(b"~a*", b"+@all")
+    world.leased[1], world.leased[2] = [b"a1"], [b"b"]
+    context = PortContext(cast("Any", None), cast("Any", None), world.users)
+    token = await world.users.authenticate("anna", "secret")
+    own = rpc.LeaseRevokeRequest(ID=1).SerializeToString()
+    assert context.admit(token, REVOKE, own) is None
+    assert (await context.admit_when_known(token, REVOKE, own)).user == "anna"
+    with pytest.raises(EtcdError, match="permission denied"):
+        await context.admit_when_known(
+            token, REVOKE, rpc.LeaseRevokeRequest(ID=2).SerializeToString()
+        )
 
 
 def test_a_program_that_judges_is_asked_in_redis_words() -> None:
@@ -310,12 +395,12 @@ async def test_the_service_says_whether_there_are_users(autojump_clock: MockCloc
     world = World.made(b"~*", b"+@all")
     context = PortContext(cast("Any", Backend()), cast("Any", None), world.users)
     path = "/etcdserverpb.Auth/AuthStatus"
-    call = context.admit("", path, b"")
+    call = await context.admit_when_known("", path, b"")
     reply = rpc.AuthStatusResponse.FromString(await UNARY[path](call, rpc.AuthStatusRequest()))
     assert (reply.enabled, reply.authRevision, reply.header.revision) == (True, 2, 7)
     path = "/etcdserverpb.Auth/UserList"
     token = await world.users.authenticate("anna", "secret")
-    call = context.admit(token, path, b"")
+    call = await context.admit_when_known(token, path, b"")
     assert (call.user, call.principal) == ("anna", 1)
     users = await UNARY[path](call, rpc.AuthUserListRequest())
     assert [*rpc.AuthUserListResponse.FromString(users).users] == ["anna", "default"]
