@@ -138,6 +138,20 @@ class Keys:
             place = older[index - 1]
         return None if place & 1 else place
 
+    def places_behind(self, key: bytes, place: int, end: int) -> Iterator[tuple[bytes, int]]:
+        """Yield keys, and where their versions before `end` lie, from behind one of them on."""
+        for one in self.candidates(key, ALL):
+            older = self._older.get(one, _NO_PLACES)
+            first = bisect_right(older, place) if one == key else 0
+            for index in range(first, len(older)):
+                if older[index] >= end:
+                    break
+                yield one, older[index]
+            version = self.live.get(one)
+            newest = version[0] if version is not None else self.dead[one]
+            if newest < end and (one != key or newest > place):
+                yield one, newest
+
     def row(self, place: int) -> bytes:
         """Return the encoded `KeyValue` of a version that is there."""
         row = self._tables.get_row(row_key(place))

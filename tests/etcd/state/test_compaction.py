@@ -5,7 +5,7 @@ import pytest
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
-from quorate.etcd.state import compaction
+from quorate.etcd.state import compaction, hashing
 from quorate.etcd.state.compaction import PACE_MS
 from tests.support.etcd_tables import Machine
 
@@ -193,3 +193,25 @@ def test_many_versions_of_one_key_go_in_several_slices(
     restarted = Machine(machine.tables.copy())
     assert restarted.keys() == machine.keys() == [b"a", b"c", b"d"]
     assert left[0] - left[-1] == 7
+
+
+def test_a_hash_is_taken_in_slices_while_others_write(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = machine.hash()
+    monkeypatch.setattr(hashing, "SLICE_ROWS", 2)
+    slices = machine.state.hashes(0)
+    found: list[int] = []
+    for number, reply in enumerate(slices):
+        found.append(reply.hash)
+        machine.put(b"a%d" % number)
+        machine.delete(b"d" if not number else b"a0")
+        machine.put(b"d")
+    assert (len(found), found[-1]) == (5, expected)  # 7 rows, and a slice that finds none
+    assert machine.hash() == Machine(machine.tables.copy()).hash() != expected
+
+    slices = machine.state.hashes(0)
+    next(slices)
+    machine.compact(9)
+    with pytest.raises(EtcdError, match="has been compacted"):
+        next(slices)
