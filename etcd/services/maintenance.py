@@ -12,8 +12,6 @@ import trio
 
 from ..codes import NO_LEADER, NOT_LEADER, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
-from ..messages.requests import Op
-from .cluster import read_here
 from .orders import give_order, own_id_of
 
 if TYPE_CHECKING:
@@ -92,17 +90,22 @@ async def defragment(_call: Call, _request: Message) -> bytes:
 
 async def hash_kv(call: Call, request: Message) -> bytes:
     """Serve ``HashKV`` from this member's state: the hashes of members are compared."""
-    await trio.lowlevel.checkpoint()
-    revision, body = read_here(call, Op.HASH_KV, request.SerializeToString())
-    return call.backend.header(revision) + body
+    reply = await _hashed(call, cast("rpc.HashKVRequest", request).revision)
+    return call.backend.header(call.backend.state.revision) + reply.SerializeToString()
 
 
 async def hash_all(call: Call, _request: Message) -> bytes:
     """Serve ``Hash``: that of all rows."""
-    await trio.lowlevel.checkpoint()
-    revision, body = read_here(call, Op.HASH_KV, b"")
-    reply = rpc.HashResponse(hash=rpc.HashKVResponse.FromString(body).hash)
-    return call.backend.header(revision) + reply.SerializeToString()
+    reply = rpc.HashResponse(hash=(await _hashed(call, 0)).hash)
+    return call.backend.header(call.backend.state.revision) + reply.SerializeToString()
+
+
+async def _hashed(call: Call, revision: int) -> rpc.HashKVResponse:
+    last = rpc.HashKVResponse()
+    for reply in call.backend.state.hashes(revision):
+        last = reply
+        await trio.lowlevel.checkpoint()
+    return last
 
 
 async def snapshot(_call: Call, _requests: AsyncIterator[Message], _outlet: Outlet) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["PACE_MS", "SLICE_ROWS", "Compaction"]
 
 SLICE_ROWS: Final = 500
-"""Changes of one slice: some milliseconds. Fewer, and a writer may be faster than compaction; more,
-and a batch takes longer."""
+"""Changes or versions of one slice: some milliseconds. Fewer, and a writer may be faster than
+compaction; more, and a batch takes longer."""
 
 PACE_MS: Final = 20
 """Log time from one slice to the next, so that batches in quick succession do not all pay."""
@@ -96,12 +96,15 @@ class Compaction:
         revision, sub = self._next
         left = SLICE_ROWS
         while left > 0 and revision < self.revision:
-            changes = self._keys.changes_at(revision, sub, left)
-            for change in changes:
-                self._keys.drop_superseded(change)
-            whole = len(changes) < left
-            left -= len(changes) + 1
-            revision, sub = (revision + 1, 0) if whole else (revision, sub + len(changes))
+            changes = self._keys.changes_at(revision, sub, 1)
+            if not changes:
+                revision, sub = revision + 1, 0
+                left -= 1
+                continue
+            dropped = self._keys.drop_superseded(changes[0], left)
+            # The rest of very many versions of one key goes in the next slice.
+            sub += dropped <= left
+            left -= max(dropped, 1)
         self._next, self._paced_ms = (revision, sub), now_ms
         self._note()
 

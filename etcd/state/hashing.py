@@ -1,43 +1,50 @@
-"""A hash of the rows up to a revision: equal on all members that have applied the same log."""
+"""A hash of the rows up to a revision: equal on all members that have applied the same log.
+
+It goes through the index, a slice at a time, so that a member can do other things in between. What
+is written meanwhile has a later revision, and does not count.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from ..messages import rpc_pb2 as rpc
-from .places import ROW_KEY_BYTES, first_place, row_place
+from .places import first_place, row_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .keys import Keys
-    from .rows import StateTables
-    from .work import Work
 
-__all__ = ["hash_rows"]
+__all__ = ["hash_slices"]
+
+SLICE_ROWS: Final = 500
+"""Rows of one slice: some milliseconds."""
+
+SLICE_BYTES: Final = 4 << 20
+"""Bytes after which a slice ends early."""
 
 
-def hash_rows(tables: StateTables, keys: Keys, work: Work, revision: int, compacted: int) -> int:
-    """Return the CRC-32 of the rows up to a revision.
+def hash_slices(keys: Keys, revision: int, compacted: int) -> Iterator[int]:
+    """Yield the CRC-32 of more and more of the rows up to a revision; the last one has all.
 
     Rows that a compaction is going to remove do not count: members are not equally far with that at
-    the moment when they are asked.
-
-    Raises:
-        EtcdError: there are more rows than a request may look at.
+    the moment when they are asked. Nothing may be compacted further from one slice to the next.
     """
-    digest = 0
     start, end = first_place(compacted), first_place(revision + 1)
-    kv = rpc.KeyValue()
-    for found, row in tables.all_rows():
-        if len(found) != ROW_KEY_BYTES:  # no row of a version
-            continue
-        work.look()
-        place = row_place(found, deleted=False)
-        if place >= end:
-            break
-        if place < start:
-            kv.ParseFromString(row)
-            if not kv.version or keys.is_superseded(kv.key, place, start):
+    digest, last = 0, (b"", -1)
+    found = [last]
+    while found:
+        size = 0
+        found = list(islice(keys.places_behind(*last, end), SLICE_ROWS))
+        for key, place in found:
+            last = (key, place)
+            if place < start and (place & 1 or keys.is_superseded(key, place, start)):
                 continue
-        digest = crc32(row, crc32(found, digest))
-    return digest
+            row = keys.row(place)
+            digest = crc32(row, crc32(row_key(place), digest))
+            size += len(row)
+            if size > SLICE_BYTES:
+                break
+        yield digest

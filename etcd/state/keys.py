@@ -138,6 +138,20 @@ class Keys:
             place = older[index - 1]
         return None if place & 1 else place
 
+    def places_behind(self, key: bytes, place: int, end: int) -> Iterator[tuple[bytes, int]]:
+        """Yield keys, and where their versions before `end` lie, from behind one of them on."""
+        for one in self.candidates(key, ALL):
+            older = self._older.get(one, _NO_PLACES)
+            first = bisect_right(older, place) if one == key else 0
+            for index in range(first, len(older)):
+                if older[index] >= end:
+                    break
+                yield one, older[index]
+            version = self.live.get(one)
+            newest = version[0] if version is not None else self.dead[one]
+            if newest < end and (one != key or newest > place):
+                yield one, newest
+
     def row(self, place: int) -> bytes:
         """Return the encoded `KeyValue` of a version that is there."""
         row = self._tables.get_row(row_key(place))
@@ -287,18 +301,24 @@ class Keys:
         following = later[index] if index < len(later) else newest
         return following is not None and place < following < end
 
-    def drop_superseded(self, change: Change) -> None:
-        """Remove the versions of a key that are older than a change; a deletion goes itself."""
+    def drop_superseded(self, change: Change, most: int) -> int:
+        """Remove the versions of a key that are older than a change; a deletion goes itself.
+
+        Returns:
+            How many there were to remove. More than `most`, and only so many are removed.
+        """
         key = change.key
         place = place_of(change.revision, change.sub, deleted=change.deleted)
         older = self._older.get(key)
+        index = 0
         if older is not None:
             index = (bisect_right if change.deleted else bisect_left)(older, place)
-            for gone in older[:index]:
+            for gone in older[: min(index, most)]:
                 self._tables.delete_row(row_key(gone))
-            del older[:index]
+            del older[: min(index, most)]
             if not older:
                 del self._older[key]
-        if change.deleted and self.dead.get(key) == place:
+        if index <= most and change.deleted and self.dead.get(key) == place:
             del self.dead[key]
             self._tables.delete_row(row_key(place))
+        return index

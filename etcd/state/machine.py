@@ -17,13 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...errors import WireError
-from ..codes import Code, EtcdError
+from ..codes import COMPACTED, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op, decode_request_untrusted, encode_error, encode_reply, is_command
 from . import announcements, leasing
 from .checks import only_reads, parse_untrusted
 from .compaction import Compaction
-from .hashing import hash_rows
+from .hashing import hash_slices
 from .keys import Keys
 from .leases import Leases
 from .ranges import check_revision, range_body
@@ -32,7 +32,7 @@ from .work import Work
 from .writes import apply_delete_range, apply_put, check_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ...node.state_machine.service import Command
     from .change import Change
@@ -162,6 +162,30 @@ class EtcdState:
         """Return for how many seconds a lease was granted; None if it does not exist."""
         return self._leases.ttl(lease)
 
+    def hashes(self, revision: int) -> Iterator[rpc.HashKVResponse]:
+        """Yield the hash of more and more of the rows up to a revision; the last one has all.
+
+        Each step takes some milliseconds; others may come in between.
+
+        Args:
+            revision: 0 for the present one.
+
+        Raises:
+            EtcdError: it is compacted, perhaps meanwhile, or in the future; or a snapshot is being
+                loaded.
+        """
+        check_revision(revision, self.revision, self.compacted)
+        compacted = self.compacted
+        slices = hash_slices(self._keys, revision or self.revision, compacted)
+        while not self.halted:
+            if self.compacted != compacted:
+                raise EtcdError(*COMPACTED)
+            digest = next(slices, None)
+            if digest is None:
+                return
+            yield rpc.HashKVResponse(hash=digest, compact_revision=compacted)
+        raise EtcdError(_HALTED.code, _HALTED.text)
+
     def announcements(self) -> rpc.Announcements:
         """Return where members listen, as they have announced it."""
         return announcements.announcements(self._tables)
@@ -269,10 +293,8 @@ class EtcdState:
         return leasing.list_leases(self._leases)
 
     def _hash(self, request: rpc.HashKVRequest) -> bytes:
-        check_revision(request.revision, self.revision, self.compacted)
-        revision = request.revision or self.revision
-        digest = hash_rows(self._tables, self._keys, Work(), revision, self.compacted)
-        return rpc.HashKVResponse(hash=digest, compact_revision=self.compacted).SerializeToString()
+        # All at once, for tools. The port asks `hashes`.
+        return [*self.hashes(request.revision)][-1].SerializeToString()
 
     def _restored(self, request: rpc.CompactionRequest) -> bytes:
         # Clients have seen later revisions than the backup has. They must not take other changes

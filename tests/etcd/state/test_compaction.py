@@ -5,7 +5,7 @@ import pytest
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
-from quorate.etcd.state import compaction
+from quorate.etcd.state import compaction, hashing
 from quorate.etcd.state.compaction import PACE_MS
 from tests.support.etcd_tables import Machine
 
@@ -172,3 +172,46 @@ def test_a_restored_store_goes_on_from_a_higher_revision(machine: Machine) -> No
     assert rows(machine) == [3, 5, 6, 1_000_000_001, 1_000_000_003]
     assert machine.keys() == [b"a", b"c", b"e"]
     assert machine.hash() == Machine(machine.tables.copy()).hash()
+
+
+def test_many_versions_of_one_key_go_in_several_slices(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SLICE_ROWS", 2)
+    for _ in range(6):
+        machine.put(b"e")
+    # The versions of before a restoration stay until their keys change.
+    machine.apply(Op.RESTORED, rpc.CompactionRequest(revision=100))
+    machine.delete(b"e")
+    machine.put(b"d")
+    machine.compact(machine.state.revision)
+    left = [len(rows(machine))]
+    while machine.state.next_deadline_ms() is not None:
+        machine.batch(machine.now_ms + PACE_MS)
+        left.append(len(rows(machine)))
+        assert left[-2] - left[-1] <= 3  # two versions, and a deletion itself
+    restarted = Machine(machine.tables.copy())
+    assert restarted.keys() == machine.keys() == [b"a", b"c", b"d"]
+    assert left[0] - left[-1] == 7
+
+
+def test_a_hash_is_taken_in_slices_while_others_write(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = machine.hash()
+    monkeypatch.setattr(hashing, "SLICE_ROWS", 2)
+    slices = machine.state.hashes(0)
+    found: list[int] = []
+    for number, reply in enumerate(slices):
+        found.append(reply.hash)
+        machine.put(b"a%d" % number)
+        machine.delete(b"d" if not number else b"a0")
+        machine.put(b"d")
+    assert (len(found), found[-1]) == (5, expected)  # 7 rows, and a slice that finds none
+    assert machine.hash() == Machine(machine.tables.copy()).hash() != expected
+
+    slices = machine.state.hashes(0)
+    next(slices)
+    machine.compact(9)
+    with pytest.raises(EtcdError, match="has been compacted"):
+        next(slices)

@@ -166,7 +166,12 @@ def test_a_page_looks_at_few_changes_since_its_revision(
     machine.txn(rpc.TxnRequest(success=puts))
     read: list[bytes] = []
     get_row = machine.tables.get_row
-    monkeypatch.setattr(machine.tables, "get_row", lambda key: read.append(key) or get_row(key))
+
+    def get_and_note(key: bytes) -> bytes | None:
+        read.append(key)
+        return get_row(key)
+
+    monkeypatch.setattr(machine.tables, "get_row", get_and_note)
     for name, most, rows in (("_NEAR", 10, 11), ("_NEAR_BYTES", 300, 5)):
         with monkeypatch.context() as patch:
             patch.setattr(ranges, name, most)

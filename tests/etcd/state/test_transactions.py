@@ -234,4 +234,5 @@ def test_the_values_that_a_transaction_compares_are_bounded(
     assert caught.value.code == Code.RESOURCE_EXHAUSTED
     with pytest.raises(EtcdError, match="compare smaller ranges"):
         machine.query(Op.TXN, request)
-    assert machine.txn(rpc.TxnRequest(compare=[C(key=b"c", target=C.VERSION)] * 3))
+    numbers = C(key=b"c", target=C.VERSION, version=1)
+    assert machine.txn(rpc.TxnRequest(compare=[numbers] * 3)).succeeded
