@@ -306,24 +306,24 @@ async def test_a_lease_is_revoked_by_those_who_may_delete_its_keys(
     assert not await world.may_at_last("/etcdserverpb.Lease/LeaseTimeToLive", ask)
 
 
-@pytest.mark.parametrize(
-    ("path", "attach"),
-    [
-        (PUT, lambda lease: rpc.PutRequest(key=b"a", lease=lease)),
-        (
-            TXN,
-            lambda lease: rpc.TxnRequest(
-                failure=[rpc.RequestOp(request_put=rpc.PutRequest(key=b"a", lease=lease))]
-            ),
+ATTACHING: list[tuple[str, Callable[[int], Message]]] = [
+    (PUT, lambda lease: rpc.PutRequest(key=b"a", lease=lease)),
+    (
+        TXN,
+        lambda lease: rpc.TxnRequest(
+            failure=[rpc.RequestOp(request_put=rpc.PutRequest(key=b"a", lease=lease))]
         ),
-        (LOCK, lambda lease: rpc.LockRequest(name=b"a", lease=lease)),
-        (CAMPAIGN, lambda lease: rpc.CampaignRequest(name=b"a", lease=lease)),
-        (
-            PROCLAIM,
-            lambda lease: rpc.ProclaimRequest(leader=rpc.LeaderKey(key=b"a", lease=lease)),
-        ),
-    ],
-)
+    ),
+    (LOCK, lambda lease: rpc.LockRequest(name=b"a", lease=lease)),
+    (CAMPAIGN, lambda lease: rpc.CampaignRequest(name=b"a", lease=lease)),
+    (
+        PROCLAIM,
+        lambda lease: rpc.ProclaimRequest(leader=rpc.LeaderKey(key=b"a", lease=lease)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "attach"), ATTACHING)
 async def test_a_key_joins_a_lease_only_if_all_keys_there_may_be_written(
     autojump_clock: MockClock, path: str, attach: Callable[[int], Message]
 ) -> None:
