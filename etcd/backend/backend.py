@@ -165,13 +165,16 @@ class Backend:
         if route.where is Where.HERE:
             await trio.lowlevel.checkpoint()
             return decode_reply(self._stale(route.payload))
-        kind = _kind(route)
+        kind, size = _kind(route), len(route.payload)
+        self._load.add(size)
         try:
             reply = await self._calls.ask(kind, route.payload, ETCD, principal=principal)
+            revision, body = decode_reply(reply)
+            await self._catching_up.applied(revision)
         except RequestError as error:
             raise error_of(error, kind) from error
-        revision, body = decode_reply(reply)
-        await self._catching_up.applied(revision)
+        finally:
+            self._load.remove(size)
         return revision, body
 
     def _route_untrusted(self, op: Op, message: bytes) -> Route:

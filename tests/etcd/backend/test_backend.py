@@ -176,6 +176,30 @@ async def test_too_many_waiting_requests_are_refused(world: EtcdWorld) -> None:
 
 
 @in_world
+async def test_calls_of_tasks_are_load_like_requests(world: EtcdWorld) -> None:
+    world.member.parked = []
+    with patch.object(submission, "MAX_WAITING", 2):
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(world.backend.call, Op.PUT, PUT)
+            await trio.sleep(0.1)
+            with pytest.raises(EtcdError, match="too many requests"), trio.fail_after(5):
+                await world.backend.call(Op.PUT, PUT)
+            assert world.backend.submit(Op.PUT, PUT, lambda _: None) is None
+            world.member.release()
+        # What was answered, failed or cancelled makes room.
+        for _ in range(3):
+            world.member.error = NoLeaderError("x")
+            with pytest.raises(EtcdError, match="no leader"):
+                await world.backend.call(Op.PUT, PUT)
+            world.member.error, world.member.parked = None, []
+            with trio.move_on_after(1):
+                await world.backend.call(Op.PUT, PUT)
+            world.member.release()
+            await world.backend.call(Op.PUT, PUT)
+
+
+@in_world
 async def test_a_lease_without_an_id_gets_a_positive_one(world: EtcdWorld) -> None:
     leases = [await world.grant(10) for _ in range(10)]
     assert len(set(leases)) == 10
