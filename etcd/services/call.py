@@ -21,7 +21,7 @@ __all__ = ["Call", "Outlet", "StreamMethod", "UnaryMethod", "Users"]
 class Outlet(Protocol):
     """The stream of replies of one call."""
 
-    async def send(self, reply: bytes) -> None:
+    async def send(self, reply: bytes, /) -> None:
         """Send an encoded reply; wait while the client does not read.
 
         Raises:

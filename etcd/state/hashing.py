@@ -33,7 +33,8 @@ def hash_slices(keys: Keys, revision: int, compacted: int) -> Iterator[int]:
     the moment when they are asked. Nothing may be compacted further from one slice to the next.
     """
     start, end = first_place(compacted), first_place(revision + 1)
-    digest, last = 0, (b"", -1)
+    digest = 0
+    last: tuple[bytes, int] = (b"", -1)
     found = [last]
     while found:
         size = 0
