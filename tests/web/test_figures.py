@@ -16,6 +16,14 @@ from tests.support.web_world import parsed
 
 SOMETIMES = {
     "quorate_certificate_expiry_timestamp_seconds",
+    "quorate_etcd_compacted_revision",
+    "quorate_etcd_connections",
+    "quorate_etcd_keys",
+    "quorate_etcd_leases",
+    "quorate_etcd_requests_total",
+    "quorate_etcd_revision",
+    "quorate_etcd_watches",
+    "quorate_etcd_watches_in_step",
     "quorate_lease_expiry_timestamp_seconds",
     "quorate_peer_connected",
     "quorate_peer_lag_bytes",
