@@ -109,8 +109,10 @@ def decode_reply(reply: bytes) -> tuple[int, bytes]:
     """Return revision and body of a reply of our own state machine.
 
     Raises:
-        EtcdError: the reply is an error.
+        EtcdError: the reply is an error, or a member without this keyspace has answered.
     """
+    if len(reply) < _REPLY.size:
+        raise EtcdError(Code.UNAVAILABLE, "etcdserver: the leader does not know etcd's keys")
     code, revision = _REPLY.unpack_from(reply)
     body = reply[_REPLY.size :]
     if code:
