@@ -257,7 +257,7 @@ def show_the_present_for_the_past(patch: pytest.MonkeyPatch) -> None:
 
 ETCD_MUTANTS: Final = (
     EtcdMutant(end_leases_by_ones_own_clock, 5, ("Etcd.Model", "StateMachineSafety")),
-    EtcdMutant(let_elections_eat_leases, 5, ("Etcd.Model",)),
+    EtcdMutant(let_elections_eat_leases, 5, ("Etcd.Model", "Etcd.Watch")),
     EtcdMutant(start_leases_anew, 5, ("Etcd.Model", "StateMachineSafety"), first=3),
     EtcdMutant(forget_the_gaps_at_a_start, 10, ("Etcd.Model", "StateMachineSafety")),
     EtcdMutant(end_leases_in_a_revision_for_each_key, 5, ("Etcd.Model",)),
