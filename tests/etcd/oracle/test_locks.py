@@ -1,5 +1,11 @@
-"""`etcdctl lock` and `elect` among several processes, through a kill of quorate's leader."""
+"""`etcdctl lock` and `elect` among several processes, through a kill of quorate's leader.
 
+etcdctl ends with an error if the connection of a write breaks before its reply is there, whatever
+it speaks to. So the leader is killed only once every process has written its key, and while none
+removes it.
+"""
+
+import base64
 import json
 import os
 import shutil
@@ -10,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -23,7 +29,11 @@ pytestmark = pytest.mark.slow
 SECONDS: Final = 40
 STRIDE: Final = 5
 CONTENDERS: Final = 4
-HOLD: Final = 'for i in 1 2 3; do echo in >> "$0"; sleep 0.3; echo out >> "$0"; done'
+HOLD: Final = (
+    'for i in 1 2 3; do echo in >> "$0"; sleep 0.3; echo out >> "$0"; done;'
+    'until [ -e "$0.killed" ]; do sleep 0.1; done; sleep 0.3'
+)
+"""Enters three times, and keeps the lock until the leader is dead."""
 MEMBERS: Final = 3
 
 
@@ -51,13 +61,30 @@ class Cluster:
     def kill_leader(self) -> None:
         """Send SIGKILL to the leader."""
         for port, process in zip(self.ports, self.children, strict=True):
-            ask = urllib.request.Request(f"http://{HOST}:{port}/v3/maintenance/status", b"{}")
-            with urllib.request.urlopen(ask, timeout=5) as reply:
-                status = json.load(reply)
+            status = ask(port, "maintenance/status", {})
             if status["leader"] == status["header"]["member_id"]:
                 process.kill()
                 return
         raise AssertionError("no member leads")
+
+    def wait_for_keys(self, prefix: str, number: int) -> None:
+        """Wait until so many processes have written their key."""
+        start, end = (
+            base64.b64encode(key.encode()).decode() for key in (prefix + "/", prefix + "0")
+        )
+        deadline = time.monotonic() + SECONDS
+        request = {"key": start, "range_end": end, "count_only": True}
+        while int(ask(self.ports[0], "kv/range", request).get("count", 0)) < number:
+            assert time.monotonic() < deadline, f"not {number} keys under {prefix}"
+            time.sleep(0.05)
+
+
+def ask(port: int, what: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Ask the JSON gateway of a member."""
+    request = urllib.request.Request(f"http://{HOST}:{port}/v3/{what}", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=5) as reply:
+        answer: dict[str, Any] = json.load(reply)
+    return answer
 
 
 @pytest.fixture
@@ -86,9 +113,9 @@ def test_a_lock_has_one_holder_at_a_time_while_the_leader_is_killed(
         cluster.etcdctl("lock", "--ttl", "20", "mutex", "--", "sh", "-c", HOLD, str(held))
         for _ in range(CONTENDERS)
     ]
-    while not held.exists():
-        time.sleep(0.05)
+    cluster.wait_for_keys("mutex", CONTENDERS)
     cluster.kill_leader()
+    Path(f"{held}.killed").touch()
     assert [contender.wait(SECONDS) for contender in contenders] == [0] * CONTENDERS
     assert held.read_text().split() == ["in", "out"] * 3 * CONTENDERS
 
@@ -99,6 +126,7 @@ def test_an_elected_process_stays_elected_while_the_leader_is_killed(cluster: Cl
         campaigns[value] = cluster.etcdctl("elect", "who", value)
         if value == "one":
             assert lines_of(campaigns[value])[1] == "one"
+    cluster.wait_for_keys("who", 3)
     cluster.kill_leader()
     time.sleep(3)
     observer = cluster.etcdctl("elect", "-l", "who")
