@@ -8,8 +8,12 @@ A position is committed when a quorum has it durably. Two rules make that safe:
 
 Followers learn of a commit from the next batch. A client that waits for each write sends the next
 one at once, so its batch carries the position of the one before, and an extra message would double
-the leader's messages. So a separate announcement waits a moment for a batch. Large commits (16 KiB
-and more) are announced before we apply them, so that followers apply in parallel.
+the leader's messages. So a separate announcement waits a moment for a batch. Two kinds of commits
+are announced before we apply them, unless a batch is on its way:
+
+- Large ones (16 KiB and more), so that followers apply in parallel.
+- Those behind which another member has forwarded a request. Its client's port may hold the reply
+  until that member has applied (:mod:`...etcd.backend.catching_up`).
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS: Final = 0.005
 """How long a commit position waits for a batch that carries it. If smaller, more announcements are
-sent. If larger, followers apply later, and stale reads are older. No client waits for it."""
+sent. If larger, followers apply later: stale reads are older, and watches there hear later. Clients
+that wait for their own member are not held up by it, see `Commit.awaited`."""
 
 AT_ONCE_BYTES: Final = 16 << 10
 """From this size on a commit is announced before it is applied here. If smaller, small writes cost
@@ -56,6 +61,8 @@ class Commit:
 
     Attributes:
         replication_position: everything below is durable on a quorum.
+        awaited: another member has forwarded a request, and its client may wait until that member
+            has applied what is committed.
     """
 
     def __init__(
@@ -71,6 +78,7 @@ class Commit:
         on_commit: Callable[[], None],
     ) -> None:
         self.replication_position = 0
+        self.awaited = False
         self._role = role
         self._base = base
         self._state = state
@@ -110,14 +118,29 @@ class Commit:
         # First, so that the clients answered below find room in the window.
         replication.window.committed(reached)
         # Before we apply: that takes long for large commits, and followers can do it at the same
-        # time.
-        if reached - replication.announced >= AT_ONCE_BYTES and not self._carried():
-            replication.announce_commit(reached)
+        # time. A reply that a follower holds would come there before the announcement, too.
+        if self.awaited or reached - replication.announced >= AT_ONCE_BYTES:
+            self._announce(reached)
         self._applier.commit(reached)
         self._on_commit()
         # Asked again: clients that were just answered may have sent commands, which carry it.
         if not self._carried():
             self._due.notify()
+
+    def announce_awaited(self) -> None:
+        """Announce what is committed if a client of another member may wait for it there."""
+        # A read brings no batch, and under a lease no message either.
+        if self.awaited:
+            self._announce(self._applier.commit_position)
+
+    def _announce(self, reached: int) -> None:
+        """Announce a commit position now, unless a batch carries it."""
+        # While one is in flight, `awaited` stays: that batch may have been made too early, but its
+        # own commit comes here again.
+        if not self._carried():
+            self.awaited = False
+            if self._replication.announced < reached:
+                self._replication.announce_commit(reached)
 
     def _carried(self) -> bool:
         """Whether a batch in flight, or soon to be, carries the commit position."""

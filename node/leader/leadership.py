@@ -52,6 +52,7 @@ from ..protocol import ballots, log_matching
 from ..protocol.causes import Cause
 from ..protocol.role import Ended, Role
 from ..protocol.signal import Signal, overdue, sleep_to_shared_tick
+from ..requests.forwarding import ForwardedRequest
 from ..requests.request import COMMAND, CONTROL, Request
 from ..state_machine.actions import SNAPSHOT
 from .catchup_sender import CatchupSender
@@ -247,6 +248,8 @@ class Leadership(Role):
     def submit(self, request: Request) -> None:
         """Take a request; a task makes the batch of this turn after the turn."""
         self._take([request])
+        if isinstance(request, ForwardedRequest):
+            self.commit.awaited = True
         self._work.notify()
 
     def submit_all(self, requests: list[Request]) -> None:
@@ -296,6 +299,8 @@ class Leadership(Role):
         # Before an entry of our own term is committed, a read might miss acknowledged writes.
         if self._applier.commit_position > self.base and self.reads.start_round():
             self.replication.announce_commit()
+        # After both: each may have sent the commit position anyway.
+        self.commit.announce_awaited()
 
     def open(self) -> None:
         """Take requests from now on: the election is closed, or a handover has failed."""
