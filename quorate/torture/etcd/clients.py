@@ -83,8 +83,7 @@ class EtcdClients:
                 await self._at_rest()
                 for url in self._urls().values():
                     await self._read_at(url, serializable=True)
-                while self._watches.behind(self.records.told):
-                    await trio.sleep(_PAUSE_S)
+                await self._watches.until(self.records.told)
             nursery.cancel_scope.cancel()
         self._watches.end()
         self.records.at_rest = not waiting.cancelled_caught

@@ -105,8 +105,9 @@ class _Replay:
                 if write.status == "unknown":
                     self._deleting[key].append(write)
         self._done: set[Write] = set()
-        # By their first revision.
-        self._claims = sorted((*records.reads, *records.holds), key=lambda each: -each.low)
+        # The last one has the lowest revision.
+        claims: list[Read | Hold] = [*records.reads, *records.holds]
+        self._claims = sorted(claims, key=lambda each: -each.low)
 
     def run(self) -> list[str]:
         """Return what does not fit."""
@@ -160,8 +161,9 @@ class _Replay:
         if write is None or _expected(write) != _shown(events):
             self._found.append(f"nobody asked for {_shown(events)} at {revision}")
         elif write.status != "unknown" or write in self._done:
-            words = {"ok": f"answered with {write.revision}", "fail": "refused"}
-            said = words.get(write.status, "done before")
+            said = {"ok": f"answered with {write.revision}", "fail": "refused"}.get(
+                write.status, "done before"
+            )
             self._found.append(f"{_shown(events)} at {revision} was {said}")
         elif revision <= write.told:
             words = f"asked for when revision {write.told} was known"

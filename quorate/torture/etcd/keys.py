@@ -1,6 +1,7 @@
 """A client of etcd that puts, deletes, swaps and reads few keys."""
 
 import random
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
@@ -30,6 +31,7 @@ async def use_keys(calls: Calls, rng: random.Random) -> None:
     """
     async with calls.connection(rng) as client:
         user = _User(calls, client)
+        acts: list[Callable[[bytes], Awaitable[object]]]
         acts = [user.put, user.delete, user.swap, user.read, user.read_all, user.read_here]
         for _ in range(rng.randrange(1, STAY)):
             (act,) = rng.choices(acts, (6, 1, 4, 2, 1, 2))

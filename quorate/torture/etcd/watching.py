@@ -68,6 +68,11 @@ class Watches:
             if member not in self.following or _next(self.following[member]) <= revision
         ]
 
+    async def until(self, revision: int) -> None:
+        """Wait until the watches at all members have shown a revision."""
+        while self.behind(revision):  # noqa: ASYNC110 - members come and go
+            await trio.sleep(_PAUSE_S)
+
     def end(self) -> None:
         """Note that the watches at the present members should have seen everything."""
         for member in self.urls():
