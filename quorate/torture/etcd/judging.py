@@ -251,6 +251,9 @@ def _answered(records: Records, history: _History) -> Iterator[str]:
         if write.revision <= write.told:
             words = f"and asked for when {write.told} was known"
             yield f"{_expected(write)} was answered with revision {write.revision}, {words}"
+    for claim in (*records.reads, *records.holds):
+        if claim.high < claim.low:
+            yield f"{claim.key!r} was read as of {claim.high} when {claim.low} was known"
     for read in records.reads:
         was = read.kvs[0].mod_revision if read.kvs else 0
         if was == read.other_than:

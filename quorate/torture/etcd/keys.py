@@ -1,8 +1,7 @@
 """A client of etcd that puts, deletes, swaps and reads few keys."""
 
 import random
-from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -11,6 +10,9 @@ from ...etcd.messages import rpc_pb2 as rpc
 from ...local.etcd_client import GatewayClient
 from .calls import Calls, put_message
 from .records import END, PREFIX, Read, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 __all__ = ["use_keys"]
 
