@@ -55,6 +55,7 @@ def judge(records: Records) -> list[str]:
     found += _gaps(records, history)
     found += _Replay(records, history).run()
     found += _answered(records, history)
+    found += _told(records)
     return [f"etcd: {each}" for each in found[:MOST]]
 
 
@@ -240,7 +241,7 @@ def _misread(claim: Read | Hold) -> str:
 
 
 def _answered(records: Records, history: _History) -> Iterator[str]:
-    """Yield which answers do not fit to the history, or to what was known before."""
+    """Yield which answers to writes do not fit to the history, or to what was known before."""
     for write in records.writes:
         if write.status != "ok":
             continue
@@ -251,6 +252,10 @@ def _answered(records: Records, history: _History) -> Iterator[str]:
         if write.revision <= write.told:
             words = f"and asked for when {write.told} was known"
             yield f"{_expected(write)} was answered with revision {write.revision}, {words}"
+
+
+def _told(records: Records) -> Iterator[str]:
+    """Yield which other answers do not fit to what was asked, or to what was known before."""
     for claim in (*records.reads, *records.holds):
         if claim.high < claim.low:
             yield f"{claim.key!r} was read as of {claim.high} when {claim.low} was known"
