@@ -134,7 +134,7 @@ class Api:
 
     async def term(self) -> int:
         """Return the term, which an election makes higher."""
-        return max(one["raftTerm"] for one in await self.statuses())
+        return max(int(one["raftTerm"]) for one in await self.statuses())
 
     async def compare(self) -> None:
         """Compare the members' hashes of their whole state, and some values.

@@ -27,7 +27,10 @@ KEYS: Final = 10_000
 DOORS: Final = {"gRPC": (1, 64, 256), "JSON gateway": (1, 64)}
 """The clients of each kind."""
 
-FANS: Final = {"one prefix": {"rate": 10}, "a key each": {"rate": 200, "one_each": "true"}}
+FANS: Final[Mapping[str, Mapping[str, object]]] = {
+    "one prefix": {"rate": 10},
+    "a key each": {"rate": 200, "one_each": "true"},
+}
 """What the watchers watch, and the puts a second."""
 
 WATCH_TURNS: Final = 3
