@@ -34,6 +34,7 @@ FANS: Final[Mapping[str, Mapping[str, object]]] = {
 """What the watchers watch, and the puts a second."""
 
 WATCH_TURNS: Final = 3
+WATCH_SECONDS: Final = 5.0
 STREAMS: Final = 10
 LEASES: Final = 10_000
 TTL: Final = 10
@@ -136,7 +137,7 @@ async def main(*, options: Common = USUAL, runs: int = 5, seconds: float = 2.0) 
             filling = Load("set", 64, keys=KEYS)
             doors = await ours.begin(filling), await theirs.begin(filling)
             turned = await calls(*doors, runs=runs, seconds=seconds, console=bench.console)
-            turned += await watches((ours, theirs), watchers, turns, 5 * seconds)
+            turned += await watches((ours, theirs), watchers, turns, WATCH_SECONDS)
             for row in turned:
                 bench.found(row)
             for cluster in (ours, theirs):

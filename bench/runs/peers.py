@@ -8,10 +8,13 @@ both alike. The table shows the medians, and the median of the ratios of ours to
 After each run, all members of the cluster must have all acknowledged writes. For each cluster the
 table has the members' processor time; for ours also writes in a batch, and the leader's commits.
 
-- etcd: Debian's `etcd-server` and `etcd-client`, loaded by `etcd_load/main.go`, which is built
-  here against Debian's `golang-etcd-server-dev` with `golang-go`.
+- etcd: Debian's `etcd-server` and `etcd-client`, loaded by `etcd_load`, which is built here against
+  Debian's `golang-etcd-server-dev` with `golang-go`.
 - RedisRaft: `--redisraft` names its module, `redisraft.so`, of a version that the machine's
   `redis-server` loads (for 7.0, one of the summer of 2022). Loaded by `redis-benchmark`, as ours.
+
+These rows load our port for clients of Redis. If etcd is there, the rows of our port for clients of
+etcd follow (:mod:`bench.runs.etcd`).
 """
 
 import shutil
@@ -33,6 +36,7 @@ from bench.lib.measuring import Load, Run, median
 from bench.lib.turns import Pair, in_turns
 from bench.report.results import Row
 from bench.report.sections import LEASED, OURS
+from bench.runs import etcd
 from bench.runs.cluster import CLIENTS, MEMBERS
 
 LOADS: Final = (
@@ -136,6 +140,8 @@ async def main(
                     shutil.rmtree(directory)
                 await theirs.compare()
         bench.rows += rows_of(pairs)
+    if loader is not None:
+        await etcd.main(options=options)
 
 
 if __name__ == "__main__":
