@@ -63,8 +63,8 @@ def report(name: str, verdicts: Mapping[str, str], known: Mapping[str, str]) -> 
 
 
 def plain(test: str) -> str:
-    """Return the name of a test without its parameters."""
-    return test.split("[", maxsplit=1)[0]
+    """Return the name of a test without its module, class and parameters."""
+    return test.split("[", maxsplit=1)[0].rpartition(".")[2]
 
 
 def show(line: str) -> None:
@@ -89,6 +89,7 @@ def run_suite(suite: Suite, folder: Path) -> dict[str, str]:
     shutil.unpack_archive(archive, folder, "zip" if archive.suffix == ".whl" else None)
     (tests,) = [path for path in (folder / suite.tests, *folder.glob(f"*/{suite.tests}"))
                 if path.exists() and "env" not in path.parts[-3:]]  # fmt: skip
+    (folder / "pytest.ini").touch()  # else pytest takes the settings and conftest.py of quorate
     with ExitStack() as stack:
         port = members(stack, folder / "members")
         url = f"http://{HOST}:{port}"
@@ -103,7 +104,7 @@ def run_suite(suite: Suite, folder: Path) -> dict[str, str]:
                 cwd=folder if archive.suffix == ".whl" else tests.parent,
             )  # fmt: skip
     cases = ET.parse(results).iter("testcase")
-    return {case.attrib["name"]: verdict_of(case) for case in cases}
+    return {f"{case.attrib['classname']}.{case.attrib['name']}": verdict_of(case) for case in cases}
 
 
 def verdict_of(case: ET.Element) -> str:
