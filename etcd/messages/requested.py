@@ -21,8 +21,8 @@ Requested: TypeAlias = tuple[str, bytes | None, bytes | None]
 whether it was taken is not in the log."""
 
 MAX_DEPTH: Final = 16
-"""Transactions inside of transactions. The state machine takes fewer operations than that allows;
-without a bound, a damaged payload could end the process."""
+"""Transactions inside of each other. Part of the state machine: without it, the bound would be that
+of the protobuf library, which another version may change."""
 
 _SHOWN_BYTES: Final = 60
 _SHOWN_REQUESTS: Final = 4

@@ -27,6 +27,7 @@ from .compaction import Compaction
 from .hashing import hash_slices
 from .keys import Keys
 from .leases import Leases
+from .library import require_library
 from .ranges import check_revision, range_body
 from .transactions import Transaction
 from .work import Work
@@ -194,7 +195,12 @@ class EtcdState:
     # --- the state machine
 
     def apply(self, command: Command, now_ms: int) -> bytes:
-        """Apply a committed command, and return the reply; see `messages.requests`."""
+        """Apply a committed command, and return the reply; see `messages.requests`.
+
+        Raises:
+            ConfigurationError: this member might apply it in another way than others.
+        """
+        require_library()
         self._now_ms = now_ms
         payload = command.payload
         try:
