@@ -24,6 +24,7 @@ from .port.figures import etcd_families, etcd_status
 from .port.listener import EtcdPort
 from .services.context import PortContext
 from .services.users import ReplicatedUsers
+from .state.library import require_library
 from .watching.hub import WatchHub
 
 if TYPE_CHECKING:
@@ -98,7 +99,11 @@ def make_etcd_server(
         access: the users, which the port of Redis's clients keeps new enough.
         protected: clients of other machines are served only as users.
         families: returns the figures of the other parts of the member.
+
+    Raises:
+        ConfigurationError: the protobuf library is not that of other members.
     """
+    require_library()
     # Lease ids must differ among members that start at one moment.
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
     backend = Backend(member, state, rng, config.cluster)

@@ -1,4 +1,4 @@
-"""Clusters of three members of quorate, etcd and RedisRaft, for the same load.
+"""Clusters of three members of quorate and RedisRaft, for the same load.
 
 Each product commits durably on a quorum before it answers, and reads linearizably. All other
 options keep their defaults, except addresses and directories.
@@ -7,16 +7,13 @@ Each product reports how much it has written, for comparison with the acknowledg
 holds the writes themselves; one revision of etcd, or one entry of RedisRaft's log, is one write.
 """
 
-import base64
-import json
-import os
 import re
 import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
@@ -33,7 +30,6 @@ from quorate.node import Timeouts
 from quorate.node.requests.status import NodeStatus
 
 HOST: Final = "127.0.0.1"
-CONNECTIONS: Final = 8
 FILL: Final = 3
 """Random writes for each key. Smaller: more keys are never written. Larger: filling takes
 longer."""
@@ -158,17 +154,21 @@ def make(directory: Path) -> Path:
     return directory
 
 
-async def _start(nursery: trio.Nursery, directory: Path, *command: str) -> int:
-    """Start a process that ends with the nursery; return its id."""
+async def start(nursery: trio.Nursery, directory: Path, *command: str) -> int:
+    """Start a process that is killed with the nursery; return its id."""
+
+    async def kill(process: trio.Process) -> None:
+        await trio.lowlevel.checkpoint()
+        process.kill()  # its files are thrown away
+
     with (directory / "log").open("ab") as log:
-        process = await nursery.start(
-            partial(trio.run_process, command, stdout=log, stderr=log, cwd=directory)
-        )
+        run = partial(trio.run_process, command, stdout=log, stderr=log, cwd=directory)
+        process = await nursery.start(partial(run, deliver_cancel=kill))
     assert isinstance(process, trio.Process)
     return process.pid
 
 
-async def _until(works: Callable[[], Awaitable[object]]) -> None:
+async def until_works(works: Callable[[], Awaitable[object]]) -> None:
     """Repeat a call until it does not fail."""
     with trio.fail_after(READY_SECONDS):
         while True:
@@ -216,7 +216,7 @@ async def open_redisraft(directory: Path, module: Path) -> AsyncGenerator[Peer]:
         for port in ports:
             own = make(directory / str(port))
             pids.append(
-                await _start(
+                await start(
                     nursery,
                     own,
                     *("redis-server", "--port", str(port), "--save", "", "--appendonly", "no"),
@@ -224,11 +224,13 @@ async def open_redisraft(directory: Path, module: Path) -> AsyncGenerator[Peer]:
                     *("--raft.addr", f"{HOST}:{port}", "--raft.log-fsync", "yes"),
                 )
             )
-        await _until(partial(_redis_says, ports[0], "PING"))
+        await until_works(partial(_redis_says, ports[0], "PING"))
         await _redis_says(ports[0], "RAFT.CLUSTER", "INIT")
         for port in ports[1:]:
-            await _until(partial(_redis_says, port, "RAFT.CLUSTER", "JOIN", f"{HOST}:{ports[0]}"))
-        await _until(partial(_redis_says, ports[0], "SET", "ready", "yes"))
+            await until_works(
+                partial(_redis_says, port, "RAFT.CLUSTER", "JOIN", f"{HOST}:{ports[0]}")
+            )
+        await until_works(partial(_redis_says, ports[0], "SET", "ready", "yes"))
         run = partial(_redis_load, ports[0])
         await run(filling := Load("set", 256), filling.whole(FILL * filling.keys))
         applied = partial(_redisraft_says, ports, "raft_last_applied_index")
@@ -268,87 +270,3 @@ async def _redisraft_compare(ports: Sequence[int]) -> None:
     check_lengths("RedisRaft", values)
     if len(set(counts)) > 1:
         raise LostError(f"members of RedisRaft have {counts} keys")
-
-
-@asynccontextmanager
-async def open_etcd(directory: Path, loader: Path) -> AsyncGenerator[Peer]:
-    """Run three members of etcd; `loader` is the program built from `etcd_load/main.go`."""
-    ports = [(free_client_port(1), free_client_port(1)) for _ in range(MEMBERS)]
-    urls = [(f"http://{HOST}:{client}", f"http://{HOST}:{peer}") for client, peer in ports]
-    make(directory)
-    everybody = ",".join(f"m{i}={peer}" for i, (_, peer) in enumerate(urls))
-    async with trio.open_nursery() as nursery:
-        pids = [
-            await _start(
-                nursery,
-                directory,
-                *("etcd", "--name", f"m{i}", "--data-dir", str(directory / f"m{i}")),
-                *("--listen-client-urls", client, "--advertise-client-urls", client),
-                *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-                *("--initial-cluster", everybody, "--initial-cluster-state", "new"),
-            )
-            for i, (client, peer) in enumerate(urls)
-        ]
-        endpoints = ",".join(f"{HOST}:{client}" for client, _ in ports)
-        run = partial(_etcd_load, loader, endpoints)
-        await _until(partial(run, Load("set", 1), 1))
-        await run(filling := Load("set", 256), filling.whole(FILL * filling.keys))
-        leader = [_etcd_leads(one) for one in await _etcdctl(endpoints, "status")].index(True)
-        pids.insert(0, pids.pop(leader))
-        count = await Count.begin("the revision of etcd", partial(_etcd_revisions, endpoints))
-        compare = partial(_etcd_compare, endpoints)
-        yield Peer("etcd", pids, run, count.check, compare, pipelines=False)
-        nursery.cancel_scope.cancel()
-
-
-async def _etcd_load(loader: Path, endpoints: str, load: Load, requests: int) -> Latencies:
-    command = [str(loader), "-endpoints", endpoints, "-op", {"set": "put"}.get(load.command, "get")]
-    command += ["-connections", str(min(CONNECTIONS, load.clients)), "-clients", str(load.clients)]
-    command += [
-        "-total",
-        str(requests),
-        "-value-bytes",
-        str(load.value_bytes),
-        "-keys",
-        str(load.keys),
-    ]
-    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True)
-    found = json.loads(done.stdout)
-    return Latencies(**found)
-
-
-async def _etcdctl(endpoints: str, *words: str) -> list[dict[str, Any]]:
-    """Return etcdctl's output for each endpoint."""
-    said: list[dict[str, Any]] = json.loads(await _etcd_json(endpoints, "endpoint", *words))
-    return said
-
-
-async def _etcd_json(endpoints: str, *words: str) -> bytes:
-    done = await trio.run_process(
-        ["etcdctl", "--endpoints", endpoints, *words, "-w", "json"],
-        capture_stdout=True,
-        env=os.environ | {"ETCDCTL_API": "3"},
-    )
-    return done.stdout
-
-
-def _etcd_leads(said: dict[str, Any]) -> bool:
-    status = said["Status"]
-    return bool(status["leader"] == status["header"]["member_id"])
-
-
-async def _etcd_revisions(endpoints: str) -> list[int]:
-    said = await _etcdctl(endpoints, "status")
-    return [one["Status"]["header"]["revision"] for one in said]
-
-
-async def _etcd_compare(endpoints: str) -> None:
-    """Compare the members' hashes of their whole state, and some values."""
-    hashes = [one["HashKV"]["hash"] for one in await _etcdctl(endpoints, "hashkv")]
-    if len(set(hashes)) > 1:
-        raise LostError(f"members of etcd have different values, by their hashes: {hashes}")
-    for endpoint in endpoints.split(","):
-        words = ("get", "key:", "--prefix", "--limit", str(LOOKED_AT), "--consistency", "s")
-        said = json.loads(await _etcd_json(endpoint, *words))
-        values = [base64.b64decode(one["value"]) for one in said.get("kvs", ())]
-        check_lengths(f"etcd at {endpoint}", values)

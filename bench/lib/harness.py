@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, cast
 
@@ -132,10 +133,12 @@ def lay_out_members(
     limits: Limits | None = None,
     timeouts: Timeouts | None = None,
     hosts: Sequence[str] = (),
+    etcd_port: int = 0,
 ) -> list[NodeConfig]:
     """Configure members on free ports, with the usual settings except those given."""
     port, hosts = free_client_port(count), hosts or [HOST] * count
-    laid = lay_out(place, members=count, client_port=port, cluster="bench", hosts=hosts)
+    named = partial(lay_out, place, cluster="bench", hosts=hosts)
+    laid = named(members=count, client_port=port, etcd_port=etcd_port)
     changes: dict[str, Any] = {"snapshot": snapshot, "limits": limits, "timeouts": timeouts}
     # Other hosts than our own are network namespaces, which nobody else reaches.
     changes["security"] = Security(insecure_network=any(host != HOST for host in hosts))

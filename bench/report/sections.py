@@ -93,6 +93,39 @@ def peers(results: Results) -> str:
     return f"{beside}\n\nAll runs of each cluster, whichever other one was up:\n\n{each}"
 
 
+def _next_to_etcd(title: str, name: str, how: str) -> tuple[Column, ...]:
+    """Return the columns of one figure: ours, etcd's, and the ratio."""
+    ours, theirs, ratio = f"ours_{name}", f"etcd_{name}", f"{name}_ratio"
+    return ((title, ours, how), ("etcd", theirs, how), ("ratio", ratio, ".2f"))
+
+
+def etcd(results: Results) -> str:
+    """Our port for clients of etcd, next to etcd."""
+    calls: tuple[Column, ...] = (
+        *(("at", "door", "s"), ("call", "call", "s"), ("clients", "clients", "d")),
+        *_next_to_etcd("a second", "rate", ",.0f"),
+        *_next_to_etcd("p99 ms", "p99_ms", ".1f"),
+        *_next_to_etcd("µs/op, all members", "us", ",.0f"),
+    )
+    watches: tuple[Column, ...] = (
+        *(("watchers", "watchers", ",d"), ("of", "watched", "s"), ("puts a second", "puts", "d")),
+        *_next_to_etcd("p50 ms", "p50_ms", ".1f"),
+        *_next_to_etcd("p99 ms", "p99_ms", ".1f"),
+        *_next_to_etcd("µs/event, all members", "event_us", ",.0f"),
+    )
+    leases: tuple[Column, ...] = (
+        *(("leases", "leases", ",d"), ("of", "cluster", "s"), ("lost", "lost", ".0f")),
+        *(("elections", "elections", "d"), ("renewals a second", "renewals", ",.0f")),
+        *(("their p50 ms", "renewal_p50_ms", ",.1f"), ("p99", "renewal_p99_ms", ",.1f")),
+        *(("Puts a second", "rate", ",.0f"), ("p99 ms", "p99_ms", ".1f")),
+        ("ms/s, all members", "processor_ms", ",.0f"),
+    )
+    kinds = (("call", calls), ("watched", watches), ("leases", leases))
+    return "\n\n".join(
+        table([row for row in results.rows if kind in row], columns) for kind, columns in kinds
+    )
+
+
 def failover(results: Results) -> str:
     """How long writes pause."""
     rows = [
@@ -481,6 +514,7 @@ TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "
 SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "cluster": cluster,
     "peers": peers,
+    "etcd": etcd,
     "failover": failover,
     "members": members,
     "steady": steady,

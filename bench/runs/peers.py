@@ -8,13 +8,15 @@ both alike. The table shows the medians, and the median of the ratios of ours to
 After each run, all members of the cluster must have all acknowledged writes. For each cluster the
 table has the members' processor time; for ours also writes in a batch, and the leader's commits.
 
-- etcd: Debian's `etcd-server` and `etcd-client`, loaded by `etcd_load/main.go`, which is built
-  here against Debian's `golang-etcd-server-dev` with `golang-go`.
+- etcd: Debian's `etcd-server` and `etcd-client`, loaded by `etcd_load`, which is built here against
+  Debian's `golang-etcd-server-dev` with `golang-go`.
 - RedisRaft: `--redisraft` names its module, `redisraft.so`, of a version that the machine's
   `redis-server` loads (for 7.0, one of the summer of 2022). Loaded by `redis-benchmark`, as ours.
+
+These rows load our port for clients of Redis. If etcd is there, the rows of our port for clients of
+etcd follow (:mod:`bench.runs.etcd`).
 """
 
-import os
 import shutil
 import statistics
 import sys
@@ -25,15 +27,16 @@ from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import attrs
-import trio
 from cyclopts import Parameter
-from rich.console import Console
 
-from bench.lib.competitors import BOTH, Peer, open_etcd, open_quorate, open_redisraft
+from bench.lib.competitors import BOTH, Peer, open_quorate, open_redisraft
+from bench.lib.etcd_api import build_etcd_load, open_etcd
 from bench.lib.harness import USUAL, Common, make_app, open_bench, stop_without
-from bench.lib.measuring import Load, Run, median, processor_seconds, with_batches
+from bench.lib.measuring import Load, Run, median
+from bench.lib.turns import Pair, in_turns
 from bench.report.results import Row
 from bench.report.sections import LEASED, OURS
+from bench.runs import etcd
 from bench.runs.cluster import CLIENTS, MEMBERS
 
 LOADS: Final = (
@@ -41,30 +44,6 @@ LOADS: Final = (
     Load("set", 64, 16),
 )
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Peer]]
-GO: Final = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
-
-
-async def build_etcd_load(directory: Path, console: Console) -> Path | None:
-    """Build the load program for etcd; None, after a message, if something for it is missing."""
-    missing = [name for name in ("etcd", "etcdctl", "go") if shutil.which(name) is None]
-    if missing:
-        console.print(
-            f"no etcd: {', '.join(missing)} not found; on Debian: apt install etcd-server "
-            "etcd-client golang-go golang-etcd-server-dev"
-        )
-        return None
-    built = directory / "etcd-load"
-    source = Path(__file__).parents[1] / "lib" / "etcd_load" / "main.go"
-    done = await trio.run_process(
-        ["go", "build", "-o", str(built), str(source)],
-        env=os.environ | GO | {"GOCACHE": str(directory / "go")},
-        capture_stderr=True,
-        check=False,
-    )
-    if done.returncode:
-        console.print(f"no etcd: its load is not built: {done.stderr.decode().strip()}")
-        return None
-    return built
 
 
 def openers(place: Path, loader: Path | None, redisraft: Path | None) -> list[Opener]:
@@ -77,64 +56,6 @@ def openers(place: Path, loader: Path | None, redisraft: Path | None) -> list[Op
     if not found:
         sys.exit("neither etcd nor RedisRaft found; expected one of them")
     return found
-
-
-@attrs.frozen
-class Pair:
-    """The runs of one of our clusters and one of theirs under a load, by turn."""
-
-    load: Load
-    our_name: str
-    their_name: str
-    ours: list[Run] = attrs.field(factory=list[Run])
-    theirs: list[Run] = attrs.field(factory=list[Run])
-
-    def ratio(self, of: Callable[[Run], float]) -> float:
-        """Return the median of the ratios of ours to theirs in one figure."""
-        pairs = zip(self.ours, self.theirs, strict=True)
-        return statistics.median(of(our) / of(their) for our, their in pairs)
-
-
-async def measure(peer: Peer, load: Load, seconds: float) -> Run:
-    """Run a load for about `seconds`, and check its writes."""
-    guess = await peer.run(load, load.trial())
-    requests = max(load.trial(), load.whole(int(guess.rate * seconds)))
-    status = peer.status if load.command == "set" else None
-    said = await status() if status else None
-    before = [*map(processor_seconds, peer.pids)]
-    figures = await peer.run(load, requests)
-    leader, *followers = (
-        (processor_seconds(pid) - spent) / requests * 1e6
-        for pid, spent in zip(peer.pids, before, strict=True)
-    )
-    run = Run(**attrs.asdict(figures), leader_us=leader, follower_us=statistics.mean(followers))
-    if status and said:
-        run = with_batches(run, requests, said, await status())
-    await peer.check(load, (load.trial() + requests) * (load.command == "set"))
-    return run
-
-
-async def in_turns(
-    ours: Peer, theirs: Peer, runs: int, seconds: float, console: Console
-) -> list[Pair]:
-    """Run every load that both clusters support, in turns."""
-    loads = [
-        load
-        for load in LOADS
-        if load.command in ours.commands
-        and load.command in theirs.commands
-        and (load.pipeline == 1 or theirs.pipelines)
-    ]
-    pairs = [Pair(load, ours.name, theirs.name) for load in loads]
-    for turn in range(runs):
-        for pair in pairs:
-            for peer, taken in ((ours, pair.ours), (theirs, pair.theirs)):
-                taken.append(await measure(peer, pair.load, seconds))
-                console.print(
-                    f"[dim]{turn + 1}/{runs} {pair.load.command} {pair.load.clients} clients, "
-                    f"pipeline {pair.load.pipeline}: {peer.name} {taken[-1].rate:,.0f}/s[/dim]"
-                )
-    return pairs
 
 
 def rows_of(pairs: list[Pair]) -> Iterator[Row]:
@@ -207,11 +128,20 @@ async def main(
             async with opener() as theirs:
                 for leased in (False, True):
                     async with open_quorate(directory, leased=leased) as ours:
-                        pairs += await in_turns(ours, theirs, runs, seconds, bench.console)
+                        pairs += await in_turns(
+                            LOADS,
+                            ours,
+                            theirs,
+                            runs=runs,
+                            seconds=seconds,
+                            console=bench.console,
+                        )
                         await ours.compare()
                     shutil.rmtree(directory)
                 await theirs.compare()
         bench.rows += rows_of(pairs)
+    if loader is not None:
+        await etcd.main(options=options)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from ..messages.requests import decode_reply
 from .catching_up import CatchingUp
 from .contact import LeaderContact
 from .identity import Identity
+from .joining import SMALL_BYTES, Joining
 from .keep_alives import KeepAlives
 from .member_errors import error_of
 from .routing import Where, route_untrusted
@@ -64,7 +65,9 @@ class Backend:
         self._rng = rng
         self._identity = Identity(cluster)
         self.cluster_id = self._identity.cluster_id
+        self._joining = Joining(gateway.submit_all)
         self._calls = Calls(self._submit)
+        self._joined_calls = Calls(self._join)
         self._contact = LeaderContact(partial(self._calls.ask, CONFIRM, b"", 0))
         self._catching_up = CatchingUp(state, self._contact)
         self.keep_alives = KeepAlives(self.ask)
@@ -76,6 +79,7 @@ class Backend:
             nursery.start_soon(self._contact.run)
             nursery.start_soon(self._catching_up.run)
             nursery.start_soon(self.keep_alives.run)
+            nursery.start_soon(self._joining.run)
 
     # --- who we are
 
@@ -143,7 +147,7 @@ class Backend:
             kind, payload, done, self.header, self._load, catching_up=self._catching_up
         )
         request.principal = principal
-        self._submit(request)
+        (self._join if _joins(route) else self._submit)(request)
         return request
 
     async def call(self, op: Op, message: bytes, *, principal: int = 0) -> bytes:
@@ -168,7 +172,8 @@ class Backend:
         kind, size = _kind(route), len(route.payload)
         self._load.add(size)
         try:
-            reply = await self._calls.ask(kind, route.payload, ETCD, principal=principal)
+            calls = self._joined_calls if _joins(route) else self._calls
+            reply = await calls.ask(kind, route.payload, ETCD, principal=principal)
             revision, body = decode_reply(reply)
             await self._catching_up.applied(revision)
         except RequestError as error:
@@ -186,6 +191,10 @@ class Backend:
         request.deadline = trio.current_time() + LEADER_WAIT_S
         self.gateway.submit(request)
 
+    def _join(self, request: Request) -> None:
+        request.deadline = trio.current_time() + LEADER_WAIT_S
+        self._joining.add(request)
+
     def _read_here(self, route: Route) -> bytes:
         revision, body = decode_reply(self._stale(route.payload))
         return self.header(revision) + body
@@ -199,3 +208,7 @@ class Backend:
 
 def _kind(route: Route) -> RequestKind:
     return COMMAND if route.where is Where.LOG else QUERY
+
+
+def _joins(route: Route) -> bool:
+    return route.joins and len(route.payload) <= SMALL_BYTES

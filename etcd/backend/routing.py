@@ -33,10 +33,14 @@ class Where(enum.Enum):
 
 
 class Route(NamedTuple):
-    """Where a message goes, and the payload in which it goes there."""
+    """Where a message goes, and the payload in which it goes there.
+
+    `joins`: it is a put of one key, and its reply is short.
+    """
 
     where: Where
     payload: bytes
+    joins: bool = False
 
 
 def route_untrusted(op: Op, message: bytes, rng: Random) -> Route:
@@ -54,6 +58,8 @@ def route_untrusted(op: Op, message: bytes, rng: Random) -> Route:
     parsed = parse_untrusted(op, message)
     where = Where.LOG if is_command(op) else Where.LEADER
     match parsed:
+        case rpc.PutRequest():
+            return Route(where, encode_request(op, message), joins=not parsed.prev_kv)
         case rpc.RangeRequest():
             where = Where.HERE if parsed.serializable else Where.LEADER
         case rpc.TxnRequest():

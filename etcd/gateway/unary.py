@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -12,10 +13,11 @@ from .answers import Answer, error_answer
 from .json_messages import decode_untrusted, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from google.protobuf.message import Message
 
     from ..methods import Method
-    from ..services.call import Call, UnaryMethod
     from ..services.context import PortContext
     from .talk import Talk
 
@@ -52,17 +54,15 @@ async def _reply(
     call = await context.admit_when_known(token, method.path, data)
     op = DIRECT.get(method.path)
     if op is not None:
-        # Answered in a few seconds at most, so a client that goes meanwhile need not be noticed.
-        return await context.backend.call(op, data, principal=call.principal)
+        direct = partial(context.backend.call, op, data, principal=call.principal)
+        return await _while_connected(talk, direct)
     function = UNARY.get(method.path)
     if function is None:
         raise not_implemented(method)
-    return await _while_connected(talk, function, call, message)
+    return await _while_connected(talk, partial(function, call, message))
 
 
-async def _while_connected(
-    talk: Talk, function: UnaryMethod, call: Call, message: Message
-) -> bytes:
+async def _while_connected(talk: Talk, function: Callable[[], Awaitable[bytes]]) -> bytes:
     """Call a function, which may take for ever, and cancel it when the client goes."""
     replies: list[bytes | EtcdError] = []
     async with trio.open_nursery() as nursery:
@@ -74,7 +74,7 @@ async def _while_connected(
         nursery.start_soon(cancel_when_gone)
         # An error that leaves a nursery comes out in a group.
         try:
-            replies.append(await function(call, message))
+            replies.append(await function())
         except EtcdError as error:
             replies.append(error)
         nursery.cancel_scope.cancel()

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from ...errors import WireError
 from . import rpc_pb2 as rpc
 from .requests import Op, decode_request_untrusted
+from .together import payloads_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -20,19 +21,24 @@ Requested: TypeAlias = tuple[str, bytes | None, bytes | None]
 whether it was taken is not in the log."""
 
 MAX_DEPTH: Final = 16
-"""Transactions inside of transactions. The state machine takes fewer operations than that allows;
-without a bound, a damaged payload could end the process."""
+"""Transactions inside of each other. Part of the state machine: without it, the bound would be that
+of the protobuf library, which another version may change."""
 
 _SHOWN_BYTES: Final = 60
+_SHOWN_REQUESTS: Final = 4
 _SHOWN_CHANGES: Final = 4
 
 
-def requested_untrusted(payload: bytes) -> list[Requested]:
-    """Return what a payload asks to be changed: a row for each change, and at least one.
+def requested_untrusted(payload: bytes) -> list[list[Requested]]:
+    """Return what a payload asks to be changed, by its requests: of each a row or more.
 
     Raises:
         WireError: the payload is malformed.
     """
+    return [_of_one_untrusted(each) for each in payloads_untrusted(payload)]
+
+
+def _of_one_untrusted(payload: bytes) -> list[Requested]:
     op, message = decode_request_untrusted(payload)
     name = op.name.replace("_", " ")
     try:
@@ -72,11 +78,18 @@ def in_words_untrusted(payload: bytes) -> str | None:
     None for a malformed one.
     """
     try:
-        op, message = decode_request_untrusted(payload)
-        words = _WORDS[op](message) if op in _WORDS else ""
+        payloads = payloads_untrusted(payload)
+        words = [_one_in_words_untrusted(each) for each in payloads[:_SHOWN_REQUESTS]]
     except (WireError, DecodeError):
         return None
-    return f"etcd {op.name} {words}".rstrip()
+    count = f"{len(payloads)} requests: " if len(payloads) > 1 else ""
+    return f"etcd {count}{'; '.join(words)}{'; ...' * (len(payloads) > len(words))}"
+
+
+def _one_in_words_untrusted(payload: bytes) -> str:
+    op, message = decode_request_untrusted(payload)
+    words = _WORDS[op](message) if op in _WORDS else ""
+    return f"{op.name} {words}".rstrip()
 
 
 def _put(message: bytes) -> str:

@@ -8,7 +8,7 @@
 - `work.py`: the bound of what one request may do
 - `leases.py`: leases on a clock of their own, and how they expire
 - `compaction.py`: how the rows behind a compaction go; `hashing.py`: a hash of all rows
-- `announcements.py`: where members listen
+- `announcements.py`: where members listen; `library.py`: what decodes messages
 - `replayed.py`: the same over tables in memory, for tools that read a log
 - `rows.py`: what all that asks of the tables
 

@@ -21,6 +21,7 @@ from ..codes import (
     EtcdError,
 )
 from ..messages import rpc_pb2 as rpc
+from ..messages.requested import MAX_DEPTH
 from ..messages.requests import RESTORED_RAISE, Op
 from .intervals import check_overlaps
 from .work import MAX_KEY_BYTES
@@ -132,21 +133,27 @@ def _check_delete_range(request: rpc.DeleteRangeRequest) -> None:
 
 
 def _check_txn(request: rpc.TxnRequest) -> None:
-    _check_ops(request, MAX_OPS, MAX_ALL_OPS)
+    _check_ops(request, MAX_OPS, MAX_ALL_OPS, MAX_DEPTH)
     # After that, so that it looks at few operations only.
     check_overlaps(request.success)
     check_overlaps(request.failure)
 
 
-def _check_ops(request: rpc.TxnRequest, most: int, left: int) -> int:
+def _check_ops(request: rpc.TxnRequest, most: int, left: int, depth: int) -> int:
     """Check a transaction of up to `most` operations; nested ones have what it leaves.
+
+    Args:
+        request: the transaction.
+        most: operations, and also compares, that it may have.
+        left: see the result.
+        depth: how many transactions in each other it may be, itself included.
 
     Returns:
         How much it leaves of `left`: operations and compares, nested ones included.
     """
     most -= max(len(request.compare), len(request.success), len(request.failure))
     left -= len(request.compare) + len(request.success) + len(request.failure)
-    if most < 0 or left < 0:
+    if most < 0 or left < 0 or not depth:
         raise EtcdError(*TOO_MANY_OPS)
     for compare in request.compare:
         _check_key(compare.key)
@@ -159,7 +166,7 @@ def _check_ops(request: rpc.TxnRequest, most: int, left: int) -> int:
         elif kind == "request_delete_range":
             _check_delete_range(op.request_delete_range)
         elif kind == "request_txn":
-            left = _check_ops(op.request_txn, most, left)
+            left = _check_ops(op.request_txn, most, left, depth - 1)
         else:
             raise EtcdError(*KEY_NOT_FOUND)  # etcd's word for an operation that is none
     return left

@@ -20,12 +20,14 @@ from ...errors import WireError
 from ..codes import COMPACTED, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op, decode_request_untrusted, encode_error, encode_reply, is_command
+from ..messages.together import encode_replies, payloads_untrusted
 from . import announcements, leasing
 from .checks import only_reads, parse_untrusted
 from .compaction import Compaction
 from .hashing import hash_slices
 from .keys import Keys
 from .leases import Leases
+from .library import require_library
 from .ranges import check_revision, range_body
 from .transactions import Transaction
 from .work import Work
@@ -193,11 +195,28 @@ class EtcdState:
     # --- the state machine
 
     def apply(self, command: Command, now_ms: int) -> bytes:
-        """Apply a committed command, and return the reply; see `messages.requests`."""
+        """Apply a committed command, and return the reply; see `messages.requests`.
+
+        Raises:
+            ConfigurationError: this member might apply it in another way than others.
+        """
+        require_library()
         self._now_ms = now_ms
+        payload = command.payload
+        try:
+            payloads = payloads_untrusted(payload)
+        except WireError as error:
+            return encode_error(self.revision, EtcdError(Code.INTERNAL, str(error)))
+        if payloads[:1] == [payload]:
+            return self._apply(payload)
+        replies = [self._apply(each) for each in payloads]
+        return encode_replies(self.revision, replies)
+
+    def _apply(self, payload: bytes) -> bytes:
+        """Apply one request of a client, and return the reply."""
         keys = self._keys
         try:
-            op, message = decode_request_untrusted(command.payload)
+            op, message = decode_request_untrusted(payload)
             body = self._handlers[op](parse_untrusted(op, message))
         except EtcdError as error:
             keys.rollback()

@@ -115,9 +115,13 @@ def decode_commands(payload: bytes, flags: int, timestamp_ms: int) -> list[Asked
 
 
 def _decode_etcd(payload: bytes) -> list[Asked]:
-    """Decode a request of etcd's keyspace: a tuple for each change, the whole being command 0."""
+    """Decode requests of etcd's keyspace: a tuple for each change, a request being one command."""
     try:
-        return [(0, *each, None) for each in requested_untrusted(payload)]
+        return [
+            (number, *each, None)
+            for number, changes in enumerate(requested_untrusted(payload))
+            for each in changes
+        ]
     except WireError:
         return [NOTHING]
 

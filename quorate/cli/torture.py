@@ -258,6 +258,7 @@ def _rows(outcome: Outcome, left_out: Mapping[Fault, str]) -> list[tuple[str, st
             f"{outcome.answered:,} of them, each done once, sent {outcome.sent:,} times",
         ),
         ("blocks of recipes", f"{outcome.blocks:,}, each judged by the log"),
+        ("etcd", _etcd(outcome.etcd)),
         ("nothing ok for", f"{span(outcome.longest_pause)} at the longest"),
         ("keys", f"{outcome.keys:,}, each checked for linearizability"),
         ("logs", f"equal and sound, {size(outcome.commit_position)} committed"),
@@ -279,6 +280,11 @@ def _changes(outcome: Outcome) -> list[tuple[str, str]]:
         ("apart from these", counts(outcome.aside)),
         ("killed in a change", f"{outcome.killed_in_change:,} members"),
     ]
+
+
+def _etcd(counts: Mapping[str, int]) -> str:
+    done = ", ".join(f"{counts[what]:,} {what}" for what in ("writes", "reads", "leases", "locks"))
+    return f"{done}; {counts['watches']:,} watches resumed {counts['resumed']:,} times, all equal"
 
 
 def _security(outcome: Outcome) -> list[tuple[str, str]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import ssl
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 import h11
@@ -14,6 +15,7 @@ from google.protobuf import json_format
 from ..errors import TransportError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
     from pathlib import Path
     from types import TracebackType
 
@@ -127,22 +129,57 @@ class GatewayClient:
 
     async def __call__(self, path: str, request: Message, kind: type[Reply], /) -> Reply:
         """Make a call; see `GatewayCall`."""
-        body = json_format.MessageToJson(request, preserving_proto_field_name=True).encode()
-        try:
+        with self._telling_where(path):
             with trio.fail_after(PATIENCE_S):
-                status, answer = await self._exchange(path, body)
+                status, answer = await self._exchange(path, request)
+        if status != _OK:
+            raise _refusal_untrusted(f"{self._where}{path}", status, answer)
+        return _reply_untrusted(f"{self._where}{path}", answer, kind)
+
+    async def follow(
+        self, path: str, request: Message, kind: type[Reply], take: Callable[[Reply], None]
+    ) -> None:
+        """Make a call with a stream of replies, until the server ends it.
+
+        Args:
+            path: of the method.
+            request: the only one.
+            kind: of each reply.
+            take: called with each.
+
+        Raises:
+            EtcdRefusedError: the server has refused it, or ended the stream with an error.
+            TransportError: it cannot be reached, or answers with something else.
+        """
+        where, line = f"{self._where}{path}", b""
+        with self._telling_where(path):
+            await self._send(path, request)
+            while not isinstance(found := await self._next(), h11.EndOfMessage):
+                if not isinstance(found, h11.Data):
+                    continue
+                *lines, line = (line + bytes(found.data)).split(b"\n")
+                for each in lines:
+                    if not each.startswith(b'{"result"'):
+                        raise _refusal_untrusted(where, _OK, each)
+                    take(_reply_untrusted(where, each, kind))
+                if len(line) > MAX_REPLY_BYTES:
+                    raise h11.RemoteProtocolError(f"a line with over {MAX_REPLY_BYTES:,} bytes")
+
+    @contextmanager
+    def _telling_where(self, path: str) -> Generator[None]:
+        """Raise errors of the connection with the place and the path."""
+        try:
+            yield
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
             raise TransportError(
                 f"{self._where}: no answer to {path}; what was sent may have been done ({error!r})"
             ) from error
         except h11.RemoteProtocolError as error:
             raise TransportError(f"{self._where}: expected etcd's JSON gateway: {error}") from error
-        if status != _OK:
-            raise _refusal_untrusted(f"{self._where}{path}", status, answer)
-        return _reply_untrusted(f"{self._where}{path}", answer, kind)
 
-    async def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
+    async def _send(self, path: str, request: Message) -> None:
         assert self._stream is not None, "it is connected"
+        body = json_format.MessageToJson(request, preserving_proto_field_name=True).encode()
         head = [
             ("host", f"{self._host}:{self._port}"),
             ("content-type", "application/json"),
@@ -156,6 +193,9 @@ class GatewayClient:
             h11.EndOfMessage(),
         ):
             await self._stream.send_all(self._http.send(event) or b"")
+
+    async def _exchange(self, path: str, request: Message) -> tuple[int, bytes]:
+        await self._send(path, request)
         status, answer = 0, bytearray()
         while not isinstance(found := await self._next(), h11.EndOfMessage):
             if isinstance(found, h11.Response):
@@ -182,17 +222,20 @@ class GatewayClient:
 def _reply_untrusted(where: str, answer: bytes, kind: type[Reply]) -> Reply:
     reply = kind()
     try:
-        json_format.Parse(answer, reply, ignore_unknown_fields=True)
-    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        found: Any = json.loads(answer)
+        # In streams, replies are in an object with this only.
+        json_format.ParseDict(found.get("result", found), reply, ignore_unknown_fields=True)
+    except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise TransportError(f"{where}: expected a {kind.__name__} as JSON: {error}") from error
     return reply
 
 
 def _refusal_untrusted(where: str, status: int, answer: bytes) -> TransportError:
-
     try:
         found: Any = json.loads(answer)
-        code = int(found["code"])
+        if isinstance(found["error"], dict):  # in a stream
+            found = cast("dict[str, Any]", found["error"])
+        code = int(found["grpc_code"] if "grpc_code" in found else found["code"])
         return EtcdRefusedError(code, f"{where}: {str(found.get('message'))[:500]} (code {code})")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         shown = answer[:80].decode(errors="replace")

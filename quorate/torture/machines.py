@@ -14,9 +14,17 @@ from typing import Final
 
 import attrs
 
-from ..local.cluster import HOST, MemberProcess, free_client_port, lay_out, ports_for
+from ..local.cluster import (
+    HOST,
+    MemberProcess,
+    free_client_port,
+    lay_out,
+    ports_for,
+    tls_ports_for,
+)
 from ..local.member_list import Listed, joiner_file
 from ..node.config.config import NodeConfig, Security, load_config
+from ..node.config.etcd import Etcd
 
 __all__ = ["CLUSTER", "Machines", "Place"]
 
@@ -37,6 +45,7 @@ class Place:
         client_port: for clients.
         member_port: for members.
         redirect_port: for cluster clients.
+        etcd_port: for clients of etcd.
     """
 
     machine: int
@@ -44,6 +53,7 @@ class Place:
     client_port: int
     member_port: int
     redirect_port: int
+    etcd_port: int
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -88,8 +98,11 @@ class Machines:
         self._client_port = free_client_port(_SETS * count)
         # The first of these are those of the founders: see `lay_out`.
         ports = ports_for(_SETS * count, self._client_port)
+        # No member listens for clients with TLS.
+        etcd_ports = tls_ports_for(_SETS * count, self._client_port)
         self._places = [
-            Place(i % count, self._hosts[i % count], *triple) for i, triple in enumerate(ports)
+            Place(i % count, self._hosts[i % count], *triple, etcd_ports[i])
+            for i, triple in enumerate(ports)
         ]
 
     def founders(self, members: int) -> list[NodeConfig]:
@@ -101,6 +114,7 @@ class Machines:
             cluster=CLUSTER,
             hosts=self._hosts,
             security=self._security,
+            etcd_port=self._places[0].etcd_port,
         )
         for config in configs:
             self._equip(config.directory, config.member_id)
@@ -145,11 +159,7 @@ class Machines:
         """Write the file of a member that has a seat, and return its process, not started yet."""
         directory = self._directory / f"member-{member_id}"
         directory.mkdir(mode=0o700)
-        file = directory / "node.toml"
-        text = joiner_file(CLUSTER, listed, member_id, Path(), self._security)
-        file.write_text(text, encoding="utf-8")
-        self._equip(directory, member_id)
-        process = MemberProcess(load_config(file))
+        process = MemberProcess(self._joiner(listed, member_id))
         self.prepare(process)
         return process
 
@@ -164,10 +174,21 @@ class Machines:
         for each in sorted(directory.iterdir()):
             if each != process.log and each.name != "pid":
                 each.rename(lost / each.name)
-        text = joiner_file(CLUSTER, listed, member, Path(), self._security)
-        (directory / "node.toml").write_text(text, encoding="utf-8")
-        self._equip(directory, member)
-        process.config = load_config(directory / "node.toml")
+        process.config = self._joiner(listed, member)
+
+    def _joiner(self, listed: Listed, member_id: int) -> NodeConfig:
+        """Write and return the file of a member whose new store begins without a vote."""
+        directory = self._directory / f"member-{member_id}"
+        file = directory / "node.toml"
+        text = joiner_file(CLUSTER, listed, member_id, Path(), self._security)
+        file.write_text(text, encoding="utf-8")
+        self._equip(directory, member_id)
+        config = load_config(file)
+        if not config.own.witness:
+            place = self.find(config.own.host, config.own.client_port)
+            etcd = attrs.evolve(config, directory=Path(), etcd=Etcd(place.etcd_port))
+            file.write_text(etcd.to_toml(), encoding="utf-8")
+        return load_config(file)
 
     def move(self, process: MemberProcess, place: Place) -> None:
         """Change where a process listens from its next start on."""
@@ -181,6 +202,7 @@ class Machines:
             redirect_port=place.redirect_port,
         )
         members = tuple(own if each is config.own else each for each in config.members)
-        moved = attrs.evolve(config, directory=Path(), members=members)
+        etcd = Etcd() if own.witness else Etcd(place.etcd_port)
+        moved = attrs.evolve(config, directory=Path(), members=members, etcd=etcd)
         file.write_text(moved.to_toml(), encoding="utf-8")
         process.config = load_config(file)

@@ -8,6 +8,7 @@ faults are over, all members must agree. Then:
   lost or applied twice, no refused write has an effect, and no read is stale;
 - each answered sequence of a session was applied once, however often it was sent;
 - locks, queues and other recipes kept their promises, by the log;
+- the watches of etcd's clients saw the same at all members, and every answer fits to it;
 - every member's own state equals that last read, and holds no other key;
 - the recordings of all members are equal up to the commit position, batch by batch, also those of
   members that were removed, as far as they go;
@@ -42,6 +43,7 @@ from ..node.requests.status import NodeStatus
 from . import disk
 from .checks import check_recordings, check_state
 from .clients import Clients
+from .etcd.clients import EtcdClients
 from .faults import Fault, Nemesis, NoProgressError
 from .machines import CLUSTER, Machines
 from .network import Namespaces, open_namespaces
@@ -109,6 +111,7 @@ class Outcome:
         version: final version of the configuration.
         revoked: number of users by how they were revoked.
         refused_users: number of refusals of revoked users.
+        etcd: numbers of what clients of etcd were answered and shown, by what it is.
         links_measured: number of links whose time without a connection was measured in rotations.
         longest_outage: the longest of these times, in seconds.
         violations: descriptions of all violations.
@@ -131,10 +134,20 @@ class Outcome:
     version: int
     revoked: dict[str, int]
     refused_users: int
+    etcd: dict[str, int]
     links_measured: int
     longest_outage: float
     violations: tuple[str, ...]
     recording: str = ""
+
+
+@attrs.frozen
+class _Loads:
+    """The clients apart from those that show progress."""
+
+    sessions: SessionClients
+    recipes: RecipeClients
+    etcd: EtcdClients
 
 
 async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
@@ -154,25 +167,28 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         certifier = _authority(plan.directory / "ca") if plan.tls else None
         async with _open_members(plan, certifier) as (cluster, machines, network):
             clients = Clients(cluster.addresses, HistoryWriter(file), plan.seed)
-            sessions = SessionClients(clients, plan.seed)
-            recipes = RecipeClients(
-                cluster.addresses,
-                plan.seed,
-                plan.directory / "replay",
-                lambda: _directories(cluster.members),
-            )
+            loads = _loads(plan, clients, cluster)
             rng = random.Random(f"{plan.seed}/nemesis")  # noqa: S311 - no secret
             nemesis = Nemesis(
                 cluster, clients, rng, tell, plan.faults, network, machines, certifier, tape.fault
             )
-            elections = await _make_trouble(plan, nemesis, sessions, recipes)
-    outcome = attrs.evolve(_outcome(plan, nemesis, sessions), elections=elections)
-    return _checked(plan, nemesis, recipes, tape, outcome)
+            elections = await _make_trouble(plan, nemesis, loads)
+    outcome = attrs.evolve(_outcome(plan, nemesis, loads), elections=elections)
+    return _checked(plan, nemesis, loads, tape, outcome)
 
 
-def _checked(
-    plan: Plan, nemesis: Nemesis, recipes: RecipeClients, tape: Tape, outcome: Outcome
-) -> Outcome:
+def _loads(plan: Plan, clients: Clients, cluster: LocalCluster) -> _Loads:
+    recipes = RecipeClients(
+        cluster.addresses,
+        plan.seed,
+        plan.directory / "replay",
+        lambda: _directories(cluster.members),
+    )
+    etcd = EtcdClients(lambda: _etcd_urls(cluster.members), plan.seed)
+    return _Loads(SessionClients(clients, plan.seed), recipes, etcd)
+
+
+def _checked(plan: Plan, nemesis: Nemesis, loads: _Loads, tape: Tape, outcome: Outcome) -> Outcome:
     """Check what is left when the members have ended; return the outcome with all findings."""
     clients, cluster, tell = nemesis.clients, nemesis.cluster, nemesis.tell
     tell("checking the recordings")
@@ -180,14 +196,17 @@ def _checked(
         _directories(cluster.members), _directories(nemesis.keeper.former)
     )
     tell("checking what programs did with recipes")
-    with closing(recipes):
-        recipes.judge()
+    with closing(loads.recipes):
+        loads.recipes.judge()
+    tell("checking what clients of etcd were told")
+    untrue = loads.etcd.judge()
     tell(f"checking the history of {clients.outcomes.total():,} operations")
     report = check_history(plan.history)
     violations = [
         *(Violation("member or reply", each) for each in clients.violations),
         *(Violation("equal and sound logs", each) for each in found),
-        *(Violation("recipes", each) for each in recipes.violations),
+        *(Violation("recipes", each) for each in loads.recipes.violations),
+        *(Violation("etcd", each) for each in untrue),
         *map(_not_linearizable, report.trouble),
     ]
     recording = plan.directory / f"torture-{plan.seed}.qtrace"
@@ -197,7 +216,7 @@ def _checked(
         tape.write(recording, directories, plan.history, violations)
     return attrs.evolve(
         outcome,
-        blocks=recipes.judged,
+        blocks=loads.recipes.judged,
         keys=len(report.keys),
         commit_position=commit,
         violations=tuple(each.text for each in violations),
@@ -212,7 +231,7 @@ def _not_linearizable(report: KeyReport) -> Violation:
     return Violation("linearizability", str(report), max(ends, default=None))
 
 
-def _outcome(plan: Plan, nemesis: Nemesis, sessions: SessionClients) -> Outcome:
+def _outcome(plan: Plan, nemesis: Nemesis, loads: _Loads) -> Outcome:
     """Return what was done, with nothing of the checks."""
     clients, members, rotations = nemesis.clients, nemesis.members, nemesis.rotations
     return Outcome(
@@ -220,8 +239,8 @@ def _outcome(plan: Plan, nemesis: Nemesis, sessions: SessionClients) -> Outcome:
         operations={status: clients.outcomes[status] for status in ("ok", "fail", "unknown")},
         elections=-1,
         longest_pause=clients.longest_pause,
-        answered=sessions.answered,
-        sent=sessions.sent,
+        answered=loads.sessions.answered,
+        sent=loads.sessions.sent,
         blocks=0,
         keys=0,
         commit_position=-1,
@@ -232,6 +251,7 @@ def _outcome(plan: Plan, nemesis: Nemesis, sessions: SessionClients) -> Outcome:
         version=members.picture.version if members else 0,
         revoked=dict(nemesis.users.revoked),
         refused_users=nemesis.users.refused,
+        etcd=loads.etcd.counts,
         links_measured=rotations.measured if rotations else 0,
         longest_outage=rotations.longest if rotations else 0.0,
         violations=(),
@@ -247,6 +267,15 @@ def _authority(folder: Path) -> Certifier:
 def _directories(processes: Sequence[MemberProcess]) -> list[Path]:
     """Return where the recordings are; a member that was just added may have none yet."""
     return [each.config.directory for each in processes if has_store(each.config.directory)]
+
+
+def _etcd_urls(processes: Sequence[MemberProcess]) -> dict[int, str]:
+    """Return where each member serves clients of etcd; a witness does not."""
+    return {
+        each.member_id: each.config.etcd.url(each.config.own.host)
+        for each in processes
+        if each.config.etcd.port
+    }
 
 
 @asynccontextmanager
@@ -287,9 +316,7 @@ async def _open_members(
             await cluster.kill()
 
 
-async def _make_trouble(
-    plan: Plan, nemesis: Nemesis, sessions: SessionClients, recipes: RecipeClients
-) -> int:
+async def _make_trouble(plan: Plan, nemesis: Nemesis, loads: _Loads) -> int:
     """Run clients and faults, then check the members. Return the number of terms.
 
     Violations are added to the clients' list.
@@ -298,12 +325,14 @@ async def _make_trouble(
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(clients.run)
-            nursery.start_soon(sessions.run)
-            nursery.start_soon(recipes.run)
+            nursery.start_soon(loads.sessions.run)
+            nursery.start_soon(loads.recipes.run)
+            nursery.start_soon(loads.etcd.run)
             await nemesis.run(plan.seconds, plan.kills)
             nursery.cancel_scope.cancel()
-        await recipes.finish()
-        terms = await check_states(nemesis, sessions)
+        await loads.recipes.finish()
+        await loads.etcd.finish()
+        terms = await check_states(nemesis, loads.sessions)
         clients.violations += await _certificate_trouble(nemesis)
     except* (NoProgressError, StuckError, OSError, RespError) as group:
         clients.violations += list(map(str, leaves(group)))

@@ -15,6 +15,7 @@ import trio
 from ...etcd.codes import EtcdError
 from ...etcd.messages import rpc_pb2 as rpc
 from ...etcd.messages.requests import Op, decode_reply, decode_request_untrusted
+from ...etcd.messages.together import payloads_untrusted, replies_in
 from ...keyvalue.protocol.payload import ETCD
 from .model import Model
 
@@ -132,7 +133,13 @@ class Book:
             self._term, self._announced = command.term, False
         if not command.flags & ETCD:
             return
-        op, message = decode_request_untrusted(command.payload)
+        payloads, place = payloads_untrusted(command.payload), f"{command.position}/{command.index}"
+        replies = [reply] if payloads == [command.payload] else replies_in(reply)[1]
+        for one, answer in zip(payloads, replies, strict=True):
+            self._apply_one(one, answer, place)
+
+    def _apply_one(self, payload: bytes, reply: bytes, place: str) -> None:
+        op, message = decode_request_untrusted(payload)
         if op not in MESSAGES:
             return
         asked, answered = MESSAGES[op]
@@ -140,7 +147,6 @@ class Book:
         expected, actual = self._expected(request), _given(reply, answered)
         self.checked += 1
         if expected != actual:
-            place = f"{command.position}/{command.index}"
             self.trouble.append(
                 f"Model: {op.name} at {place}: {request}: was answered {actual}, not {expected}"
             )

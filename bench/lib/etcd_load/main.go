@@ -1,90 +1,89 @@
-// Loads etcd through its own client library, as its own benchmark tool does: so many
-// clients share so many connections, and each waits for its answer before it asks again.
+// Loads a server of etcd's API, etcd or quorate, through etcd's own client library.
 //
 // Built against Debian's golang-etcd-server-dev:
 //
-//	GO111MODULE=off GOPATH=/usr/share/gocode go build -o etcd-load bench/lib/etcd_load/main.go
+//	GO111MODULE=off GOPATH=/usr/share/gocode go build -o etcd-load ./bench/lib/etcd_load
 //
-// Prints one JSON object: operations a second, and latencies in milliseconds.
+// Prints one JSON object; times in it are in milliseconds. What it has depends on -op: calls.go
+// (put and get), watches.go (watch) and leases.go (lease).
+//
+// The library tries again for ever if no server is there. The caller sets a limit.
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"log"
-	"math/rand"
 	"os"
 	"sort"
 	"strings"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/clientv3"
 )
 
-func main() {
-	endpoints := flag.String("endpoints", "", "host:port, separated by commas")
-	operation := flag.String("op", "put", "put, or get (linearizable)")
-	connections := flag.Int("connections", 8, "how many connections")
-	clients := flag.Int("clients", 64, "how many clients")
-	total := flag.Int("total", 10000, "how many operations")
-	valueBytes := flag.Int("value-bytes", 256, "length of a value")
-	keys := flag.Int("keys", 100000, "over how many keys")
-	flag.Parse()
+var (
+	endpoints   = flag.String("endpoints", "", "host:port, separated by commas")
+	operation   = flag.String("op", "put", "put, get (linearizable), watch, or lease")
+	gateway     = flag.Bool("gateway", false, "put and get by JSON, each client with a connection of its own")
+	connections = flag.Int("connections", 8, "how many connections")
+	clients     = flag.Int("clients", 64, "how many clients put and get at a time")
+	total       = flag.Int("total", 10000, "how many operations of put and get")
+	valueBytes  = flag.Int("value-bytes", 256, "length of a value")
+	keys        = flag.Int("keys", 100000, "over how many keys")
+	seconds     = flag.Float64("seconds", 10, "how long watch and lease measure")
+	watchers    = flag.Int("watchers", 1000, "how many watches")
+	oneEach     = flag.Bool("one-each", false, "each watches a key of its own; else all one prefix")
+	rate        = flag.Float64("rate", 10, "puts a second that watch sends")
+	leases      = flag.Int("leases", 10000, "how many leases")
+	ttl         = flag.Int("ttl", 10, "seconds of a lease; it is renewed after a third of that")
+	pids        = flag.String("pids", "", "processes whose processor time watch and lease report, separated by commas")
+)
 
-	opened := make([]*clientv3.Client, *connections)
+func main() {
+	flag.Parse()
+	var found map[string]float64
+	switch *operation {
+	case "watch":
+		found = watch()
+	case "lease":
+		found = lease()
+	default:
+		each := (*total + *clients - 1) / *clients
+		found = calls(caller(*operation), func(done int) bool { return done < each })
+	}
+	json.NewEncoder(os.Stdout).Encode(found)
+}
+
+// open returns connections. If each has one endpoint only, they take turns.
+func open(count int, one bool) []*clientv3.Client {
+	all := strings.Split(*endpoints, ",")
+	opened := make([]*clientv3.Client, count)
 	for i := range opened {
-		client, err := clientv3.New(clientv3.Config{
-			Endpoints:   strings.Split(*endpoints, ","),
-			DialTimeout: 5 * time.Second,
-		})
-		if err != nil {
-			log.Fatal(err)
+		own := all
+		if one {
+			own = all[i%len(all):][:1]
 		}
+		client, err := clientv3.New(clientv3.Config{Endpoints: own, DialTimeout: 5 * time.Second})
+		check(err)
 		opened[i] = client
 	}
-	value := strings.Repeat("x", *valueBytes)
-	each := (*total + *clients - 1) / *clients
-	taken := make([][]time.Duration, *clients)
-	began := time.Now()
-	var all sync.WaitGroup
-	for i := 0; i < *clients; i++ {
-		all.Add(1)
-		go func(i int) {
-			defer all.Done()
-			client, random := opened[i%len(opened)], rand.New(rand.NewSource(int64(i)))
-			times := make([]time.Duration, 0, each)
-			for n := 0; n < each; n++ {
-				key := fmt.Sprintf("key:%012d", random.Intn(*keys))
-				asked := time.Now()
-				var err error
-				if *operation == "put" {
-					_, err = client.Put(context.Background(), key, value)
-				} else {
-					_, err = client.Get(context.Background(), key)
-				}
-				if err != nil {
-					log.Fatal(err)
-				}
-				times = append(times, time.Since(asked))
-			}
-			taken[i] = times
-		}(i)
+	return opened
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
 	}
-	all.Wait()
-	seconds := time.Since(began).Seconds()
-	var times []time.Duration
-	for _, one := range taken {
-		times = append(times, one...)
-	}
+}
+
+// shares adds the percentiles of times to a report.
+func shares(found map[string]float64, name string, times []time.Duration) {
 	sort.Slice(times, func(a, b int) bool { return times[a] < times[b] })
-	at := func(share float64) float64 {
-		return times[int(share*float64(len(times)-1))].Seconds() * 1000
+	for label, share := range map[string]float64{"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999} {
+		if len(times) > 0 {
+			at := times[int(share*float64(len(times)-1))]
+			found[name+label] = at.Seconds() * 1000
+		}
 	}
-	json.NewEncoder(os.Stdout).Encode(map[string]float64{
-		"rate": float64(len(times)) / seconds, "p50_ms": at(0.5), "p99_ms": at(0.99),
-		"p999_ms": at(0.999),
-	})
 }

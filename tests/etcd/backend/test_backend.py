@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pytest
 import trio
 from google.protobuf.message import Message
+from trio.testing import wait_all_tasks_blocked
 
 from quorate.errors import (
     NoLeaderError,
@@ -72,6 +73,7 @@ async def test_only_what_changes_something_goes_into_the_log(
 ) -> None:
     replies: list[bytes | EtcdError] = []
     world.backend.submit(op, message.SerializeToString(), replies.append)
+    await wait_all_tasks_blocked()
     assert isinstance(replies[0], bytes)
     await world.backend.call(op, message.SerializeToString())
     member = world.member
@@ -169,6 +171,7 @@ async def test_too_many_waiting_requests_are_refused(world: EtcdWorld) -> None:
             requests[0].cancel()
         assert world.backend.submit(Op.PUT, PUT, replies.append) is not None
         assert world.backend.submit(Op.PUT, PUT, replies.append) is None
+        await wait_all_tasks_blocked()
         world.member.release()
         assert [type(reply) for reply in replies] == [EtcdError, EtcdError, bytes, bytes, bytes]
         world.member.parked = []

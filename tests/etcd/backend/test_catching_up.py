@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from quorate.etcd.backend.backend import Backend
 from quorate.etcd.backend.catching_up import HELD_S
@@ -73,6 +74,12 @@ class World:
         message = PUT if op is Op.PUT else rpc.RangeRequest(key=b"a").SerializeToString()
         return self.backend.submit(op, message, self._done)
 
+    async def submit_put(self) -> Request | None:
+        """Send a put, and wait until the leader has it."""
+        request = self.submit()
+        await wait_all_tasks_blocked()
+        return request
+
     def _done(self, reply: bytes | EtcdError) -> None:
         assert isinstance(reply, bytes)
         self.replies.append(rpc.PutResponse.FromString(reply).header.revision)
@@ -85,7 +92,7 @@ class World:
 
 async def test_a_put_is_answered_once_this_member_has_applied_it(autojump_clock: object) -> None:
     async with World.opened() as world:
-        world.submit()
+        await world.submit_put()
         found: list[bool] = []
 
         async def write_and_read() -> None:
@@ -116,7 +123,7 @@ async def test_a_read_shows_no_revision_that_this_member_lacks(autojump_clock: o
 
 async def test_a_snapshot_lets_go_of_replies(autojump_clock: object) -> None:
     async with World.opened() as world:
-        world.submit()
+        await world.submit_put()
         tables = DictTables()
         state = EtcdState(tables)
         put = Command(encode_request(Op.PUT, PUT), ETCD, 0, 0, 4, 0, 0, 0)
@@ -155,22 +162,22 @@ async def test_nothing_is_held_without_a_leader(autojump_clock: object) -> None:
     async with World.opened() as world:
         world.member.confirms = False
         await trio.sleep(LOST_S - 1)
-        world.submit()
+        await world.submit_put()
         assert world.replies == []
         await world.backend.wait_without_leader()
         await trio.sleep(0.2)
-        world.submit()
+        await world.submit_put()
         assert world.replies == [2, 3]
 
 
 async def test_a_held_reply_that_is_cancelled_is_load_no_more(autojump_clock: object) -> None:
     async with World.opened() as world:
-        request = world.submit()
+        request = await world.submit_put()
         assert request is not None
         request.cancel()
         world.member.catch_up()
         await trio.sleep(HELD_S + 1)
         assert world.replies == []
-        world.submit()
+        await world.submit_put()
         world.member.catch_up()
         assert world.replies == [3]

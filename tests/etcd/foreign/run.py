@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -53,8 +54,12 @@ def report(name: str, verdicts: Mapping[str, str], known: Mapping[str, str]) -> 
     """Print what came out; return how many tests failed unexpectedly."""
     bad = {test for test, verdict in verdicts.items() if verdict == "failed"}
     new = {test for test in bad if plain(test) not in known}
-    counts = {v: list(verdicts.values()).count(v) for v in ("passed", "failed", "skipped")}
-    show(f"{name}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    counts = Counter(verdict.split(": ")[0] for verdict in verdicts.values())
+    kinds = ("passed", "failed", "skipped")
+    show(f"{name}: " + ", ".join(f"{counts[kind]} {kind}" for kind in kinds))
+    for verdict, count in Counter(verdicts.values()).most_common():
+        if verdict.startswith("skipped"):
+            show(f"  {count} {verdict}")
     for test in sorted(bad - new):
         show(f"  known: {test}: {known[plain(test)]}")
     for test in sorted(new):
@@ -63,8 +68,8 @@ def report(name: str, verdicts: Mapping[str, str], known: Mapping[str, str]) -> 
 
 
 def plain(test: str) -> str:
-    """Return the name of a test without its parameters."""
-    return test.split("[", maxsplit=1)[0]
+    """Return the name of a test without its module, class and parameters."""
+    return test.split("[", maxsplit=1)[0].rpartition(".")[2]
 
 
 def show(line: str) -> None:
@@ -89,6 +94,7 @@ def run_suite(suite: Suite, folder: Path) -> dict[str, str]:
     shutil.unpack_archive(archive, folder, "zip" if archive.suffix == ".whl" else None)
     (tests,) = [path for path in (folder / suite.tests, *folder.glob(f"*/{suite.tests}"))
                 if path.exists() and "env" not in path.parts[-3:]]  # fmt: skip
+    (folder / "pytest.ini").touch()  # else pytest takes the settings and conftest.py of quorate
     with ExitStack() as stack:
         port = members(stack, folder / "members")
         url = f"http://{HOST}:{port}"
@@ -103,13 +109,15 @@ def run_suite(suite: Suite, folder: Path) -> dict[str, str]:
                 cwd=folder if archive.suffix == ".whl" else tests.parent,
             )  # fmt: skip
     cases = ET.parse(results).iter("testcase")
-    return {case.attrib["name"]: verdict_of(case) for case in cases}
+    return {f"{case.attrib['classname']}.{case.attrib['name']}": verdict_of(case) for case in cases}
 
 
 def verdict_of(case: ET.Element) -> str:
-    """Return whether a test passed, failed or was skipped."""
-    kinds = {part.tag for part in case}
-    return "failed" if kinds & {"failure", "error"} else "skipped" if kinds else "passed"
+    """Return "passed", "failed" or "skipped: why"."""
+    parts = {part.tag: part.get("message", "") for part in case}
+    if parts.keys() & {"failure", "error"}:
+        return "failed"
+    return f"skipped: {parts['skipped']}" if "skipped" in parts else "passed"
 
 
 def members(stack: ExitStack, folder: Path) -> int:
@@ -151,8 +159,9 @@ def run_end_to_end(folder: Path) -> dict[str, str]:
 
 def run_one(program: Path, name: str, programs: Path, folder: Path) -> str:
     """Run one of etcd's tests in a process of its own: some end the process."""
-    if any(re.search(pattern, name) for pattern, _ in LEFT_OUT):
-        return "skipped"
+    for pattern, why in LEFT_OUT:
+        if re.search(pattern, name):
+            return f"skipped: {why}"
     words = ["-bin-dir", str(programs), "-cert-dir", str(ETCD / "integration/fixtures")]
     words += ["-test.v", "-test.run", f"^{name}$", f"-test.timeout={TEST_SECONDS}s"]
     with (folder / f"{name}.output").open("wb") as output:

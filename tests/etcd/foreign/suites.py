@@ -47,7 +47,7 @@ SUITES: Final = {
     ),
     "tooz": Suite(
         "tooz==9.1.0",
-        (*_COMMON, "etcd3gw==2.7.0", "oslotest", "ddt", "sysv_ipc", "zake", "pymemcache"),
+        (*_COMMON, "etcd3gw==2.7.0", "oslotest", "ddt", "sysv_ipc", "zake", "pymemcache", "redis"),
         "tooz/tests/test_coordination.py",
         {"TOOZ_TEST_URL": "etcd3+{url}"},
     ),

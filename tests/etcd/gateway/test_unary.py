@@ -12,6 +12,7 @@ from quorate.etcd.gateway import server, talk, unary
 from quorate.etcd.services import table
 from quorate.etcd.services.call import Call
 from quorate.etcd.services.context import Everybody
+from quorate.node.requests.request import COMMAND
 from tests.support.etcd_http import Gateway, open_gateway
 
 Clock = trio.testing.MockClock
@@ -201,6 +202,19 @@ async def test_a_call_that_waits_ends_with_its_client(
         assert not ended.is_set()
         await client.stream.aclose()
         await ended.wait()
+
+
+async def test_a_request_that_waits_ends_with_its_client(autojump_clock: Clock) -> None:
+    async with open_gateway() as gateway:
+        parked = gateway.world.member.parked = []
+        client = gateway.connect()
+        await client.begin("/v3/kv/put", b'{"key":"Zm9v","value":"YmFy"}')
+        await trio.sleep(0.1)
+        await client.stream.aclose()
+        await trio.sleep(0.1)
+        assert [each.cancelled for each in parked if each.kind is COMMAND] == [True]
+        gateway.world.member.release()
+        assert await gateway.world.get(b"foo") is None
 
 
 async def test_an_error_of_a_method_is_the_answer(

@@ -110,6 +110,11 @@ def test_the_operations_of_all_nested_transactions_are_bounded_together() -> Non
 
 
 def test_nesting_is_bounded() -> None:
+    txn = rpc.TxnRequest()
+    for _ in range(15):
+        txn = rpc.TxnRequest(success=[txn_op(txn)])
+    assert refusal(Op.TXN, txn) is None
+    assert refusal(Op.TXN, rpc.TxnRequest(success=[txn_op(txn)])) == TOO_MANY
     request = b""
     for _ in range(129):
         request = field(2, field(4, request))

@@ -1,0 +1,129 @@
+"""Calls of clients of etcd at any member, each with a note of what it was told."""
+
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import attrs
+import trio
+
+from ...etcd.codes import NO_LEADER, Code
+from ...etcd.messages import rpc_pb2 as rpc
+from ...local.etcd_client import EtcdRefusedError, GatewayClient
+from .records import Read, Records, Write
+from .watching import Urls
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    Reply = TypeVar("Reply", bound=Message)
+
+__all__ = ["Calls", "put_message"]
+
+ANSWER_S: Final = 5.0
+_UNDONE: Final = frozenset({Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND})
+"""Refusals with these codes have no effect."""
+_ORDINARY: Final = _UNDONE | {Code.UNAVAILABLE, Code.UNKNOWN}
+"""Others are not expected; locks answer without codes."""
+
+
+@attrs.define(eq=False)
+class Calls:
+    """What all clients share.
+
+    Args:
+        urls: of the members.
+        records: for what is asked and answered.
+    """
+
+    urls: Urls
+    records: Records
+    _values: int = 0
+
+    def value(self) -> bytes:
+        """Return a value that was never written before."""
+        self._values += 1
+        return b"%d" % self._values
+
+    @asynccontextmanager
+    async def connection(self, rng: random.Random) -> AsyncGenerator[GatewayClient]:
+        """Connect to any member.
+
+        Raises:
+            TransportError, trio.TooSlowError: that fails.
+        """
+        client = GatewayClient(rng.choice(list(self.urls().values())))
+        with trio.fail_after(ANSWER_S):
+            await client.__aenter__()
+        try:
+            yield client
+        finally:
+            await client.__aexit__(None, None, None)
+
+    async def ask(
+        self, client: GatewayClient, path: str, request: "Message", kind: "type[Reply]"
+    ) -> "Reply":
+        """Make a call.
+
+        Raises:
+            TransportError, trio.TooSlowError: there is no answer, or a refusal.
+        """
+        try:
+            with trio.fail_after(ANSWER_S):
+                return await client(path, request, kind)
+        except EtcdRefusedError as error:
+            if error.code not in _ORDINARY:
+                self.records.trouble.append(f"{error}, as an answer to {request!r:.200}")
+            raise
+
+    async def write(
+        self,
+        client: GatewayClient,
+        path: str,
+        request: "Message",
+        kind: "type[Reply]",
+        write: Write,
+    ) -> "Reply":
+        """Make a call that writes; without an answer, what it does stays unknown.
+
+        Raises:
+            TransportError, trio.TooSlowError: as `ask`.
+        """
+        self.records.writes.append(write)
+        try:
+            return await self.ask(client, path, request, kind)
+        except EtcdRefusedError as error:
+            if error.code in _UNDONE or NO_LEADER[1] in str(error):
+                write.status = "fail"
+            raise
+
+    async def put(self, client: GatewayClient, key: bytes, lease: int = 0) -> None:
+        """Put a new value.
+
+        Raises:
+            TransportError, trio.TooSlowError: as `ask`.
+        """
+        write = Write(self.records.told, [(key, self.value())], lease=lease)
+        reply = await self.write(client, "/v3/kv/put", put_message(write), rpc.PutResponse, write)
+        self.done(write, reply.header.revision)
+
+    def done(self, write: Write, revision: int) -> None:
+        """Note that a write was answered with a revision."""
+        write.status, write.revision = "ok", revision
+        self.told(revision)
+
+    def told(self, revision: int) -> None:
+        """Note that a revision is known."""
+        self.records.told = max(self.records.told, revision)
+
+    def read(self, read: Read) -> None:
+        """Note a read."""
+        self.records.reads.append(read)
+        self.told(read.high)
+
+
+def put_message(write: Write) -> rpc.PutRequest:
+    """Return the request for the first put of a write."""
+    key, value = write.puts[0]
+    return rpc.PutRequest(key=key, value=value, lease=write.lease)

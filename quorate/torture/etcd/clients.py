@@ -1,0 +1,119 @@
+"""All clients of etcd while members are tortured."""
+
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from ...errors import TransportError
+from ...etcd.messages import rpc_pb2 as rpc
+from ...local.etcd_client import GatewayClient
+from .calls import Calls
+from .judging import judge
+from .keys import use_keys
+from .leases import use_lease, use_lock
+from .records import END, PREFIX, Read, Records
+from .watching import Urls, Watches
+
+__all__ = ["EtcdClients"]
+
+WORKS: Final = (use_keys,) * 3 + (use_lease,) * 3 + (use_lock,) * 2
+FINISH_S: Final = 60.0
+_PAUSE_S: Final = 0.05
+
+
+class EtcdClients:
+    """All clients of etcd.
+
+    Args:
+        urls: of the members' ports for etcd.
+        seed: of the clients' choices.
+
+    Attributes:
+        records: of what they were told.
+    """
+
+    def __init__(self, urls: Urls, seed: int) -> None:
+        self.records = Records()
+        self._urls, self._seed = urls, seed
+        self._calls = Calls(urls, self.records)
+        self._watches = Watches(urls, seed, self.records)
+        self._finished = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of what was answered and shown, by what it is."""
+        records = self.records
+        return {
+            "writes": sum(each.status == "ok" for each in records.writes),
+            "reads": len(records.reads),
+            "revisions": records.told,
+            "leases": len(records.leases),
+            "locks": len(records.holds),
+            "watches": len(records.watches),
+            "resumed": self._watches.resumed,
+        }
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watches.run)
+            for i, work in enumerate(WORKS):
+                rng = random.Random(f"{self._seed}/etcd/{i}")  # noqa: S311 - no secret
+                nursery.start_soon(self._again, work, rng)
+
+    async def _again(
+        self, work: Callable[[Calls, random.Random], Awaitable[None]], rng: random.Random
+    ) -> None:
+        while True:
+            with suppress(TransportError, trio.TooSlowError):
+                await work(self._calls, rng)
+            await trio.sleep(_PAUSE_S)
+
+    async def finish(self) -> None:
+        """Wait for all leases to end, and have all watches see everything; nothing fails any more.
+
+        Each member's own state is read, too.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watches.run)
+            with trio.move_on_after(FINISH_S) as waiting:
+                await self._at_rest()
+                for url in self._urls().values():
+                    await self._read_at(url, serializable=True)
+                await self._watches.until(self.records.told)
+            nursery.cancel_scope.cancel()
+        self._watches.end()
+        self.records.at_rest = not waiting.cancelled_caught
+        if waiting.cancelled_caught:
+            behind = self._watches.behind(self.records.told)
+            words = f"revision {self.records.told}, watches behind at members {behind}"
+            self.records.trouble.append(f"not at rest within {FINISH_S:g} s: {words}")
+        self._finished = True
+
+    async def _at_rest(self) -> None:
+        """Wait until no key has a lease."""
+        while True:
+            reply = await self._read_at(next(iter(self._urls().values())), serializable=False)
+            if not any(kv.lease for kv in reply.kvs):
+                return
+            await trio.sleep(_PAUSE_S)
+
+    async def _read_at(self, url: str, *, serializable: bool) -> rpc.RangeResponse:
+        """Read all keys at a member, once it knows all that is known."""
+        request = rpc.RangeRequest(key=PREFIX, range_end=END, serializable=serializable)
+        low = self.records.told
+        while True:
+            with suppress(TransportError):
+                async with GatewayClient(url) as client:
+                    reply = await client("/v3/kv/range", request, rpc.RangeResponse)
+                if reply.header.revision >= low or not serializable:
+                    self._calls.read(Read(low, reply.header.revision, PREFIX, END, reply.kvs))
+                    return reply
+            await trio.sleep(_PAUSE_S)
+
+    def judge(self) -> list[str]:
+        """Return what does not hold, unless the end was never reached."""
+        return judge(self.records) if self._finished else []

@@ -1,0 +1,104 @@
+"""A client of etcd that puts, deletes, swaps and reads few keys."""
+
+import random
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from ...etcd.messages import rpc_pb2 as rpc
+from ...local.etcd_client import GatewayClient
+from .calls import Calls, put_message
+from .records import END, PREFIX, Read, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+__all__ = ["use_keys"]
+
+KEYS: Final = tuple(b"torture:%d" % i for i in range(8))
+PAIR: Final = b"torture:pair"
+"""A swap puts this, too, so that revisions have several events."""
+STAY: Final = 60
+"""Most requests over one connection. Smaller: mostly new connections are tested. Larger: clients
+gather at few members."""
+PAUSE_S: Final = 0.05
+
+
+async def use_keys(calls: Calls, rng: random.Random) -> None:
+    """Send some requests to one member.
+
+    Raises:
+        TransportError, trio.TooSlowError: one has no answer, or is refused.
+    """
+    async with calls.connection(rng) as client:
+        user = _User(calls, client)
+        acts: list[Callable[[bytes], Awaitable[object]]]
+        acts = [user.put, user.delete, user.swap, user.read, user.read_all, user.read_here]
+        for _ in range(rng.randrange(1, STAY)):
+            (act,) = rng.choices(acts, (6, 1, 4, 2, 1, 2))
+            await act(rng.choice(KEYS))
+            await trio.sleep(PAUSE_S * rng.random())
+
+
+@attrs.define
+class _User:
+    """A client with a connection; `_low` is what its serializable reads have shown."""
+
+    _calls: Calls
+    _client: GatewayClient
+    _low: int = 1
+
+    async def put(self, key: bytes) -> None:
+        await self._calls.put(self._client, key)
+
+    async def delete(self, key: bytes) -> None:
+        write = Write(self._calls.records.told, deletes=[key])
+        request = rpc.DeleteRangeRequest(key=key)
+        reply = await self._calls.write(
+            self._client, "/v3/kv/deleterange", request, rpc.DeleteRangeResponse, write
+        )
+        if reply.deleted:
+            self._calls.done(write, reply.header.revision)
+        else:
+            write.status = "fail"
+            self._calls.read(Read(write.told, reply.header.revision, key, b"", ()))
+
+    async def swap(self, key: bytes) -> None:
+        """Put a key if it has not changed since it was read."""
+        before = (await self.read(key)).kvs
+        revision, value = before[0].mod_revision if before else 0, self._calls.value()
+        write = Write(self._calls.records.told, [(key, value), (PAIR, value)], compared=revision)
+        compare = rpc.Compare(key=key, target=rpc.Compare.MOD, mod_revision=revision)
+        puts = [put_message(write), rpc.PutRequest(key=PAIR, value=value)]
+        request = rpc.TxnRequest(
+            compare=[compare],
+            success=[rpc.RequestOp(request_put=put) for put in puts],
+            failure=[rpc.RequestOp(request_range=rpc.RangeRequest(key=key))],
+        )
+        reply = await self._calls.write(self._client, "/v3/kv/txn", request, rpc.TxnResponse, write)
+        if reply.succeeded:
+            self._calls.done(write, reply.header.revision)
+            return
+        write.status = "fail"
+        found = reply.responses[0].response_range.kvs
+        self._calls.read(Read(write.told, reply.header.revision, key, b"", found, revision))
+
+    async def read(self, key: bytes, end: bytes = b"") -> rpc.RangeResponse:
+        low = self._calls.records.told
+        reply = await self._range(rpc.RangeRequest(key=key, range_end=end))
+        self._calls.read(Read(low, reply.header.revision, key, end, reply.kvs))
+        return reply
+
+    async def read_all(self, _key: bytes) -> None:
+        await self.read(PREFIX, END)
+
+    async def read_here(self, _key: bytes) -> None:
+        """Read what this member has."""
+        request = rpc.RangeRequest(key=PREFIX, range_end=END, serializable=True)
+        low, reply = self._low, await self._range(request)
+        self._calls.read(Read(low, reply.header.revision, PREFIX, END, reply.kvs))
+        self._low = reply.header.revision
+
+    async def _range(self, request: rpc.RangeRequest) -> rpc.RangeResponse:
+        return await self._calls.ask(self._client, "/v3/kv/range", request, rpc.RangeResponse)

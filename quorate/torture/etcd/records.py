@@ -1,0 +1,143 @@
+"""What clients of etcd were answered and shown: revisions, and moments in seconds of one clock."""
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import attrs
+
+from ...etcd.messages import rpc_pb2 as rpc
+
+__all__ = [
+    "END",
+    "LOCK",
+    "PREFIX",
+    "Delivery",
+    "Hold",
+    "Lease",
+    "Read",
+    "Records",
+    "Watched",
+    "Write",
+]
+
+PREFIX: Final = b"torture:"
+END: Final = b"torture;"
+"""All keys are in this range."""
+LOCK: Final = b"torture:lock"
+"""The name of the lock. Its keys have a slash behind that, and the lease in hexadecimal digits."""
+
+
+@attrs.define(eq=False)
+class Write:
+    """A request that writes.
+
+    Args:
+        told: the highest revision that any client knew when this was asked for.
+        puts: keys and values, in order; no other request has these values.
+        deletes: keys.
+        lease: of the puts.
+        compared: the `mod_revision` that the first key must have had; None if nothing was compared.
+        status: "fail" if the answer says that nothing was done; "unknown" without an answer.
+        revision: that was answered.
+    """
+
+    told: int
+    puts: Sequence[tuple[bytes, bytes]] = ()
+    deletes: Sequence[bytes] = ()
+    lease: int = 0
+    compared: int | None = None
+    status: Literal["ok", "fail", "unknown"] = "unknown"
+    revision: int = 0
+
+
+@attrs.frozen
+class Read:
+    """A read that was answered: it must be the state at a revision from `low` to `high`.
+
+    Args:
+        low: a revision that it has to know.
+        high: the revision that was answered.
+        key: the key, or the first one.
+        end: of the range; empty for one key.
+        kvs: that were found.
+        other_than: the first key's `mod_revision` must be another one: a comparison failed.
+    """
+
+    low: int
+    high: int
+    key: bytes
+    end: bytes
+    kvs: Sequence[rpc.KeyValue]
+    other_than: int | None = None
+
+
+@attrs.define(eq=False)
+class Lease:
+    """A lease.
+
+    Args:
+        lease: its id.
+        until: it lasts until then at least: the TTL that was answered, counted from the request.
+        gone: when an answer first said that there is no such lease.
+        revoked: the highest revision known when its end was asked for; None if it never was.
+    """
+
+    lease: int
+    until: float
+    gone: float = math.inf
+    revoked: int | None = None
+
+
+@attrs.frozen
+class Hold:
+    """The lock was taken: `key` was the oldest at a revision from `low` to `high`."""
+
+    low: int
+    high: int
+    key: bytes
+
+
+@attrs.frozen
+class Delivery:
+    """One reply of a watch, and when it came."""
+
+    at: float
+    events: Sequence[rpc.Event]
+
+
+@attrs.define(eq=False)
+class Watched:
+    """A watch of all keys, over all its connections.
+
+    Args:
+        name: says where.
+        start: the first revision that it asked for.
+        deliveries: all replies with events.
+        whole: it must have seen everything up to the last revision.
+    """
+
+    name: str
+    start: int
+    deliveries: list[Delivery] = attrs.field(factory=list[Delivery])
+    whole: bool = False
+
+
+@attrs.define(eq=False)
+class Records:
+    """Everything.
+
+    Attributes:
+        told: the highest revision that any client knows.
+        trouble: answers that no member may give.
+        at_rest: all leases should have ended.
+    """
+
+    told: int = 1
+    writes: list[Write] = attrs.field(factory=list[Write])
+    reads: list[Read] = attrs.field(factory=list[Read])
+    leases: list[Lease] = attrs.field(factory=list[Lease])
+    holds: list[Hold] = attrs.field(factory=list[Hold])
+    watches: list[Watched] = attrs.field(factory=list[Watched])
+    trouble: list[str] = attrs.field(factory=list[str])
+    at_rest: bool = False
