@@ -111,6 +111,11 @@ class EtcdState:
         for callback in self._listeners:
             callback(self._keys.revision, ())
 
+    def resume(self, now_ms: int) -> None:
+        """Note the log time from which it goes on: in the beginning, and after each `reload`."""
+        self._now_ms = max(self._now_ms, now_ms)
+        self._leases.advance(now_ms)
+
     # --- for the port of this member
 
     @property
