@@ -2,8 +2,8 @@
 
 Each bench is its own process, so that a failure does not end the others. Failed benches are named
 at the end. Some benches are run by hand only: those that need other products (`peers.py`,
-`spark.py`), one that takes hours (`steady.py`), and `failover.py`, which docs/election.md also
-quotes.
+`etcd.py`, `spark.py`), one that takes hours (`steady.py`), and `failover.py`, which
+docs/election.md also quotes.
 """
 
 import subprocess

@@ -19,7 +19,7 @@ from .backend.announce import announce
 from .backend.backend import Backend
 from .messages import rpc_pb2 as rpc
 from .messages.requests import Op
-from .port.figures import etcd_families
+from .port.figures import etcd_families, etcd_status
 from .port.listener import EtcdPort
 from .services.context import PortContext
 from .services.users import ReplicatedUsers
@@ -123,6 +123,7 @@ def make_etcd_server(
         most=config.limits.max_clients,
         protected=protected,
     )
+    member.etcd_status = partial(etcd_status, port, context)
     url = config.etcd.url(config.own.host)
     _check_url(url, config)
     return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)

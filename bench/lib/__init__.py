@@ -4,7 +4,8 @@
 - ``checking`` and ``acknowledged`` check that nothing acknowledged was lost.
 - ``filling`` sets the keys; ``crowd`` and ``crowds`` are clients that count every outcome.
 - ``changing`` runs clusters whose members change; ``writers`` and ``written`` are its clients.
-- ``competitors`` and ``storage_peers`` run other products under the same load.
+- ``competitors``, ``etcd_api`` and ``storage_peers`` run other products under the same load;
+  ``turns`` measures two clusters in turns.
 
-Nothing here measures by itself. Read ``harness.py`` and ``measuring.py`` first.
+Nothing here runs by itself. Read ``harness.py`` and ``measuring.py`` first.
 """

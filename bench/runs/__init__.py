@@ -2,7 +2,8 @@
 
 From outside: ``cluster``, ``growth``, ``growth_log``, ``overload``, ``restart``, ``snapshot``,
 ``catchup``, ``failover``, ``steady``, ``members``. Step by step: ``anatomy``, ``lone_set``. Parts:
-``storage``, ``transport``, ``embedded``, ``spark``. Compared with other products: ``peers``.
+``storage``, ``transport``, ``embedded``, ``spark``. Compared with other products: ``peers``,
+``etcd``.
 
 Read ``cluster.py`` first.
 """

@@ -225,7 +225,7 @@ def _reply_untrusted(where: str, answer: bytes, kind: type[Reply]) -> Reply:
         found: Any = json.loads(answer)
         # In streams, replies are in an object with this only.
         json_format.ParseDict(found.get("result", found), reply, ignore_unknown_fields=True)
-    except (json_format.ParseError, ValueError, AttributeError, RecursionError) as error:
+    except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise TransportError(f"{where}: expected a {kind.__name__} as JSON: {error}") from error
     return reply
 

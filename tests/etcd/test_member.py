@@ -36,6 +36,9 @@ async def test_a_member_serves_clients_of_etcd(tmp_path: Path) -> None:
             figures = (await client.get("/metrics")).body
             assert b'quorate_etcd_requests_total{method="Put",code="OK"} 1' in figures
             assert b"quorate_etcd_keys 1\n" in figures
+            status = node.status().etcd
+            assert status is not None
+            assert (status.keys, status.connections) == (1, 1)
             assert (await client.get("/readyz")).status == 200
             await client.begin("/v3/watch", b'{"create_request":{"key":"Zm9v"}}')
             assert (await client.line())["result"]["created"]

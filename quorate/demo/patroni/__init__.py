@@ -7,5 +7,6 @@ every check passed and every acknowledged row is on every server.
 
 ``programs`` finds Patroni and PostgreSQL, ``nodes`` runs one of each, and ``members`` configures
 them for members of quorate. ``rows`` writes and counts, ``world`` holds all of them and waits,
-``member_steps`` and ``node_steps`` are what happens, and ``story`` runs it. Read ``story`` first.
+``member_steps``, ``node_steps`` and ``operator_steps`` are what happens, and ``story`` runs it.
+Read ``story`` first.
 """

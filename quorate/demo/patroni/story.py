@@ -36,6 +36,7 @@ from .node_steps import (
     switch_over,
 )
 from .nodes import Node
+from .operator_steps import fail_over, look_around, reload_and_restart
 from .programs import Programs, find_programs
 from .world import World
 
@@ -43,6 +44,8 @@ __all__ = ["main"]
 
 STEPS: Final = (
     change_the_configuration,
+    look_around,
+    reload_and_restart,
     switch_over,
     kill_the_leader,
     stop_the_leader_for_a_while,
@@ -52,6 +55,7 @@ STEPS: Final = (
     lose_the_quorum_in_failsafe_mode,
     pause_and_resume,
     reinitialize_a_replica,
+    fail_over,
 )
 
 

@@ -114,10 +114,10 @@ class World:
 
         return await self.wait(complete)
 
-    async def safe_to_leave(self) -> None:
-        """Wait until the primary has a replica that has all of its rows, by Patroni's word.
+    async def safe_to_leave(self) -> Node:
+        """Wait until the primary has a replica that has all of its rows, and return that.
 
-        Patroni replaces a primary by no other one.
+        Patroni replaces a primary by no other one, and says which it is.
 
         Raises:
             trio.TooSlowError: it has none for a minute.
@@ -126,8 +126,9 @@ class World:
         with trio.fail_after(PATIENCE_SECONDS):
             while True:
                 _, shown = await self.nodes[0].control("list", SCOPE)
-                if "Sync Standby" in shown:
-                    return
+                for line in shown.splitlines():
+                    if "Sync Standby" in line:
+                        return next(node for node in self.nodes if node.name in line)
                 await trio.sleep(_LOOK_SECONDS)
 
     async def primary(self) -> tuple[Node, NodeState]:

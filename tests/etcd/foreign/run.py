@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from quorate.local.cluster import HOST, free_client_port
-from tests.etcd.foreign.suites import KNOWN_END_TO_END, LEFT_OUT, SUITES, Suite
+from tests.etcd.foreign.suites import KNOWN_END_TO_END, LEFT_OUT, SUITES, WITHOUT_TLS, Suite
 from tests.etcd.oracle.servers import SHIM, child, wait_until_healthy
 
 GOPATH: Final = Path("/usr/share/gocode")
@@ -53,8 +54,12 @@ def report(name: str, verdicts: Mapping[str, str], known: Mapping[str, str]) -> 
     """Print what came out; return how many tests failed unexpectedly."""
     bad = {test for test, verdict in verdicts.items() if verdict == "failed"}
     new = {test for test in bad if plain(test) not in known}
-    counts = {v: list(verdicts.values()).count(v) for v in ("passed", "failed", "skipped")}
-    show(f"{name}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    counts = Counter(verdict.split(": ")[0] for verdict in verdicts.values())
+    kinds = ("passed", "failed", "skipped")
+    show(f"{name}: " + ", ".join(f"{counts[kind]} {kind}" for kind in kinds))
+    for verdict, count in Counter(verdicts.values()).most_common():
+        if verdict.startswith("skipped"):
+            show(f"  {count} {verdict}")
     for test in sorted(bad - new):
         show(f"  known: {test}: {known[plain(test)]}")
     for test in sorted(new):
@@ -108,9 +113,11 @@ def run_suite(suite: Suite, folder: Path) -> dict[str, str]:
 
 
 def verdict_of(case: ET.Element) -> str:
-    """Return whether a test passed, failed or was skipped."""
-    kinds = {part.tag for part in case}
-    return "failed" if kinds & {"failure", "error"} else "skipped" if kinds else "passed"
+    """Return "passed", "failed" or "skipped: why"."""
+    parts = {part.tag: part.get("message", "") for part in case}
+    if parts.keys() & {"failure", "error"}:
+        return "failed"
+    return f"skipped: {parts['skipped']}" if "skipped" in parts else "passed"
 
 
 def members(stack: ExitStack, folder: Path) -> int:
@@ -146,17 +153,18 @@ def run_end_to_end(folder: Path) -> dict[str, str]:
     listed = subprocess.run(
         [program, "-test.list", "TestCtlV3|TestV3Curl"], capture_output=True, text=True, check=True
     )
-    names = [name for name in listed.stdout.split() if name.startswith("Test")]
+    names = [name for name in listed.stdout.split() if name.startswith("Test")] + WITHOUT_TLS
     return {name: run_one(program, name, programs, folder) for name in names}
 
 
 def run_one(program: Path, name: str, programs: Path, folder: Path) -> str:
     """Run one of etcd's tests in a process of its own: some end the process."""
-    if any(re.search(pattern, name) for pattern, _ in LEFT_OUT):
-        return "skipped"
+    for pattern, why in LEFT_OUT:
+        if re.search(pattern, name):
+            return f"skipped: {why}"
     words = ["-bin-dir", str(programs), "-cert-dir", str(ETCD / "integration/fixtures")]
     words += ["-test.v", "-test.run", f"^{name}$", f"-test.timeout={TEST_SECONDS}s"]
-    with (folder / f"{name}.output").open("wb") as output:
+    with (folder / f"{name.replace('/', '-')}.output").open("wb") as output:
         done = subprocess.run(
             [program, *words], cwd=folder, stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, check=False,
