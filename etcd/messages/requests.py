@@ -10,7 +10,7 @@
               body      bytes  the protobuf message without its header; for an error its text
 
 Commands are recorded, not their effects, as Redis's commands are. The flag `keyvalue.protocol
-.payload.ETCD` tells these payloads from those of Redis.
+.payload.ETCD` marks these payloads, unlike those of Redis.
 
 The header of a reply names the member that answered and its term. The state machine must not know
 either, so the port writes the header in front of the body.

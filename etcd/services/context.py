@@ -82,7 +82,7 @@ class PortContext:
         backend: reaches the cluster and the state.
         hub: watches the state.
         users: judges callers.
-        stopping: tells connections that the port stops.
+        stopping: ends connections when the port stops.
         figures: returns the figures of the member in the text of Prometheus.
         requests: how many calls with one reply have ended, by method and code.
     """

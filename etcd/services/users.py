@@ -149,7 +149,7 @@ class ReplicatedUsers:
         for need in needs:
             revision, keys = await self._leased_keys(need.lease)
             revisions.append(revision)
-            # The users may have changed meanwhile.
+            # The users may have changed since.
             self._require_known()
             if not self._rights_of(_name(user)).allow(need.of(keys)):
                 raise EtcdError(*PERMISSION_DENIED)

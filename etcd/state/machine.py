@@ -180,8 +180,8 @@ class EtcdState:
             revision: 0 for the present one.
 
         Raises:
-            EtcdError: it is compacted, perhaps meanwhile, or in the future; or a snapshot is being
-                loaded.
+            EtcdError: it is compacted, perhaps since the call, or in the future; or a snapshot is
+                being loaded.
         """
         check_revision(revision, self.revision, self.compacted)
         compacted = self.compacted
