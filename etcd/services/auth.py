@@ -26,10 +26,9 @@ __all__ = [
     "user_list",
 ]
 
-_GRANT: Final = (
-    "there are no roles; give users keys and commands by ACL SETUSER name ~prefix* +@all"
-)
-_PASSWORD: Final = "users are made and changed by ACL SETUSER name on >password ~prefix* +@all"
+_RULES: Final = "'~prefix*' +@read +@write"
+_GRANT: Final = f"there are no roles; users get keys and commands by ACL SETUSER name {_RULES}"
+_SET: Final = f"users are made and changed by ACL SETUSER name on '>password' {_RULES}"
 
 REFUSED: Final = {
     "UserAdd": _SET,

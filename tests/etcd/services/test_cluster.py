@@ -152,20 +152,23 @@ async def test_what_can_not_be_done_is_an_error_that_says_what_can(
         assert text in found[1]
 
 
+RULES = "'~prefix*' +@read +@write"
+
+
 @pytest.mark.parametrize(
     ("names", "command"),
     [
         (
             ("UserAdd", "UserChangePassword"),
-            "ACL SETUSER name on '>password' '~prefix*' +@read +@write",
+            f"ACL SETUSER name on '>password' {RULES}",
         ),
         (("UserDelete",), "ACL DELUSER name"),
         (("UserGet",), "ACL GETUSER name"),
-        (("UserGrantRole", "UserRevokeRole"), "ACL SETUSER name '~prefix*' +@read +@write"),
-        (("RoleAdd", "RoleDelete", "RoleGet"), "ACL SETUSER name '~prefix*' +@read +@write"),
+        (("UserGrantRole", "UserRevokeRole"), f"ACL SETUSER name {RULES}"),
+        (("RoleAdd", "RoleDelete", "RoleGet"), f"ACL SETUSER name {RULES}"),
         (
             ("RoleGrantPermission", "RoleRevokePermission"),
-            "ACL SETUSER name '~prefix*' +@read +@write",
+            f"ACL SETUSER name {RULES}",
         ),
     ],
 )
