@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from ipaddress import ip_address
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Final
@@ -16,10 +17,9 @@ from ..metrics import exposition
 from ..transport import Address
 from .backend.announce import announce
 from .backend.backend import Backend
-from .backend.upkeep import Upkeep
 from .messages import rpc_pb2 as rpc
 from .messages.requests import Op
-from .port.figures import etcd_families
+from .port.figures import etcd_families, etcd_status
 from .port.listener import EtcdPort
 from .services.context import PortContext
 from .services.users import ReplicatedUsers
@@ -69,13 +69,12 @@ class EtcdServer:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.backend.run)
-            nursery.start_soon(Upkeep(self.backend).run)
             bound: tuple[str, int] = await nursery.start(self.port.run)
             words = "clients of etcd are served at %(address)s, and sent to %(url)s"
             where = str(Address(*bound))
             log_event(_log, logging.INFO, "etcd_listens", words, address=where, url=self.url)
             task_status.started(bound)
-            # Not before it listens: who is sent here must be served.
+            # Not before it listens: members send clients to this URL from then on.
             nursery.start_soon(announce, self.backend, self.name, (self.url,))
         raise AssertionError("only cancellation ends it")  # pragma: no cover - never reached
 
@@ -129,6 +128,7 @@ def make_etcd_server(
         most=config.limits.max_clients,
         protected=protected,
     )
+    member.etcd_status = partial(etcd_status, port, context)
     url = config.etcd.url(config.own.host)
     _check_url(url, config)
     return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)

@@ -29,7 +29,7 @@ from .member import Member, open_member
 from .protocol.states import EDGES, State, diagram
 from .requests.gateway import Gateway
 from .requests.request import Request, RequestKind
-from .requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
+from .requests.status import EtcdStatus, MemberAddress, NodeStatus, PeerStatus, Topology
 from .state_machine.service import Command, Service, SnapshotService
 from .state_machine.timers import Timer, Timers
 
@@ -37,6 +37,7 @@ __all__ = [
     "EDGES",
     "Command",
     "Etcd",
+    "EtcdStatus",
     "Gateway",
     "Limits",
     "LogLines",

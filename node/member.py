@@ -78,7 +78,7 @@ from .requests.gateway import OWN_ORDERS
 from .requests.journey import Latencies
 from .requests.request import COMMAND, QUERY, UNSTAMPED, RequestKind
 from .requests.router import Requests
-from .requests.status import MemberAddress, NodeStatus, Topology
+from .requests.status import EtcdStatus, MemberAddress, NodeStatus, Topology
 from .requests.task_calls import Calls
 from .state import MemberState
 from .state_machine.actions import Actions
@@ -121,6 +121,8 @@ class Member:
     It is the handler of its links and the gateway of its clients. Its parts are public for tests
     and for the simulator, and only for these.
     """
+
+    etcd_status: Callable[[], EtcdStatus | None]  # the port for clients of etcd sets it
 
     def __init__(
         self,
@@ -168,7 +170,7 @@ class Member:
         self._since, self._applied = trio.current_time(), trio.Event()
         self.reporter, self.messages = Reporter(self, clock_ms), MessageRecorder(links.tap)
         self._shown: tuple[Membership, tuple[object, ...], Topology] | None = None
-        self.removal = Removal(store)
+        self.removal, self.etcd_status = Removal(store), _no_port
         self._twice = TwoProcesses(state.member_id, state.timeouts.leader_heartbeat_timeout)
         # Last, because they call the parts made above.
         store.on_durable, store.on_membership = self._on_durable, self._on_membership
@@ -681,8 +683,13 @@ class Member:
             self.election,
             self.requests,
             self.access,
+            self.etcd_status(),
         )
         return status.now(self.now_ms())
+
+
+def _no_port() -> None:
+    """A member without a port for clients of etcd has nothing to say of it."""
 
 
 def _address(seat: Seat, membership: Membership) -> MemberAddress:

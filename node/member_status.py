@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .election.context import ElectionContext
     from .membership.founding import Founders
     from .requests.router import Requests
+    from .requests.status import EtcdStatus
     from .state import MemberState
     from .state_machine.applier import Applier
     from .state_machine.snapshots import Snapshots
@@ -58,6 +59,7 @@ class Status:
         election: its current state, and how many elections there were.
         requests: of this member's clients.
         access: how it proves who it is.
+        etcd: of its port for clients of etcd; None without one.
     """
 
     incarnation: int
@@ -72,6 +74,7 @@ class Status:
     election: ElectionContext
     requests: Requests
     access: Access
+    etcd: EtcdStatus | None = None
 
     def now(self, now_ms: int) -> NodeStatus:
         """Describe the member; `now_ms` is the log's time now."""
@@ -118,6 +121,7 @@ class Status:
             certificate_trouble=watch.trouble if watch else "",
             leader_heard_ms=role.probe.heard_ms if isinstance(role, Following) else -1,
             leader_round_trip_ms=role.probe.round_trip_ms if isinstance(role, Following) else -1.0,
+            etcd=self.etcd,
         )
 
     @property

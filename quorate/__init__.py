@@ -22,7 +22,8 @@ The names, by what they are for:
   and an `Authoriser`. They get a `Hello`, a `HelloReply` and an `Identity`, and answer with
   `Accept`, `ChallengeWith` or `Reject`. For clients: `ClientSecurity` of a `ClientAuthenticator`
   and a `ClientAuthoriser`.
-- Look at it: `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`.
+- Look at it: `NodeStatus`, `PeerStatus`, `EtcdStatus`, `Topology`, `MemberAddress`, `Transition`,
+  `State`.
 - Errors: `QuorateError` is the base of all. `ConfigurationError`, `UsageError`,
   `UnsupportedError`, `RemovedError`, `HistoryError`, `RecordingError`,
   `SafetyViolationError`, `LeaseLostError`.
@@ -101,6 +102,7 @@ _HOMES: Final = {
     ".node": (
         "Command",
         "Etcd",
+        "EtcdStatus",
         "Limits",
         "LogLines",
         "MemberAddress",
@@ -191,6 +193,7 @@ if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a te
     from .local.cluster import local_configs as local_configs
     from .node import Command as Command
     from .node import Etcd as Etcd
+    from .node import EtcdStatus as EtcdStatus
     from .node import Limits as Limits
     from .node import LogLines as LogLines
     from .node import MemberAddress as MemberAddress

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .errors import ConfigurationError, UsageError
+from .etcd.backend.upkeep import Upkeep
 from .etcd.opening import EtcdServer, make_etcd_server
 from .etcd.state.machine import EtcdState
 from .keyvalue.access.directory import Directory
@@ -398,6 +399,7 @@ async def _open_key_value(
         async with opening(store) as member, trio.open_nursery() as nursery:
             watches = await nursery.start(_watches, member, store)
             _keep_notice(member, config, nursery)
+            _keep_history(member, store, nursery)
             port = _client_port(member, config, store, clients, watches, protected=protected)
             address = await nursery.start(port.run)
             etcd = _etcd_server(member, config, store, port, watches, protected=etcd_protected)
@@ -568,6 +570,15 @@ def _keep_notice(member: Member, config: NodeConfig, nursery: trio.Nursery) -> N
     notices = Notices(board_file(machine, config.partition.number), look)
     member.observe(notices.look_again)
     nursery.start_soon(notices.run)
+
+
+def _keep_history(
+    member: Member, store: KeyValueService | WitnessService, nursery: trio.Nursery
+) -> None:
+    """Look after the history of etcd's keys, also without a port for its clients."""
+    if isinstance(store, KeyValueService):
+        assert isinstance(store.keyspace, EtcdState), "made with it"
+        nursery.start_soon(Upkeep(member, store.keyspace).run)
 
 
 def _tls_of(member: Member, config: NodeConfig) -> PortTls | None:

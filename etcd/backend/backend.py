@@ -175,7 +175,7 @@ class Backend:
             calls = self._joined_calls if _joins(route) else self._calls
             reply = await calls.ask(kind, route.payload, ETCD, principal=principal)
             revision, body = decode_reply(reply)
-            await self._catching_up.applied(revision)
+            await self._catching_up.applied(revision, len(body))
         except RequestError as error:
             raise error_of(error, kind) from error
         finally:

@@ -95,7 +95,8 @@ class Submission(Request):
         except EtcdError as error:
             self._end(error)
         else:
-            self._catching_up.when_applied(revision, partial(self._reply, revision, body))
+            answer = partial(self._reply, revision, body)
+            self._catching_up.when_applied(revision, len(body), answer)
 
     def _reply(self, revision: int, body: bytes) -> None:
         # It may have been cancelled while the reply was held.

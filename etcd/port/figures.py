@@ -1,17 +1,31 @@
-"""The figures of etcd's keyspace and its port, as Prometheus reads them."""
+"""The figures of etcd's keyspace and its port, as Prometheus and the member's status have them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ...metrics.family import Sample, counter, gauge
+from ...node.requests.status import EtcdStatus
 
 if TYPE_CHECKING:
     from ...metrics import Family
     from ..services.context import PortContext
     from .listener import EtcdPort
 
-__all__ = ["etcd_families"]
+__all__ = ["etcd_families", "etcd_status"]
+
+
+def etcd_status(port: EtcdPort, context: PortContext) -> EtcdStatus:
+    """Return what the member's status says of a port and of its keyspace."""
+    hub = context.hub
+    return EtcdStatus(
+        hub.state.revision,
+        hub.state.compacted,
+        hub.state.key_count,
+        hub.state.lease_count,
+        hub.watches,
+        port.connections,
+    )
 
 
 def etcd_families(port: EtcdPort, context: PortContext) -> list[Family]:

@@ -287,9 +287,8 @@ class EtcdState:
         return apply_delete_range(self._keys, Work(), request)
 
     def _txn(self, request: rpc.TxnRequest) -> bytes:
-        return Transaction(self._keys, Work(), self._leases, self._compaction.revision).apply(
-            request
-        )
+        work, compacted = Work(txn=True), self._compaction.revision
+        return Transaction(self._keys, work, self._leases, compacted).apply(request)
 
     def _compact(self, request: rpc.CompactionRequest) -> bytes:
         self._compaction.start(request.revision)

@@ -94,6 +94,27 @@ class PeerStatus:
 
 
 @attrs.frozen
+class EtcdStatus:
+    """The etcd keyspace, as a member has applied it, and the member's port for it.
+
+    Args:
+        revision: the last one.
+        compacted: the first revision that can still be read; 0 while all can.
+        keys: that exist.
+        leases: that exist.
+        watches: of the clients of this member.
+        connections: of clients to this member.
+    """
+
+    revision: int
+    compacted: int
+    keys: int
+    leases: int
+    watches: int
+    connections: int
+
+
+@attrs.frozen
 class NodeStatus:
     """What a member reports of itself. Ages and uptime are seconds; positions are bytes of the log.
 
@@ -145,6 +166,7 @@ class NodeStatus:
         leader_heard_ms: of a standby: how long ago the leader answered it last, in milliseconds;
             -1 if it has not.
         leader_round_trip_ms: of a standby: how long that answer took, in milliseconds.
+        etcd: of the port for clients of etcd; None on a member without one.
     """
 
     member_id: int
@@ -187,3 +209,4 @@ class NodeStatus:
     certificate_trouble: str = ""
     leader_heard_ms: int = -1
     leader_round_trip_ms: float = -1.0
+    etcd: EtcdStatus | None = None

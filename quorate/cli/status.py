@@ -12,7 +12,7 @@ from rich.table import Table
 from ..local.member_list import ListedMember
 from ..local.show import make_console, print_table
 from ..local.survey import SETTLED, Answer, Survey, Verdict, ask, at, survey, with_list
-from ..local.words import age, counted, size
+from ..local.words import age, counted, etcd_line, size
 from ..node.requests.status import NodeStatus
 from .member_answers import command
 from .params import Address, Addresses, AsJson, parse_address
@@ -78,6 +78,9 @@ def render(seen: Survey, console: Console, connect: Addresses = ()) -> None:
         console.print(_summary(seen), style="green")
     elif seen.leader is not None and seen.spare >= 0:
         console.print(_summary(seen))
+    said = [answer.status for answer in seen.answers if answer.status is not None]
+    if line := etcd_line([each.etcd for each in said if each.etcd is not None]):
+        console.print(line)
     _print_lines(seen, console)
     gone = any(answer.status is None for answer in seen.answers)
     if seen.leader is not None and (gone or seen.joining):

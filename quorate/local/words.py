@@ -2,9 +2,12 @@
 
 import re
 import time
+from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["age", "counted", "parse_position", "size", "span", "utc"]
+from ..node.requests.status import EtcdStatus
+
+__all__ = ["age", "counted", "etcd_line", "parse_position", "size", "span", "utc"]
 
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _KIB: Final = 1024
@@ -46,6 +49,31 @@ def parse_position(text: str) -> int | None:
 def counted(count: int, one: str, many: str) -> str:
     """Write a count with its noun: ``1 batch``, ``2,000 batches``."""
     return f"{count:,} {one if count == 1 else many}"
+
+
+def etcd_line(ports: Sequence[EtcdStatus]) -> str:
+    """Write what etcd's keyspace holds, and what its clients have at all members.
+
+    Args:
+        ports: of the members that report one.
+
+    Returns:
+        One line; empty if no member has such a port.
+    """
+    if not ports:
+        return ""
+    # All have one keyspace, and some are a moment behind.
+    newest = max(ports, key=lambda each: each.revision)
+    history = f" (readable from {newest.compacted:,} on)" if newest.compacted else ""
+    keys = counted(newest.keys, "key", "keys")
+    leases = counted(newest.leases, "lease", "leases")
+    watches = counted(sum(each.watches for each in ports), "watch", "watches")
+    connections = counted(sum(each.connections for each in ports), "connection", "connections")
+    members = counted(len(ports), "member", "members")
+    return (
+        f"etcd: revision {newest.revision:,}{history}, {keys}, {leases}; "
+        f"{watches} and {connections} at {members}."
+    )
 
 
 def utc(timestamp_ms: int) -> str:

@@ -29,7 +29,7 @@ from quorate.local.survey import (
     until,
     with_list,
 )
-from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus
+from quorate.node.requests.status import EtcdStatus, MemberAddress, NodeStatus, PeerStatus
 from tests.cli.test_member_list import answer, listed, seat
 
 ADDRESSES = tuple(MemberAddress(n, HOST, 7000 + n) for n in range(3))
@@ -101,6 +101,19 @@ def test_the_summary_of_an_agreed_cluster_says_who_leads_and_how_many_can_be_los
     assert (
         'Cluster "orders": member 1 leads term 4; all 3 members agree, 1 more can be lost.' in text
     )
+
+
+def test_a_line_tells_of_etcds_keyspace_by_the_member_that_has_most_of_it() -> None:
+    ports = EtcdStatus(12, 0, 3, 0, 2, 1), EtcdStatus(1042, 40, 31, 1, 1, 0), None
+    said = [status_of(each, etcd=port) for each, port in enumerate(ports)]
+    text = " ".join(shown(seen(*said)).split())
+    assert (
+        "etcd: revision 1,042 (readable from 40 on), 31 keys, 1 lease; "
+        "3 watches and 1 connection at 2 members." in text
+    )
+    (answer, *_) = json.loads(seen(*said).as_json())["members"]
+    assert answer["status"]["etcd"]["keys"] == 3
+    assert "etcd" not in shown(AGREED)
 
 
 def test_each_member_has_a_row_with_its_state_and_age() -> None:

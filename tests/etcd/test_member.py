@@ -4,9 +4,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import attrs
+import pytest
 import trio
 
 import quorate
+from quorate.etcd.backend import upkeep
+from quorate.etcd.codes import EtcdError
+from quorate.etcd.messages import rpc_pb2 as rpc
+from quorate.etcd.messages.requests import Op, decode_reply, encode_request
+from quorate.keyvalue.protocol.payload import ETCD
 from quorate.local.cluster import free_client_port
 from tests.support.etcd_http import Client
 
@@ -31,6 +37,9 @@ async def test_a_member_serves_clients_of_etcd(tmp_path: Path) -> None:
             figures = (await client.get("/metrics")).body
             assert b'quorate_etcd_requests_total{method="Put",code="OK"} 1' in figures
             assert b"quorate_etcd_keys 1\n" in figures
+            status = node.status().etcd
+            assert status is not None
+            assert (status.keys, status.connections) == (1, 1)
             assert (await client.get("/readyz")).status == 200
             await client.begin("/v3/watch", b'{"create_request":{"key":"Zm9v"}}')
             assert (await client.line())["result"]["created"]
@@ -39,6 +48,24 @@ async def test_a_member_serves_clients_of_etcd(tmp_path: Path) -> None:
         await node.wait_for_leader()
         found = await Client(stream).post("/v3/kv/range", {"key": "Zm9v"})
         assert found.json["kvs"][0]["mod_revision"] == "2"
+
+
+async def test_a_leader_without_a_port_compacts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "LOOK_S", 0.05)
+    monkeypatch.setattr(upkeep, "KEPT_S", 0.05)
+    (config,) = quorate.local_configs(1, tmp_path, client_port=free_client_port(1), profile="test")
+    put = encode_request(Op.PUT, rpc.PutRequest(key=b"foo").SerializeToString())
+    old = encode_request(Op.RANGE, rpc.RangeRequest(key=b"foo", revision=2).SerializeToString())
+    async with quorate.open_node(config) as node:
+        await node.wait_for_leader()
+        await node.command(put, ETCD)
+        await node.command(put, ETCD)
+        with trio.fail_after(5), pytest.raises(EtcdError, match="compacted"):
+            while True:
+                decode_reply(await node.query(old, ETCD))
+                await trio.sleep(0.02)
 
 
 async def connected(port: int) -> trio.SocketStream:

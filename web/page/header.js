@@ -1,6 +1,6 @@
 /** The first line: who leads, how many more may fail, how much is done, and who says so. */
 
-import { UNKNOWN, about, ago, el, put, rate, span, word } from "./format.js";
+import { UNKNOWN, about, ago, count, el, put, rate, span, word } from "./format.js";
 
 /** More members than this are counted in place of named. */
 const NAMED = 3;
@@ -130,9 +130,25 @@ function facts(model, picture) {
       title: picture.joint ? "The voters are changing: both sets must agree." : "The version of the configuration.",
     },
   ];
+  found.push(...etcd());
   const reporting = fresh.filter((/** @type {any} */ each) => each.status?.rates?.commands != null);
   if (!model.live && !reporting.length) return found;
   return [...found, sum("commands/s", "commands"), sum("reads/s", "reads"), slowest("p50"), slowest("p99")];
+
+  /** etcd's keyspace by the member that has most of it; nothing if no member has a port for its clients. @returns {Fact[]} */
+  function etcd() {
+    const [newest] = fresh.filter((/** @type {any} */ each) => each.status?.etcd)
+      .sort((/** @type {any} */ a, /** @type {any} */ b) => b.status.etcd.revision - a.status.etcd.revision);
+    if (!newest) return [];
+    const { revision, compacted, keys, leases } = newest.status.etcd;
+    const clients = fresh.filter((/** @type {any} */ each) => each.status?.etcd)
+      .map((/** @type {any} */ each) => `Member ${each.id}: ${count(each.status.etcd.watches)} watches, ${count(each.status.etcd.connections)} connections.`);
+    const readable = compacted ? `Readable from revision ${count(compacted)} on.` : "All revisions are readable.";
+    return [
+      { name: "etcd revision", value: count(revision), by: said(newest), title: [readable, ...clients].join("\n") },
+      { name: "etcd keys", value: count(keys), by: `${count(leases)} ${leases === 1 ? "lease" : "leases"}`, title: `Keys and leases of etcd's clients, by ${said(newest)}.` },
+    ];
+  }
 
   /** The sum of a rate; a lower bound if a member is silent. @param {string} name @param {string} of @returns {Fact} */
   function sum(name, of) {

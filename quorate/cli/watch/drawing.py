@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...local.show import fitted
-from ...local.words import age, size
+from ...local.words import age, etcd_line, size
 from .model import SETTLED, STALE_SECONDS
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def _header(cluster: Cluster, *, plain: bool) -> list[Text]:
     line = _sparkline(list(cluster.rates)[-LINE_WIDTH:], plain=plain)
     first = Text(f"{name}: {_leads(cluster)}; {_margin(cluster)}.", style=_style(cluster))
     second = Text(f"{_clock(cluster, cluster.now)}  {words}  {line}".rstrip())
-    return [first, second, *([Text(clients)] if (clients := _clients(cluster)) else [])]
+    # Of those that report now: what a silent member said would be counted for ever.
+    etcd = etcd_line([each.etcd for each in cluster.fresh if each.etcd is not None])
+    return [first, second, *(Text(words) for words in (_clients(cluster), etcd) if words)]
 
 
 def _clients(cluster: Cluster) -> str:

@@ -65,6 +65,7 @@ def _member(cluster: Cluster, seen: Seen) -> dict[str, Any]:
         "p50": seen.half,
         "p99": seen.most,
         "loop_delay": seen.delay,
+        "etcd": attrs.asdict(seen.etcd) if seen.etcd else None,
         "last_heard": _rounded(cluster.last_heard(seen.member_id)),
     }
 

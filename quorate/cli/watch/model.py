@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
+from ...node.requests.status import EtcdStatus
 from ...recordings import Event
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Seen:
         commands: of its clients, a second; None if unknown.
         half: seconds that half of these commands do not exceed; None if unknown.
         most: seconds that 99 % of them do not exceed; None if unknown.
+        etcd: of its port for clients of etcd; None without one.
         delay: seconds by which a timer of its process was late, the worst of the last second.
         heard: when it reported last; None if it never did.
         others: when it heard each other member last.
@@ -106,6 +108,7 @@ class Seen:
     commands: float | None = None
     half: float | None = None
     most: float | None = None
+    etcd: EtcdStatus | None = None
     delay: float | None = None
     heard: float | None = None
     others: dict[int, float] = attrs.field(factory=dict[int, float])
@@ -269,6 +272,7 @@ class Cluster:
         durations = _object(_object(status.get("quantiles")).get("command"))
         seen.half, seen.most = (_number(durations.get(name), None) for name in ("p50", "p99"))
         seen.delay = _number(status.get("loop_delay"), None)
+        seen.etcd = _etcd(_object(status.get("etcd")))
         for peer in status.get("peers") or ():
             if isinstance(peer, dict):
                 self._on_peer(seen, at, cast("dict[str, Any]", peer))
@@ -401,6 +405,12 @@ class Cluster:
         ):
             return None
         return None if seen.append < 0 or self.head < 0 else self.head - seen.append
+
+
+def _etcd(found: dict[str, Any]) -> EtcdStatus | None:
+    if not found:
+        return None
+    return EtcdStatus(*(_number(found.get(each.name), 0) for each in attrs.fields(EtcdStatus)))
 
 
 def _object(found: object) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from quorate.cli.watch.feeds import Members
 from quorate.cli.watch.lines import as_json
 from quorate.cli.watch.model import Cluster
 from quorate.local.survey import Answer, Survey
-from quorate.node.requests.status import MemberAddress
+from quorate.node.requests.status import EtcdStatus, MemberAddress
 from quorate.recordings import Event
 from tests.cli.test_status_command import ADDRESSES, status_of
 
@@ -209,7 +209,8 @@ class Asked:
             await trio.sleep(2)
             return Answer(address, None, "no answer within 2 s")
         found = next(each for each in ADDRESSES if each.client_port == address.client_port)
-        said = status_of(found.member_id, incarnation=self.incarnation)
+        etcd = EtcdStatus(9, 0, 3, 2, 1, 4) if found.member_id else None
+        said = status_of(found.member_id, incarnation=self.incarnation, etcd=etcd)
         count = len(self.steps)
         recent = {
             "rates": {"commands": 1000.0 * found.member_id},
@@ -269,6 +270,8 @@ async def test_members_report_steps_with_reasons_rates_and_durations(
     assert about["loop_delay"] == 0.002
     text = drawn(members.cluster, 80)
     assert "Clients: 3,000 commands/s at all members; p50 1.2 ms, p99 34.5 ms at member 2." in text
+    assert "etcd: revision 9, 3 keys, 2 leases; 2 watches and 8 connections at 2 members." in text
+    assert (found["members"][0]["etcd"], about["etcd"]["keys"]) == (None, 3)
     assert "member 1  CLOSED → NOMINATE: the leader is silent" in text
     # A member that has started again counts its steps anew.
     asked.incarnation, asked.steps = 8, [step | {"ago": 0.2, "reason": "a start"}]

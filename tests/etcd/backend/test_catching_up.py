@@ -10,6 +10,7 @@ import attrs
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from quorate.etcd.backend import catching_up
 from quorate.etcd.backend.backend import Backend
 from quorate.etcd.backend.catching_up import HELD_S
 from quorate.etcd.backend.contact import LOST_S
@@ -23,6 +24,8 @@ from tests.support.etcd_world import DictTables, EtcdMember
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    import pytest
 
     from quorate.etcd.codes import EtcdError
     from quorate.node.requests.request import Request
@@ -38,12 +41,13 @@ class Follower(EtcdMember):
         super().__init__(self.tables)
         self.leader_revision = 1
         self.confirms = True
+        self.body = rpc.RangeResponse()
 
     def submit(self, request: Request) -> None:
         """Answer as the leader does, and apply nothing."""
         if request.kind is not CONFIRM:
             self.leader_revision += request.payload[0] == Op.PUT
-            request.done(encode_reply(self.leader_revision, b""))
+            request.done(encode_reply(self.leader_revision, self.body.SerializeToString()))
         elif self.confirms:
             request.done(b"")
 
@@ -156,6 +160,23 @@ async def test_a_reply_is_held_for_a_bounded_time(autojump_clock: object) -> Non
         await world.backend.call(Op.PUT, PUT)
         assert world.replies == [2]
         assert trio.current_time() < began + 2 * HELD_S + 0.3
+
+
+async def test_the_bytes_that_are_held_are_bounded(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catching_up, "MAX_HELD_BYTES", 250)
+    async with World.opened() as world:
+        world.member.body = rpc.RangeResponse(count=1, kvs=[rpc.KeyValue(value=b"x" * 92)])
+        world.member.leader_revision = 2
+        for _ in range(3):
+            world.submit(Op.RANGE)
+        assert world.replies == [2]  # the third one is too much
+        world.member.catch_up()
+        assert world.replies == [2, 2, 2]
+        world.member.leader_revision = 3
+        world.submit(Op.RANGE)
+        assert world.replies == [2, 2, 2]  # what was let go counts no more
 
 
 async def test_nothing_is_held_without_a_leader(autojump_clock: object) -> None:

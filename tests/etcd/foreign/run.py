@@ -23,7 +23,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from quorate.local.cluster import HOST, free_client_port
-from tests.etcd.foreign.suites import KNOWN_END_TO_END, LEFT_OUT, SUITES, Suite
+from tests.etcd.foreign.suites import KNOWN_END_TO_END, LEFT_OUT, SUITES, WITHOUT_TLS, Suite
 from tests.etcd.oracle.servers import SHIM, child, wait_until_healthy
 
 GOPATH: Final = Path("/usr/share/gocode")
@@ -153,7 +153,7 @@ def run_end_to_end(folder: Path) -> dict[str, str]:
     listed = subprocess.run(
         [program, "-test.list", "TestCtlV3|TestV3Curl"], capture_output=True, text=True, check=True
     )
-    names = [name for name in listed.stdout.split() if name.startswith("Test")]
+    names = [name for name in listed.stdout.split() if name.startswith("Test")] + WITHOUT_TLS
     return {name: run_one(program, name, programs, folder) for name in names}
 
 
@@ -164,7 +164,7 @@ def run_one(program: Path, name: str, programs: Path, folder: Path) -> str:
             return f"skipped: {why}"
     words = ["-bin-dir", str(programs), "-cert-dir", str(ETCD / "integration/fixtures")]
     words += ["-test.v", "-test.run", f"^{name}$", f"-test.timeout={TEST_SECONDS}s"]
-    with (folder / f"{name}.output").open("wb") as output:
+    with (folder / f"{name.replace('/', '-')}.output").open("wb") as output:
         done = subprocess.run(
             [program, *words], cwd=folder, stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, check=False,

@@ -98,11 +98,17 @@ SUITES: Final = {
 }
 
 LEFT_OUT: Final = (
-    ("CertCN|ClientTLS|AutoTLS|AllTLS|_TLS_|CipherSuites|RevokedCRL|HTTPScheme|MoveLeader", TLS),
+    (
+        "CertCN|ClientTLS|AutoTLS|AllTLS|_TLS_|CipherSuites|RevokedCRL|HTTPScheme|MoveLeader.*s$",
+        TLS,
+    ),
     ("Auth|User|Role", USERS),
     ("Migrate", "it moves data of the API of version 2"),
 )
 """Tests of etcd's own that are not run: a pattern of names, and why."""
+
+WITHOUT_TLS: Final = ["TestCtlV3MoveLeaderScenarios/Insecure"]
+"""Parts of tests whose other parts need TLS."""
 
 KNOWN_END_TO_END: Final = {
     "TestCtlV3Alarm": "the store has no quota of its own that a test could exceed",

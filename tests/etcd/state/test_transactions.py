@@ -221,6 +221,19 @@ def test_a_key_can_change_twice_in_nested_transactions(machine: Machine) -> None
     assert machine.keys() == [b"a", b"b", b"c"]
 
 
+def test_the_keys_that_a_transaction_compares_are_bounded(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "MAX_TXN_STEPS", 2 * work.ROW_STEPS)
+    both = C(key=b"a", range_end=b"\0", target=C.VERSION, version=9, result=C.LESS)
+    assert holds(machine, both)
+    with pytest.raises(EtcdError, match="compare smaller ranges") as caught:
+        machine.txn(rpc.TxnRequest(compare=[both] * 2))
+    assert caught.value.code == Code.RESOURCE_EXHAUSTED
+    # A range alone is read by the leader only, and may be longer.
+    assert len(machine.range(b"a", b"\0", sort_order=2, sort_target=4).kvs) == 2
+
+
 def test_the_values_that_a_transaction_compares_are_bounded(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
