@@ -12,7 +12,8 @@ from ...keyvalue.protocol.payload import ETCD
 from ...node.requests.request import COMMAND, CONFIRM, QUERY
 from ...node.requests.task_calls import Calls
 from ..codes import TOO_LARGE, EtcdError
-from ..messages.requests import decode_reply
+from ..messages import rpc_pb2 as rpc
+from ..messages.requests import Op, decode_reply
 from .catching_up import CatchingUp
 from .contact import LeaderContact
 from .identity import Identity
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from ...node.requests.gateway import Gateway
     from ...node.requests.request import Request, RequestKind
-    from ..messages.requests import Op
     from ..state.machine import EtcdState
     from .routing import Route
 
@@ -138,9 +138,15 @@ class Backend:
         if here is not None:
             done(here)
             return None
-        kind, payload = _kind(route), route.payload
+        kind, payload, compacts = _kind(route), route.payload, op is Op.COMPACT
         request = Submission(
-            kind, payload, done, self.header, self._load, catching_up=self._catching_up
+            kind,
+            payload,
+            done,
+            self.header,
+            self._load,
+            catching_up=self._catching_up,
+            compacted=rpc.CompactionRequest.FromString(message).revision if compacts else 0,
         )
         request.principal = principal
         self._submit(request)
@@ -170,7 +176,11 @@ class Backend:
         try:
             reply = await self._calls.ask(kind, route.payload, ETCD, principal=principal)
             revision, body = decode_reply(reply)
-            await self._catching_up.applied(revision)
+            if op is Op.COMPACT:
+                asked = rpc.CompactionRequest.FromString(message)
+                await self._catching_up.compacted(asked.revision)
+            else:
+                await self._catching_up.applied(revision)
         except RequestError as error:
             raise error_of(error, kind) from error
         finally:

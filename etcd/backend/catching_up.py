@@ -50,6 +50,7 @@ class CatchingUp:
         self._contact = contact
         # Revision, number, until when, and callback; a heap. Numbers keep callbacks uncompared.
         self._held: list[tuple[int, int, float, Callable[[], None]]] = []
+        self._compacting: list[tuple[int, float, Callable[[], None]]] = []
         self._numbers = count()
         self._filled = Signal()
         state.listen(self._applied)
@@ -68,6 +69,21 @@ class CatchingUp:
         heappush(self._held, (revision, next(self._numbers), until, answer))
         self._filled.notify()
 
+    def when_compacted(self, revision: int, answer: Callable[[], None]) -> None:
+        """Call back once this member has compacted, as `when_applied` does.
+
+        A compaction has no revision of its own, and nobody reports it: `run` looks for it.
+
+        Args:
+            revision: what the compaction asked for.
+            answer: callback; it must neither block nor raise.
+        """
+        if revision <= self._state.compacted or self._contact.lost:
+            answer()
+            return
+        self._compacting.append((revision, trio.current_time() + HELD_S, answer))
+        self._filled.notify()
+
     async def applied(self, revision: int) -> None:
         """Wait as long as `when_applied` does."""
         if revision > self._state.revision:
@@ -75,10 +91,16 @@ class CatchingUp:
             self.when_applied(revision, here.set)
             await here.wait()
 
+    async def compacted(self, revision: int) -> None:
+        """Wait as long as `when_compacted` does."""
+        here = trio.Event()
+        self.when_compacted(revision, here.set)
+        await here.wait()
+
     async def run(self) -> Never:
         """Let go of what is held for too long, until cancelled."""
         while True:
-            while not self._held:
+            while not self._held and not self._compacting:
                 await self._filled.wait()
             await trio.sleep(_LOOK_S)
             now, lost = trio.current_time(), self._contact.lost
@@ -88,6 +110,16 @@ class CatchingUp:
                 heapify(self._held)
             for *_, answer in late:
                 answer()
+            self._look_for_compactions(now, lost=lost)
+
+    def _look_for_compactions(self, now: float, *, lost: bool) -> None:
+        waiting, self._compacting = self._compacting, []
+        for each in waiting:
+            revision, until, answer = each
+            if lost or until <= now or revision <= self._state.compacted:
+                answer()
+            else:
+                self._compacting.append(each)
 
     def _applied(self, revision: int, _changes: Sequence[Change]) -> None:
         held = self._held

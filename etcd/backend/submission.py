@@ -66,9 +66,10 @@ class Submission(Request):
         header: encodes a header from a revision.
         load: to which it was added.
         catching_up: holds the reply until this member has applied what it tells.
+        compacted: what a compaction asks for; else 0.
     """
 
-    __slots__ = ("_catching_up", "_client", "_header", "_load")
+    __slots__ = ("_catching_up", "_client", "_compacted", "_header", "_load")
 
     def __init__(
         self,
@@ -79,12 +80,14 @@ class Submission(Request):
         load: Load,
         *,
         catching_up: CatchingUp,
+        compacted: int = 0,
     ) -> None:
         super().__init__(kind, payload, ETCD, self._finish)
         self._client = client
         self._header = header
         self._load = load
         self._catching_up = catching_up
+        self._compacted = compacted
 
     def _finish(self, result: bytes | RequestError) -> None:
         if not isinstance(result, bytes):
@@ -95,7 +98,11 @@ class Submission(Request):
         except EtcdError as error:
             self._end(error)
         else:
-            self._catching_up.when_applied(revision, partial(self._reply, revision, body))
+            answer = partial(self._reply, revision, body)
+            if self._compacted:
+                self._catching_up.when_compacted(self._compacted, answer)
+            else:
+                self._catching_up.when_applied(revision, answer)
 
     def _reply(self, revision: int, body: bytes) -> None:
         # It may have been cancelled while the reply was held.

@@ -71,9 +71,10 @@ class World:
     def submit(self, op: Op = Op.PUT) -> Request | None:
         """Send a request; the revision of its reply goes to `replies`."""
         message = PUT if op is Op.PUT else rpc.RangeRequest(key=b"a").SerializeToString()
-        return self.backend.submit(op, message, self._done)
+        return self.backend.submit(op, message, self.take)
 
-    def _done(self, reply: bytes | EtcdError) -> None:
+    def take(self, reply: bytes | EtcdError) -> None:
+        """Take a reply, whose revision goes to `replies`."""
         assert isinstance(reply, bytes)
         self.replies.append(rpc.PutResponse.FromString(reply).header.revision)
 
@@ -174,3 +175,20 @@ async def test_a_held_reply_that_is_cancelled_is_load_no_more(autojump_clock: ob
         world.submit()
         world.member.catch_up()
         assert world.replies == [3]
+
+
+async def test_a_compaction_is_answered_once_this_member_has_compacted(
+    autojump_clock: object,
+) -> None:
+    async with World.opened() as world:
+        world.member.leader_revision = 2
+        world.member.catch_up()
+        compact = rpc.CompactionRequest(revision=2).SerializeToString()
+        world.backend.submit(Op.COMPACT, compact, world.take)
+        await trio.sleep(0.5)
+        assert world.replies == []  # else a watch from revision 1 would begin here
+        now_ms = world.member.now_ms()
+        payload = encode_request(Op.COMPACT, compact)
+        world.member.state.apply(Command(payload, ETCD, 0, 0, 4, 0, 0, now_ms), now_ms)
+        await trio.sleep(0.2)
+        assert world.replies == [2]
