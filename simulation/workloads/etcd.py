@@ -6,6 +6,7 @@ than what somebody was told before, and that a read shows what the model has at 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -69,6 +70,7 @@ class Etcd(Workload):
         rng = door.rng
         acts: dict[Callable[[Door], Awaitable[None]], float] = {
             self._put: 5,
+            self._put_several: 1,
             self._delete: 1,
             self._swap: 4,
             self._grant: 2,
@@ -105,7 +107,30 @@ class Etcd(Workload):
     # --- operations
 
     async def _put(self, door: Door) -> None:
-        rng = door.rng
+        await self._ask(door, Op.PUT, self._drawn_put(door.rng))
+
+    async def _put_several(self, door: Door) -> None:
+        """Put at one moment at one member, so that the puts share an entry of the log."""
+        told, count = self._told, door.rng.randint(2, 5)
+        messages = [self._drawn_put(door.rng).SerializeToString() for _ in range(count)]
+        revisions: list[int] = []
+
+        async def put(api: Api, message: bytes) -> None:
+            with suppress(EtcdError):
+                reply = await api.backend.call(Op.PUT, message)
+                revisions.append(rpc.PutResponse.FromString(reply).header.revision)
+
+        async def call(api: Api) -> None:
+            async with trio.open_nursery() as nursery:
+                for message in messages:
+                    nursery.start_soon(put, api, message)
+
+        await self._at_some_member(door, call)
+        if revisions and min(revisions) < told:
+            raise ViolationError(f"Etcd.Stale: puts were answered at {revisions}, below {told}")
+        self._told = max([self._told, *revisions])
+
+    def _drawn_put(self, rng: Random) -> rpc.PutRequest:
         request = rpc.PutRequest(
             key=rng.choice(KEYS),
             value=self._value(rng),
@@ -114,7 +139,7 @@ class Etcd(Workload):
         )
         if not request.ignore_lease and rng.random() < 0.5:
             request.lease = self._lease(rng)
-        await self._ask(door, Op.PUT, request)
+        return request
 
     async def _delete(self, door: Door) -> None:
         rng = door.rng
@@ -257,6 +282,8 @@ class Etcd(Workload):
 
     def _check_read(self, request: rpc.RangeRequest, reply: rpc.RangeResponse) -> None:
         at = request.revision or reply.header.revision
+        if at > (newest := self._book.model.revision):
+            raise ViolationError(f"Etcd.Read: {request} was answered at {at}, beyond {newest}")
         reply.ClearField("header")
         expected = self._book.model.read(request, at)
         if reply != expected:
