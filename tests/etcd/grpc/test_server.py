@@ -367,7 +367,7 @@ async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockC
                 raise EtcdError(Code.INVALID_ARGUMENT, "etcdserver: user name is empty")
             return ()
 
-        async def check_leases(self, user: str, needs: object) -> None:
+        async def check_leases(self, user: str, needs: object) -> int:
             raise AssertionError("nothing needs it")
 
         async def authenticate(self, name: str, password: str) -> str:
