@@ -166,11 +166,9 @@ class Members:
         whole = not any(each.kind == LOST_DISK for each in self.picture.expected)
         spare = whole and len(voters) >= FEWEST_TO_LOSE and 2 * (len(up) - 1) > len(voters)
         grows = len(voters) + len(joining) < self._machines.count
-        kept = [
-            each
-            for each in up
-            if each not in witnesses and listed.replacement_of(each.member_id) is None
-        ]
+        # One that is being replaced goes at any time.
+        staying = [each for each in up if listed.replacement_of(each.member_id) is None]
+        kept = [each for each in staying if each not in witnesses]
         full = self._machines.choose(self._rng, self._keeper.cluster.members) is None
         ways = [
             _Way(4 if full else 2, self._remove, up if spare else []),
@@ -179,7 +177,7 @@ class Members:
             _Way(1, self._demote, [each for each in up if spare and each not in witnesses]),
             _Way(2, self._promote, standbys),
             _Way(1, self._move, up if spare else []),
-            _Way(2, self._lose_disk, up if spare and len(up) == len(voters) else []),
+            _Way(2, self._lose_disk, staying if spare and len(up) == len(voters) else []),
             _Way(1, self._start_former, up if self._former_at_rest else []),
             _Way(1, self._snapshot, up),
         ]
@@ -393,6 +391,8 @@ class Members:
             self._keeper.hold(each)
             self.killed += each.pid is not None
             each.send_signal(signal.SIGKILL)
+        for each in victims:
+            await each.kill()  # it may take a while to die, and counts as running until then
         await trio.sleep(self._rng.choice(DOWN_SECONDS))
         for each in victims:
             await self._keeper.release(each)

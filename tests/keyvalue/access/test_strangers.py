@@ -129,6 +129,21 @@ async def test_a_login_waits_until_the_users_are_known(world: World, local: RawC
     assert await stranger.receive(len(replies)) == replies
 
 
+async def test_a_transaction_is_not_taken_apart_if_a_leader_is_found_in_its_middle(
+    world: World, local: RawClient
+) -> None:
+    world.port.state.access.users.forget()
+    world.member.error = NoLeaderError()
+    await local.ask(line("MULTI"), resp.OK)
+    await local.send(line("SET a 1"))
+    assert (await local.receive_until(b"\r\n")).startswith(b"-CLUSTERDOWN ")
+    world.member.error = None
+    await local.ask(line("SET a 2"), resp.QUEUED)
+    await local.send(line("EXEC"))
+    assert (await local.receive_until(b"\r\n")).startswith(b"-EXECABORT ")
+    await local.ask(line("GET a"), resp.NULL[0])
+
+
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
 async def test_only_this_machine_founds_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -18,10 +18,13 @@ from quorate.local.member_list import Listed, decode_list_untrusted
 from quorate.node.config.config import load_config
 from quorate.torture.keeper import EX_REMOVED, Keeper
 from quorate.torture.machines import Machines, Place
+from quorate.torture.members import Members
 from quorate.torture.picture import Expected, Picture
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from trio.testing import MockClock
 
     from quorate.node.config.config import NodeConfig
 
@@ -116,6 +119,19 @@ def test_a_joiner_gets_a_file_with_itself_and_the_members(machines: Machines) ->
     assert config.join
     assert [each.member_id for each in config.members] == [0, 1, 2, 5]
     assert machines.of(joiner) == place
+    assert config.etcd.port == place.etcd_port
+
+
+def test_a_witness_serves_no_clients_of_etcd(machines: Machines) -> None:
+    members = [MemberProcess(config) for config in machines.founders(3)]
+    place = machines.choose(random.Random(1), members)
+    assert place is not None
+    assert [each.config.etcd.port for each in members] == [
+        machines.of(each).etcd_port for each in members
+    ]
+    seats = [seat(each.member_id, machines.of(each)) for each in members]
+    witness = seat(5, place, state="joining") | {"role": "witness"}
+    assert machines.join(listed_of(*seats, witness), 5).config.etcd.port == 0
 
 
 def test_a_member_moves_to_other_ports_of_its_machine(machines: Machines) -> None:
@@ -127,7 +143,8 @@ def test_a_member_moves_to_other_ports_of_its_machine(machines: Machines) -> Non
     assert place.machine == before.machine
     machines.move(member, place)
     assert machines.of(member) == place
-    assert load_config(member.config.directory / "node.toml").own.member_port == place.member_port
+    moved = load_config(member.config.directory / "node.toml")
+    assert (moved.own.member_port, moved.etcd.port) == (place.member_port, place.etcd_port)
 
 
 def test_no_file_gets_an_address_twice(machines: Machines) -> None:
@@ -161,6 +178,7 @@ def test_a_member_that_loses_its_disk_begins_without_a_vote(machines: Machines) 
     machines.wipe(first, listed_of(*seats))
     assert {each.name for each in first.config.directory.iterdir()} == {"node.toml", "member.log"}
     assert first.config.join
+    assert first.config.etcd.port == machines.of(first).etcd_port
     lost = first.config.directory.with_name("lost-0-3")
     assert {each.name for each in lost.iterdir()} == {"node.toml", "log"}
 
@@ -302,6 +320,41 @@ async def test_an_order_is_completed_when_a_list_shows_it(picture: FakePicture) 
     await picture.look()
     assert picture.completed == {"remove voter": 1}
     assert picture.expected == []
+
+
+# Orders -----------------------------------------------------------------------------------------
+
+
+class SlowToDie(FakeProcess):
+    """A process on a busy machine: a signal ends it a second later."""
+
+    async def wait(self) -> int:
+        await trio.sleep(1)
+        self.status = -9
+        return -9
+
+
+async def test_a_member_killed_in_a_change_is_dead_before_it_is_released(
+    picture: FakePicture, autojump_clock: MockClock
+) -> None:
+    processes = [SlowToDie(each.config) for each in picture.keeper.cluster.members]
+    picture.keeper.cluster.members[:] = processes
+    members = Members(picture, random.Random(1), print)
+    await getattr(members, "_kill_near")(processes[0])  # noqa: B009 - its strikes need real logs
+    await picture.keeper.look_after()
+    assert members.killed == sum(each.starts for each in processes) > 0
+    assert picture.keeper.violations == []
+
+
+def test_no_member_that_is_being_replaced_loses_its_disk(picture: FakePicture) -> None:
+    seats = seats_of(picture, 0, 1, 2)
+    place = picture.machines.choose(random.Random(1), picture.keeper.cluster.members)
+    assert place is not None
+    joiner = seat(5, place, state="joining") | {"replaces": 1}
+    members = Members(picture, random.Random(1), print)
+    ways = getattr(members, "_ways")(listed_of(*seats, joiner))  # noqa: B009 - as above
+    (losers,) = [way.subjects for way in ways if way.act.__name__ == "_lose_disk"]
+    assert [each.member_id for each in losers] == [0, 2]
 
 
 @pytest.mark.parametrize(
