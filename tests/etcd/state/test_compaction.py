@@ -7,7 +7,7 @@ from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.state import compaction, hashing
 from quorate.etcd.state.compaction import PACE_MS
-from tests.support.etcd_tables import Machine
+from tests.support.etcd_tables import Machine, delete_op, put_op
 
 
 @pytest.fixture
@@ -101,6 +101,24 @@ def test_a_slice_can_end_within_a_revision(
     machine.state.reload()
     assert machine.keys() == [b"a", b"z"]
     assert machine.state.revision == 11
+
+
+def test_a_deletion_that_is_gone_hides_no_later_change_of_its_revision(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = rpc.TxnRequest(success=[delete_op(b"a"), delete_op(b"c"), put_op(b"z")])
+    machine.txn(txn)
+    monkeypatch.setattr(compaction, "SLICE_ROWS", 1)
+    machine.compact_all(9)
+    assert [one.key for one in machine.state.changes_of(9)] == [b"a", b"c", b"z"]
+    machine.put(b"z")
+    machine.compact(10)
+    while machine.state.next_deadline_ms() is not None:
+        machine.now_ms += PACE_MS
+        machine.batch()
+        # A restart in the middle goes on where it was.
+        machine.state.reload()
+    assert rows(machine) == [8, 9, 10]  # d, z, and what the change of 10 has replaced
 
 
 def test_a_second_compaction_can_come_before_the_first_is_done(
