@@ -64,6 +64,10 @@ TOO_MANY_REQUESTS: Final = (Code.RESOURCE_EXHAUSTED, "etcdserver: too many reque
 NO_SPACE: Final = (Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
 LEASE_NOT_FOUND: Final = (Code.NOT_FOUND, "etcdserver: requested lease not found")
 LEASE_EXISTS: Final = (Code.FAILED_PRECONDITION, "etcdserver: lease already exists")
+LEASE_CHANGED: Final = (
+    Code.ABORTED,
+    "etcdserver: the lease gets keys while it is asked who may do this; try again",
+)
 LEASE_TTL_TOO_LARGE: Final = (Code.OUT_OF_RANGE, "etcdserver: too large lease TTL")
 NO_LEADER: Final = (Code.UNAVAILABLE, "etcdserver: no leader")
 NOT_LEADER: Final = (Code.FAILED_PRECONDITION, "etcdserver: not leader")

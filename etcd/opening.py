@@ -106,12 +106,7 @@ def make_etcd_server(
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
     backend = Backend(member, state, rng, config.cluster)
 
-    async def leased_keys(lease: int) -> Sequence[bytes]:
-        request = rpc.LeaseTimeToLiveRequest(ID=lease, keys=True).SerializeToString()
-        _, body = await backend.ask(Op.LEASE_TIME_TO_LIVE, request)
-        return rpc.LeaseTimeToLiveResponse.FromString(body).keys
-
-    users = ReplicatedUsers(access, leased_keys)
+    users = ReplicatedUsers(access, partial(_leased_keys, backend))
 
     def own_families() -> list[Family]:
         return etcd_families(port, context)
@@ -132,6 +127,13 @@ def make_etcd_server(
     url = config.etcd.url(config.own.host)
     _check_url(url, config)
     return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)
+
+
+async def _leased_keys(backend: Backend, lease: int) -> tuple[int, Sequence[bytes]]:
+    """Return a revision, and the keys of a lease then."""
+    request = rpc.LeaseTimeToLiveRequest(ID=lease, keys=True).SerializeToString()
+    revision, body = await backend.ask(Op.LEASE_TIME_TO_LIVE, request)
+    return revision, rpc.LeaseTimeToLiveResponse.FromString(body).keys
 
 
 def _check_url(url: str, config: NodeConfig) -> None:

@@ -47,3 +47,11 @@ class Keyspace(Protocol):
     def reload(self) -> None:
         """Take the state from the tables anew: a snapshot was loaded."""
         ...
+
+    def resume(self, now_ms: int) -> None:
+        """Note the log time from which it goes on: in the beginning, and after each `reload`.
+
+        The tables may say an earlier one: a partition's log time is that of the slots that came to
+        it, if that is later than the log says.
+        """
+        ...

@@ -113,6 +113,8 @@ class KeyValueService:
         self.ownership = Ownership(tables) if partition else None
         self.moved: Callable[[int], bytes] = not_served
         self._store = KeyStore(tables, self.ownership)
+        if self.keyspace is not None:
+            self.keyspace.resume(self._store.now)
         self.users = Users(tables)
         self._parse = PayloadParser().parse_untrusted
         # Walks have handlers for each service, because they remember cursors.
@@ -239,6 +241,7 @@ class KeyValueService:
         self.users.reload()
         if self.keyspace is not None:
             self.keyspace.reload()
+            self.keyspace.resume(timestamp_ms)
 
     # --- the state machine
 

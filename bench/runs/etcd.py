@@ -105,7 +105,7 @@ async def held(cluster: Api, leases: int, seconds: float) -> Row:
     shape = {"leases": leases, "ttl": TTL, "seconds": seconds, "clients": 64, "keys": KEYS}
     found = await special(cluster, "lease", shape)
     elections = await cluster.term() - term
-    await trio.sleep(2 * TTL)  # What ends its leases must not slow the other cluster's turn.
+    await trio.sleep(1.5 * TTL)  # What ends its leases must not slow the other cluster's turn.
     return {"cluster": cluster.name, "leases": leases, **found, "elections": elections}
 
 
@@ -113,7 +113,7 @@ app = make_app()
 
 
 @app.default
-async def main(*, options: Common = USUAL, runs: int = 5, seconds: float = 2.0) -> None:
+async def main(*, options: Common = USUAL, runs: int = 5, seconds: float = 1.5) -> None:
     """Measure our port for clients of etcd next to etcd.
 
     Parameters

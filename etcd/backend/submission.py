@@ -65,7 +65,7 @@ class Submission(Request):
         client: callback; gets the reply with its header, or the error.
         header: encodes a header from a revision.
         load: to which it was added.
-        catching_up: holds the reply until this member has applied what it tells.
+        catching_up: holds the reply until this member has applied what it reports.
     """
 
     __slots__ = ("_catching_up", "_client", "_header", "_load")

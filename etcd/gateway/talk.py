@@ -137,7 +137,7 @@ class Talk:
 
     def again(self) -> bool:
         """Whether another request may follow; then this connection is ready for it."""
-        # Who answers early has not taken all of the request, though it is here.
+        # An early answer leaves a part of the request untaken, though it is here.
         while self._http.their_state is h11.SEND_BODY and self._http.our_state is h11.DONE:
             if not isinstance(self._http.next_event(), h11.Data | h11.EndOfMessage):
                 break

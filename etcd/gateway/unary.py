@@ -51,11 +51,11 @@ async def _reply(
     data = message.SerializeToString()
     if len(data) > MESSAGE_BYTES:
         raise too_large(len(data))
-    call = await context.admit_when_known(token, method.path, data)
     op = DIRECT.get(method.path)
     if op is not None:
-        direct = partial(context.backend.call, op, data, principal=call.principal)
+        direct = partial(context.call_direct, op, token, method.path, data)
         return await _while_connected(talk, direct)
+    call = await context.admit_when_known(token, method.path, data)
     function = UNARY.get(method.path)
     if function is None:
         raise not_implemented(method)

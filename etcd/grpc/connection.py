@@ -18,6 +18,7 @@ from .stream_call import StreamCall
 from .unary_call import UnaryCall
 
 if TYPE_CHECKING:
+    from ..messages.requests import Op
     from ..methods import Method
     from ..services.call import Call
     from ..services.context import PortContext
@@ -130,6 +131,15 @@ class Connection:
         """
         self._check(head)
         return await self._context.admit_when_known(head.token, head.path, message)
+
+    async def call_direct(self, op: Op, head: CallHead, message: bytes) -> bytes:
+        """Make a call of a method that is one request of the state machine; return the reply.
+
+        Raises:
+            EtcdError: see `admit`, or the reply is an error.
+        """
+        self._check(head)
+        return await self._context.call_direct(op, head.token, head.path, message)
 
     def count(self, method: Method, code: Code) -> None:
         """Count the end of a call with one reply."""

@@ -84,7 +84,7 @@ class Fault(enum.IntEnum):
 
 
 class Setting(enum.IntEnum):
-    """What one side tells the other about itself."""
+    """What one side announces about itself."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -117,7 +117,7 @@ def frame(kind: int, flags: int, stream_id: int, body: bytes = b"") -> bytes:
 
 
 def settings_frame(settings: dict[Setting, int]) -> bytes:
-    """Return the frame that tells our settings."""
+    """Return the frame with our settings."""
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*item) for item in settings.items()))
 
 

@@ -4,8 +4,8 @@ What comes in is given back to the client's windows when it is used up (`credit`
 a client can't fill our memory with requests that nobody takes.
 
 A client that breaks the rules of one stream loses that stream; one that breaks those of the
-connection is told why, and loses it. Frames that ask for nothing cost us time nevertheless: of
-them a client may send as many as it earns by replies, and by time.
+connection gets the reason, and loses it. Frames that ask for nothing cost us time nevertheless:
+a client may send as many of them as it earns by replies, and by time.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Http2(Sending):
         self._block = bytearray()  # of headers that are not whole yet
         self._block_flags = 0
         self._last = 0  # the newest stream
-        # Streams that are over for us, of which the client did not know that. The oldest goes.
+        # Streams that are over for us, while the client did not know that. The oldest goes.
         self._given_up: dict[int, None] = {}
         self._room = _WINDOW
         self._used = 0  # bytes to be given back
@@ -323,7 +323,7 @@ class Http2(Sending):
     def _go_away_untrusted(self, _flags: int, stream_id: int, body: bytes) -> None:
         _check(stream_id == 0, "the end of a stream in place of the connection")
         _check_size(body[:8], 8)
-        # Without an error it only refuses streams of ours, of which there are none.
+        # Without an error it only refuses streams of ours, and there are none.
         if int.from_bytes(body[4:8]) != Fault.NO_ERROR:
             self._over = True
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import trio
     from google.protobuf.message import Message
 
+    from ..messages.requests import Op
     from ..methods import Method
     from ..services.call import Call
     from .http2 import Http2
@@ -40,6 +41,10 @@ class CallHost(Protocol):
 
     async def admit_when_known(self, head: CallHead, message: bytes | None) -> Call:
         """Return what a method gets; ask the leader if the user's rights hang on that."""
+        ...
+
+    async def call_direct(self, op: Op, head: CallHead, message: bytes) -> bytes:
+        """Make a call of a method that is one request of the state machine."""
         ...
 
     def count(self, method: Method, code: Code) -> None:

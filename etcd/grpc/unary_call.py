@@ -114,8 +114,8 @@ class UnaryCall(ServerCall):
             self._done(result)
 
     async def _call(self, message: bytes) -> bytes:
-        call = await self.connection.admit_when_known(self._head, message)
         path = self._method.path
         if (op := DIRECT.get(path)) is not None:
-            return await call.backend.call(op, message, principal=call.principal)
+            return await self.connection.call_direct(op, self._head, message)
+        call = await self.connection.admit_when_known(self._head, message)
         return await UNARY[path](call, decode_untrusted(self._method, message))

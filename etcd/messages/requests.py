@@ -10,7 +10,7 @@
               body      bytes  the protobuf message without its header; for an error its text
 
 Commands are recorded, not their effects, as Redis's commands are. The flag `keyvalue.protocol
-.payload.ETCD` tells these payloads from those of Redis.
+.payload.ETCD` marks these payloads, unlike those of Redis.
 
 The header of a reply names the member that answered and its term. The state machine must not know
 either, so the port writes the header in front of the body.
@@ -65,11 +65,19 @@ class Op(enum.IntEnum):
     """A `CompactionRequest`: a cluster was made of a backup, and goes on from a revision that is
     higher by its `revision`. No client can send it."""
 
+    # 15 is the mark of `together.py`.
+    LEASE_REVOKE_CHECKED = 16
+    """A `KeyValue`: revoke its `lease`, unless that got a key after its `mod_revision`. No client
+    can send it, nor the next one."""
+    LEASE_TIME_TO_LIVE_CHECKED = 17
+    """A `KeyValue`: likewise, return keys and time of a lease."""
+
 
 _OPS: Final = {int(op): op for op in Op}
 
 _QUERIES: Final = frozenset({
-    Op.RANGE, Op.LEASE_TIME_TO_LIVE, Op.LEASE_LEASES, Op.HASH_KV, Op.ANNOUNCEMENTS
+    Op.RANGE, Op.LEASE_TIME_TO_LIVE, Op.LEASE_TIME_TO_LIVE_CHECKED, Op.LEASE_LEASES, Op.HASH_KV,
+    Op.ANNOUNCEMENTS,
 })  # fmt: skip
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["EtcdPort"]
 
 GREETING_SECONDS: Final = 10.0
-"""How long a handshake and the first bytes may take. Shorter: slow networks fail. Longer: whoever
-says nothing keeps a connection for longer."""
+"""How long a handshake and the first bytes may take. Shorter: slow networks fail. Longer: a
+client that says nothing keeps a connection for longer."""
 
 DRAIN_SECONDS: Final = 1.0
 """How long a stopping member goes on answering what it was asked. Shorter: clients lose replies to

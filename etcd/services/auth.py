@@ -13,22 +13,37 @@ from .context import Everybody
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from .call import Call, Users
+    from .call import Call, UnaryMethod, Users
 
 __all__ = [
+    "REFUSED",
     "auth_disable",
     "auth_enable",
     "auth_status",
     "authenticate",
-    "refuse_change",
+    "refuse",
     "role_list",
     "user_list",
 ]
 
-_NO_CHANGE: Final = (
-    Code.UNIMPLEMENTED,
-    "etcdserver: users are changed by ACL SETUSER and ACL DELUSER, at the port of Redis's clients",
-)
+_RULES: Final = "'~prefix*' +@read +@write"
+_GRANT: Final = f"there are no roles; users get keys and commands by ACL SETUSER name {_RULES}"
+_SET: Final = f"users are made and changed by ACL SETUSER name on '>password' {_RULES}"
+
+REFUSED: Final = {
+    "UserAdd": _SET,
+    "UserChangePassword": _SET,
+    "UserDelete": "users are removed by ACL DELUSER name",
+    "UserGet": "users are shown by ACL GETUSER name",
+    "UserGrantRole": _GRANT,
+    "UserRevokeRole": _GRANT,
+    "RoleAdd": _GRANT,
+    "RoleDelete": _GRANT,
+    "RoleGet": _GRANT,
+    "RoleGrantPermission": _GRANT,
+    "RoleRevokePermission": _GRANT,
+}
+"""Methods that change users or roles, or show one, and how that is done here."""
 _NO_USERS: Final = (
     Code.FAILED_PRECONDITION,
     "etcdserver: it is on once ACL SETUSER, at the port of Redis's clients, restricts default",
@@ -86,10 +101,19 @@ async def role_list(call: Call, _request: Message) -> bytes:
     return _header(call)
 
 
-async def refuse_change(_call: Call, _request: Message) -> bytes:
-    """Refuse what changes users or roles, or asks for a role."""
-    await trio.lowlevel.checkpoint()
-    raise EtcdError(*_NO_CHANGE)
+def refuse(words: str) -> UnaryMethod:
+    """Return a method that names how this is done here.
+
+    Args:
+        words: of `REFUSED`.
+    """
+
+    async def refused(_call: Call, _request: Message) -> bytes:
+        await trio.lowlevel.checkpoint()
+        text = f"etcdserver: {words}, at the port of Redis's clients"
+        raise EtcdError(Code.UNIMPLEMENTED, text)
+
+    return refused
 
 
 def _users(call: Call) -> Users:

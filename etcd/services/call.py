@@ -89,8 +89,10 @@ class Users(Protocol):
         """
         ...
 
-    async def check_leases(self, user: str, needs: Sequence[LeaseNeed]) -> None:
+    async def check_leases(self, user: str, needs: Sequence[LeaseNeed]) -> int:
         """Raise unless a user may do this with the keys that leases have, which the leader says.
+
+        Returns the revision at which they had these keys, 0 if no lease was asked for.
 
         Raises:
             EtcdError: it may not, or there is no leader.
@@ -116,6 +118,8 @@ class Call:
         user: name of the user that calls; None without authentication.
         principal: number of that user, recorded with commands; 0 without authentication.
         users: judges callers.
+        checked: revision at which the user might do this with all keys of the leases that the
+            request names; 0 if its rights do not hang on these.
     """
 
     backend: Backend
@@ -123,6 +127,7 @@ class Call:
     user: str | None = None
     principal: int = 0
     users: Users | None = None
+    checked: int = 0
 
 
 # A request comes decoded, a reply goes encoded, since most replies never were objects. Both raise

@@ -1,4 +1,4 @@
-"""The service Election: contenders in a line, of which the first one leads."""
+"""The service Election: contenders in a line; the first one leads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import trio
 
 from ..codes import Code, EtcdError
 from ..messages import rpc_pb2 as rpc
-from .line import Line, Place, created_at, without_codes
+from .line import Line, Place, created_at
 from .observing import observe
+from .without_codes import without_codes
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

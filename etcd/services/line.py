@@ -10,12 +10,10 @@ may stand in the same line, `etcdctl lock` for instance.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from ..codes import Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op
 from ..watching.stream import WatchStream
@@ -23,11 +21,10 @@ from .side_by_side import until_first
 from .watch import leader_lost
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
+    from ..codes import EtcdError
     from .call import Call
 
-__all__ = ["Line", "Place", "created_at", "without_codes"]
+__all__ = ["Line", "Place", "created_at"]
 
 _LEASE_S: Final = 60
 """TTL of the lease for a contender that brings none, as in etcd. Nobody renews it."""
@@ -188,21 +185,6 @@ class Line:
 def created_at(key: bytes, revision: int) -> rpc.Compare:
     """Compare: a key was created at a revision; 0 stands for a key that does not exist."""
     return rpc.Compare(target=rpc.Compare.CREATE, key=key, create_revision=revision)
-
-
-@contextmanager
-def without_codes() -> Generator[None]:
-    """Raise errors of requests as etcd does for locks and elections.
-
-    It serves them by a client of its own, and on that way errors lose their codes. Only "try
-    another member" is kept: clients act upon that.
-    """
-    try:
-        yield
-    except EtcdError as error:
-        if error.code is Code.UNAVAILABLE:
-            raise
-        raise EtcdError(Code.UNKNOWN, error.text) from error
 
 
 def _nobody(_reply: bytes | EtcdError) -> None:

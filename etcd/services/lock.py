@@ -9,7 +9,8 @@ import trio
 from ..codes import Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op
-from .line import Line, without_codes
+from .line import Line
+from .without_codes import without_codes
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ..messages import rpc_pb2 as rpc
 from ..watching.stream import WatchStream
-from .line import Line, without_codes
+from .line import Line
 from .side_by_side import until_first
 from .watch import leader_lost
+from .without_codes import without_codes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

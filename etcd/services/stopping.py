@@ -22,7 +22,7 @@ class Stopping:
         self._scopes: set[trio.CancelScope] = set()
 
     def begin(self) -> None:
-        """Interrupt whoever waits for a client, now and from now on."""
+        """Interrupt all that waits for a client, now and from now on."""
         self.begun = True
         self._event.set()
         for scope in self._scopes:

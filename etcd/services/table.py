@@ -30,13 +30,8 @@ DIRECT: Final[dict[str, Op]] = {
 """Methods that are one request of the state machine: `Backend.submit` takes their bytes, and no
 task is needed for them."""
 
-_CHANGES: Final = (
-    *("UserAdd", "UserGet", "UserDelete", "UserChangePassword", "UserGrantRole", "UserRevokeRole"),
-    *("RoleAdd", "RoleGet", "RoleDelete", "RoleGrantPermission", "RoleRevokePermission"),
-)
-
 UNARY: Final[dict[str, UnaryMethod]] = {
-    **{f"/etcdserverpb.Auth/{name}": auth.refuse_change for name in _CHANGES},
+    **{f"/etcdserverpb.Auth/{name}": auth.refuse(words) for name, words in auth.REFUSED.items()},
     "/etcdserverpb.Auth/AuthDisable": auth.auth_disable,
     "/etcdserverpb.Auth/AuthEnable": auth.auth_enable,
     "/etcdserverpb.Auth/AuthStatus": auth.auth_status,

@@ -12,7 +12,7 @@ in. Calls wait then, as they wait for a leader, which is what is missing.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from ...keyvalue.clients.port_access import PortAccess
 
+    LeasedKeys: TypeAlias = tuple[int, Sequence[bytes]]
+
 __all__ = ["ReplicatedUsers"]
 
 _log = logging.getLogger("quorate.etcd")
@@ -51,12 +53,12 @@ class ReplicatedUsers:
 
     Args:
         access: of the member's port for Redis's clients, which keeps the users new enough.
-        leased_keys: returns the keys of a lease, as the leader has them; none if there is no such
-            lease. This member may be behind, and have none of them.
+        leased_keys: returns a revision and the keys of a lease then, as the leader has them; none
+            if there is no such lease. This member may be behind, and have none of them.
     """
 
     def __init__(
-        self, access: PortAccess, leased_keys: Callable[[int], Awaitable[Sequence[bytes]]]
+        self, access: PortAccess, leased_keys: Callable[[int], Awaitable[LeasedKeys]]
     ) -> None:
         self._access = access
         self._leased_keys = leased_keys
@@ -135,18 +137,23 @@ class ReplicatedUsers:
             raise EtcdError(*TOO_MANY_OPS)
         return leases
 
-    async def check_leases(self, user: str, needs: Sequence[LeaseNeed]) -> None:
+    async def check_leases(self, user: str, needs: Sequence[LeaseNeed]) -> int:
         """Raise unless a user may do this with the keys of leases; see `services.call.Users`.
+
+        Returns the revision at which they had these keys.
 
         Raises:
             EtcdError: it may not, or there is no leader.
         """
+        revisions: list[int] = []
         for need in needs:
-            keys = await self._leased_keys(need.lease)
-            # The users may have changed meanwhile.
+            revision, keys = await self._leased_keys(need.lease)
+            revisions.append(revision)
+            # The users may have changed since.
             self._require_known()
             if not self._rights_of(_name(user)).allow(need.of(keys)):
                 raise EtcdError(*PERMISSION_DENIED)
+        return min(revisions, default=0)
 
     async def authenticate(self, name: str, password: str) -> str:
         """Return a new token for a user.

@@ -208,6 +208,8 @@ _PARSERS: Final[dict[Op, Callable[[bytes], Message]]] = {
     Op.LEASE_KEEP_ALIVE: _parser(rpc.KeepAliveBatch, _nothing),
     Op.LEASE_TIME_TO_LIVE: _parser(rpc.LeaseTimeToLiveRequest, _nothing),
     Op.LEASE_LEASES: _parser(rpc.LeaseLeasesRequest, _nothing),
+    Op.LEASE_REVOKE_CHECKED: _parser(rpc.KeyValue, _nothing),
+    Op.LEASE_TIME_TO_LIVE_CHECKED: _parser(rpc.KeyValue, _nothing),
     Op.HASH_KV: _parser(rpc.HashKVRequest, _nothing),
     Op.ANNOUNCE: _parse_announce,
     Op.ANNOUNCEMENTS: _parser(rpc.Announcements, _nothing),

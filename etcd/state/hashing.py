@@ -1,7 +1,7 @@
 """A hash of the rows up to a revision: equal on all members that have applied the same log.
 
 It goes through the index, a slice at a time, so that a member can do other things in between. What
-is written meanwhile has a later revision, and does not count.
+is written then has a later revision, and does not count.
 """
 
 from __future__ import annotations

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..codes import LEASE_CHANGED, EtcdError
 from ..messages import rpc_pb2 as rpc
+from .places import revision_of
 
 if TYPE_CHECKING:
     from .keys import Keys
     from .leases import Leases
 
-__all__ = ["end_lease", "grant", "keep_alive", "list_leases", "time_to_live"]
+__all__ = ["check_unchanged", "end_lease", "grant", "keep_alive", "list_leases", "time_to_live"]
 
 
 def grant(leases: Leases, request: rpc.LeaseGrantRequest, now_ms: int) -> bytes:
@@ -34,6 +36,19 @@ def end_lease(leases: Leases, keys: Keys, lease: int) -> int:
     for key in found:
         keys.delete(key)
     return len(found)
+
+
+def check_unchanged(keys: Keys, lease: int, revision: int) -> None:
+    """Check that a lease has no key that it did not have at a revision.
+
+    A key of the lease that was put again since then counts as new: when it joined is not known.
+
+    Raises:
+        EtcdError: it may have one.
+    """
+    live = keys.live
+    if any(revision_of(live[key][0]) > revision for key in keys.leased.get(lease, ())):
+        raise EtcdError(*LEASE_CHANGED)
 
 
 def keep_alive(leases: Leases, request: rpc.KeepAliveBatch, now_ms: int) -> bytes:

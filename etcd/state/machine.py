@@ -81,6 +81,8 @@ class EtcdState:
             Op.LEASE_REVOKE: self._revoke,
             Op.LEASE_KEEP_ALIVE: self._keep_alive,
             Op.LEASE_TIME_TO_LIVE: self._time_to_live,
+            Op.LEASE_REVOKE_CHECKED: self._revoke_checked,
+            Op.LEASE_TIME_TO_LIVE_CHECKED: self._time_to_live_checked,
             Op.LEASE_LEASES: self._list_leases,
             Op.HASH_KV: self._hash,
             Op.ANNOUNCE: self._announce,
@@ -110,6 +112,11 @@ class EtcdState:
         self.halted = False
         for callback in self._listeners:
             callback(self._keys.revision, ())
+
+    def resume(self, now_ms: int) -> None:
+        """Note the log time from which it goes on: in the beginning, and after each `reload`."""
+        self._now_ms = max(self._now_ms, now_ms)
+        self._leases.advance(now_ms)
 
     # --- for the port of this member
 
@@ -173,8 +180,8 @@ class EtcdState:
             revision: 0 for the present one.
 
         Raises:
-            EtcdError: it is compacted, perhaps meanwhile, or in the future; or a snapshot is being
-                loaded.
+            EtcdError: it is compacted, perhaps since the call, or in the future; or a snapshot is
+                being loaded.
         """
         check_revision(revision, self.revision, self.compacted)
         compacted = self.compacted
@@ -306,6 +313,14 @@ class EtcdState:
 
     def _time_to_live(self, request: rpc.LeaseTimeToLiveRequest) -> bytes:
         return leasing.time_to_live(self._leases, self._keys, request, self._now_ms)
+
+    def _revoke_checked(self, request: rpc.KeyValue) -> bytes:
+        leasing.check_unchanged(self._keys, request.lease, request.mod_revision)
+        return self._revoke(rpc.LeaseRevokeRequest(ID=request.lease))
+
+    def _time_to_live_checked(self, request: rpc.KeyValue) -> bytes:
+        leasing.check_unchanged(self._keys, request.lease, request.mod_revision)
+        return self._time_to_live(rpc.LeaseTimeToLiveRequest(ID=request.lease, keys=True))
 
     def _list_leases(self, _request: rpc.LeaseLeasesRequest) -> bytes:
         return leasing.list_leases(self._leases)

@@ -78,6 +78,13 @@ def test_a_point_is_restored_with_a_raised_revision(
     )
     (kv,) = answer.kvs
     assert (kv.value, kv.mod_revision, kv.lease) == (b"4", 6, 7)
+    # A lease goes on with what it had left in the backup, however old that is.
+    day_ms = BEGAN_MS + 24 * 3_600_000
+    state.begin_term(day_ms)
+    state.advance(day_ms)
+    asked = payload(Op.LEASE_TIME_TO_LIVE, rpc.LeaseTimeToLiveRequest(ID=7))
+    lease = rpc.LeaseTimeToLiveResponse.FromString(state.query(asked, day_ms)[9:])
+    assert (lease.TTL, lease.grantedTTL) == (56, 60)
     with pytest.raises(EtcdError, match="has been compacted"):
         state.changes_of(6)
     capsys.readouterr()

@@ -152,6 +152,36 @@ async def test_what_can_not_be_done_is_an_error_that_says_what_can(
         assert text in found[1]
 
 
+RULES = "'~prefix*' +@read +@write"
+
+
+@pytest.mark.parametrize(
+    ("names", "command"),
+    [
+        (
+            ("UserAdd", "UserChangePassword"),
+            f"ACL SETUSER name on '>password' {RULES}",
+        ),
+        (("UserDelete",), "ACL DELUSER name"),
+        (("UserGet",), "ACL GETUSER name"),
+        (("UserGrantRole", "UserRevokeRole"), f"ACL SETUSER name {RULES}"),
+        (("RoleAdd", "RoleDelete", "RoleGet"), f"ACL SETUSER name {RULES}"),
+        (
+            ("RoleGrantPermission", "RoleRevokePermission"),
+            f"ACL SETUSER name {RULES}",
+        ),
+    ],
+)
+async def test_changes_of_users_and_roles_name_the_command_that_does_it_here(
+    autojump_clock: MockClock, names: tuple[str, ...], command: str
+) -> None:
+    async with EtcdWorld.opened() as world:
+        for name in names:
+            code, text = await fails(world, f"Auth/{name}", rpc.AuthUserAddRequest())
+            assert code == Code.UNIMPLEMENTED
+            assert f" by {command}, at the port of Redis's clients" in text
+
+
 async def test_the_leader_moves_only_by_a_call_at_the_leader(autojump_clock: MockClock) -> None:
     async with EtcdWorld.opened() as world:
         request = rpc.MoveLeaderRequest(targetID=world.backend.member_id_of(2))

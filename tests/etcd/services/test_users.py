@@ -14,7 +14,7 @@ from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.services.context import PortContext
 from quorate.etcd.services.observing import observe
-from quorate.etcd.services.table import UNARY
+from quorate.etcd.services.table import DIRECT, UNARY
 from quorate.etcd.services.users import ReplicatedUsers
 from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.access.hashing import hash_secret
@@ -36,6 +36,7 @@ PROCLAIM = "/v3electionpb.Election/Proclaim"
 OBSERVE = "/v3electionpb.Election/Observe"
 LOCK = "/v3lockpb.Lock/Lock"
 REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
+TIME_TO_LIVE = "/etcdserverpb.Lease/LeaseTimeToLive"
 
 
 def hashed(secret: bytes) -> bytes:
@@ -69,9 +70,9 @@ class World:
         directory = Directory(state, settled=settled, authoriser=authoriser)
         access = PortAccess(directory, Verifier([AtOnce()]))
 
-        async def leased_keys(lease: int) -> Sequence[bytes]:
+        async def leased_keys(lease: int) -> tuple[int, Sequence[bytes]]:
             await trio.lowlevel.checkpoint()
-            return leased.get(lease, [])
+            return 1, leased.get(lease, [])
 
         return cls(state, access, ReplicatedUsers(access, leased_keys), leased)
 
@@ -367,6 +368,36 @@ async def test_what_hangs_on_a_lease_is_not_decided_at_once(autojump_clock: Mock
         await context.admit_when_known(
             token, REVOKE, rpc.LeaseRevokeRequest(ID=2).SerializeToString()
         )
+
+
+@in_world
+@pytest.mark.parametrize("path", [REVOKE, TIME_TO_LIVE])
+async def test_a_key_that_joins_a_lease_behind_the_check_is_safe(
+    world: EtcdWorld, path: str
+) -> None:
+    """The key of another user joins after the first check; then anna may not."""
+    made = World.made(b"~a*", b"+@all")
+    lease = await world.grant(60)
+    await world.put(b"a1", lease=lease)
+    asked = 0
+
+    async def leased_keys(_lease: int) -> tuple[int, Sequence[bytes]]:
+        nonlocal asked
+        asked += 1
+        found = world.member.state.revision, [b"a1", *[b"b"] * (asked == 2)]
+        if asked == 1:
+            await world.put(b"b", lease=lease)
+        return found
+
+    users = ReplicatedUsers(made.access, leased_keys)
+    context = PortContext(world.backend, world.hub, users)
+    token = await users.authenticate("anna", "secret")
+    request = rpc.LeaseTimeToLiveRequest(ID=lease, keys=True).SerializeToString()
+    with pytest.raises(EtcdError, match="permission denied"):
+        await context.call_direct(DIRECT[path], token, path, request)
+    assert (asked, await world.get(b"b")) == (2, b"")
+    assert await context.call_direct(DIRECT[path], token, path, request)
+    assert (await world.get(b"a1") is None) == (path == REVOKE)
 
 
 def test_a_program_that_judges_is_asked_in_redis_words() -> None:

@@ -156,6 +156,20 @@ def test_many_leases_that_end_together_are_bounded_per_batch(
     assert machine.state.revision == 1 + 15 + 5
 
 
+def test_members_agree_if_log_time_is_later_than_a_snapshot_says(machine: Machine) -> None:
+    # So it is in a partition that got slots from one whose log time was ahead.
+    machine.grant(1, ttl=60)
+    late = START_MS + 5_000
+    other = Machine(machine.tables.copy())
+    machine.batch(late)
+    other.state.resume(late)
+    for one in (machine, other):
+        one.state.begin_term(late + 1000)
+        one.batch(late + 1000)
+    assert machine.time_to_live(1).TTL == other.time_to_live(1).TTL == 55
+    assert machine.tables.notes.rows == other.tables.notes.rows
+
+
 def test_a_restarted_member_agrees(machine: Machine) -> None:
     machine.grant(1, 10)
     machine.grant(2, 20)

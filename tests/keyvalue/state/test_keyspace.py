@@ -22,6 +22,7 @@ class Noted:
         self.tables = tables
         self.deadline: int | None = None
         self.seen: list[tuple[str, object]] = []
+        self.resumed_ms = 0
 
     def apply(self, command: Command, now_ms: int) -> bytes:
         self.seen.append(("apply", now_ms))
@@ -45,6 +46,9 @@ class Noted:
 
     def reload(self) -> None:
         self.seen.append(("reload", self.tables.get_row(b"last")))
+
+    def resume(self, now_ms: int) -> None:
+        self.resumed_ms = now_ms
 
 
 def entry(payload: bytes, flags: int, position: int, timestamp_ms: int) -> Command:
@@ -93,6 +97,7 @@ async def test_a_snapshot_has_both(one: KeyValueService, tmp_path: Path) -> None
         one.advance(128, 5000)
         await other.load(iter(list(await one.save())), 128, 5000)
         assert other.keyspace.seen == [("halt", None), ("reload", b"\x02b")]
+        assert other.keyspace.resumed_ms == 5000
         assert other.query(b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n", 0) == b"$1\r\n1\r\n"
 
 
