@@ -33,7 +33,7 @@ import attrs
 import trio
 
 from ..client.resp import RespError
-from ..errors import leaves
+from ..errors import RequestError, leaves
 from ..histories.history import HistoryWriter, read_history_untrusted
 from ..histories.linearizability import Budget, KeyReport, Report, check
 from ..local.cluster import LocalCluster, MemberProcess
@@ -179,7 +179,7 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
 
 def _loads(plan: Plan, clients: Clients, cluster: LocalCluster) -> _Loads:
     recipes = RecipeClients(
-        cluster.addresses,
+        lambda: cluster.addresses,  # by the end all of the first members may be gone
         plan.seed,
         plan.directory / "replay",
         lambda: _directories(cluster.members),
@@ -334,7 +334,7 @@ async def _make_trouble(plan: Plan, nemesis: Nemesis, loads: _Loads) -> int:
         await loads.etcd.finish()
         terms = await check_states(nemesis, loads.sessions)
         clients.violations += await _certificate_trouble(nemesis)
-    except* (NoProgressError, StuckError, OSError, RespError) as group:
+    except* (NoProgressError, StuckError, OSError, RespError, RequestError) as group:
         clients.violations += list(map(str, leaves(group)))
         terms = -1
     return terms

@@ -65,7 +65,7 @@ class RecipeClients:
     """All programs that use recipes.
 
     Args:
-        addresses: of the members.
+        addresses: returns those of the members.
         seed: of what programs choose.
         directory: for the replay of the log; it must not exist.
         directories: returns where the members' recordings are.
@@ -76,7 +76,7 @@ class RecipeClients:
 
     def __init__(
         self,
-        addresses: Sequence[MemberAddress],
+        addresses: Callable[[], Sequence[MemberAddress]],
         seed: int,
         directory: Path,
         directories: Callable[[], Sequence[Path]],
@@ -117,7 +117,7 @@ class RecipeClients:
     async def _connected(self, rng: random.Random, main: Main) -> None:
         self._lives += 1
         program = _Program(self._lives, rng)
-        addresses = [(each.host, each.client_port) for each in self._addresses]
+        addresses = [(each.host, each.client_port) for each in self._addresses()]
         async with connect(
             addresses, exactly_once=rng.random() < ONCE, patience_s=PATIENCE_S
         ) as kv:

@@ -256,7 +256,7 @@ def _answered(records: Records, history: _History) -> Iterator[str]:
 
 def _told(records: Records) -> Iterator[str]:
     """Yield which other answers do not fit to what was asked, or to what was known before."""
-    claims: tuple[Read | Hold, ...] = (*records.reads, *records.holds)
+    claims: list[Read | Hold] = [*records.reads, *records.holds]
     for claim in claims:
         if claim.high < claim.low:
             yield f"{claim.key!r} was read as of {claim.high} when {claim.low} was known"

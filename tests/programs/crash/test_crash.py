@@ -32,5 +32,6 @@ def test_members_under_faults_keep_every_promise(tmp_path: Path) -> None:
     assert told["elections"] > 1
     assert told["operations"]["ok"] > told["answered"] > 0
     assert told["sent"] > told["answered"]
+    assert min(told["etcd"][what] for what in ("writes", "reads", "leases", "resumed")) > 0
     with history.open("rb") as lines:
         assert sum(1 for _ in read_history_untrusted(lines)) == sum(told["operations"].values())
