@@ -153,7 +153,9 @@ class PortContext:
         Raises:
             EtcdError: the reply is an error, or the caller may not call it.
         """
-        for left in reversed(range(_ATTEMPTS)):
+        left = _ATTEMPTS
+        while True:
+            left -= 1
             call = await self.admit_when_known(token, path, message)
             sent, content = op, message
             if call.checked and op in _CHECKED:
@@ -164,4 +166,3 @@ class PortContext:
             except EtcdError as error:
                 if error.code is not Code.ABORTED or not left:
                     raise
-        raise AssertionError("the last attempt returns or raises")  # pragma: no cover
