@@ -198,7 +198,7 @@ def _checked(plan: Plan, nemesis: Nemesis, loads: _Loads, tape: Tape, outcome: O
     tell("checking what programs did with recipes")
     with closing(loads.recipes):
         loads.recipes.judge()
-    tell("checking what clients of etcd were told")
+    tell("checking the answers to clients of etcd")
     untrue = loads.etcd.judge()
     tell(f"checking the history of {clients.outcomes.total():,} operations")
     report = check_history(plan.history)

@@ -1,4 +1,4 @@
-"""Calls of clients of etcd at any member, each with a note of what it was told."""
+"""Calls of clients of etcd at any member, each with a note of each answer."""
 
 import random
 from collections.abc import AsyncGenerator
@@ -104,23 +104,23 @@ class Calls:
         Raises:
             TransportError, trio.TooSlowError: as `ask`.
         """
-        write = Write(self.records.told, [(key, self.value())], lease=lease)
+        write = Write(self.records.known, [(key, self.value())], lease=lease)
         reply = await self.write(client, "/v3/kv/put", put_message(write), rpc.PutResponse, write)
         self.done(write, reply.header.revision)
 
     def done(self, write: Write, revision: int) -> None:
         """Note that a write was answered with a revision."""
         write.status, write.revision = "ok", revision
-        self.told(revision)
+        self.note(revision)
 
-    def told(self, revision: int) -> None:
-        """Note that a revision is known."""
-        self.records.told = max(self.records.told, revision)
+    def note(self, revision: int) -> None:
+        """Note that clients know a revision."""
+        self.records.known = max(self.records.known, revision)
 
     def read(self, read: Read) -> None:
         """Note a read."""
         self.records.reads.append(read)
-        self.told(read.high)
+        self.note(read.high)
 
 
 def put_message(write: Write) -> rpc.PutRequest:

@@ -32,7 +32,7 @@ class EtcdClients:
         seed: of the clients' choices.
 
     Attributes:
-        records: of what they were told.
+        records: what they were answered and shown.
     """
 
     def __init__(self, urls: Urls, seed: int) -> None:
@@ -49,7 +49,7 @@ class EtcdClients:
         return {
             "writes": sum(each.status == "ok" for each in records.writes),
             "reads": len(records.reads),
-            "revisions": records.told,
+            "revisions": records.known,
             "leases": len(records.leases),
             "locks": len(records.holds),
             "watches": len(records.watches),
@@ -83,13 +83,13 @@ class EtcdClients:
                 await self._at_rest()
                 for url in self._urls().values():
                     await self._read_at(url, serializable=True)
-                await self._watches.until(self.records.told)
+                await self._watches.until(self.records.known)
             nursery.cancel_scope.cancel()
         self._watches.end()
         self.records.at_rest = not waiting.cancelled_caught
         if waiting.cancelled_caught:
-            behind = self._watches.behind(self.records.told)
-            words = f"revision {self.records.told}, watches behind at members {behind}"
+            behind = self._watches.behind(self.records.known)
+            words = f"revision {self.records.known}, watches behind at members {behind}"
             self.records.trouble.append(f"not at rest within {FINISH_S:g} s: {words}")
         self._finished = True
 
@@ -104,7 +104,7 @@ class EtcdClients:
     async def _read_at(self, url: str, *, serializable: bool) -> rpc.RangeResponse:
         """Read all keys at a member, once it knows all that is known."""
         request = rpc.RangeRequest(key=PREFIX, range_end=END, serializable=serializable)
-        low = self.records.told
+        low = self.records.known
         while True:
             with suppress(TransportError):
                 async with GatewayClient(url) as client:

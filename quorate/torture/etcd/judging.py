@@ -1,4 +1,4 @@
-"""Whether clients of etcd were told the truth.
+"""Whether what clients of etcd were answered and shown fits together.
 
 Revisions give all changes one order, and the watches show it whole. So each answer has its place in
 it, and no search is needed:
@@ -9,8 +9,8 @@ it, and no search is needed:
 - each event follows from the state before: version, creation, what was there, what was compared;
 - a read is the state at some revision between what was known and what was answered;
 - a key with a lease goes by its client, or by the end of the lease, with all keys of that; and no
-  lease ends while its client was told that it lasts;
-- who took the lock had the oldest key.
+  lease ends before the time that its client knows;
+- a client that takes the lock has the oldest key.
 """
 
 from collections import defaultdict
@@ -25,11 +25,11 @@ from .records import LOCK, Hold, Lease, Read, Records, Watched, Write
 __all__ = ["SLACK_S", "judge"]
 
 SLACK_S: Final = 0.05
-"""How much earlier than told a lease may end: log time has whole milliseconds, and members use the
+"""How much earlier a lease may end than its client knows: log time has whole milliseconds, and members use the
 wall clock, which may be slewed."""
 
 MOST: Final = 20
-"""More findings are not told: one mistake often makes many."""
+"""How many findings are reported: one mistake often makes many."""
 
 State: TypeAlias = dict[bytes, rpc.KeyValue]
 
@@ -55,7 +55,7 @@ def judge(records: Records) -> list[str]:
     found += _gaps(records, history)
     found += _Replay(records, history).run()
     found += _answered(records, history)
-    found += _told(records)
+    found += _other_answers(records)
     return [f"etcd: {each}" for each in found[:MOST]]
 
 
@@ -79,7 +79,7 @@ def _merge(watched: Watched, history: _History) -> Iterator[str]:
 
 def _gaps(records: Records, history: _History) -> Iterator[str]:
     """Yield what watches never showed."""
-    last = max(history.last, records.told)
+    last = max(history.last, records.known)
     missing = [revision for revision in range(2, last + 1) if revision not in history.events]
     if missing:
         yield f"no watch showed {len(missing)} revisions, the first is {missing[0]}"
@@ -168,8 +168,8 @@ class _Replay:
                 write.status, "done before"
             )
             self._found.append(f"{_shown(events)} at {revision} was {said}")
-        elif revision <= write.told:
-            words = f"asked for when revision {write.told} was known"
+        elif revision <= write.known:
+            words = f"asked for when revision {write.known} was known"
             self._found.append(f"{_shown(events)} at {revision} was {words}")
         else:
             self._compare(write, revision)
@@ -179,7 +179,7 @@ class _Replay:
         """Check deletions that were not answered: by a client, or by the end of a lease."""
         asked = self._deleting[events[0].kv.key] if len(events) == 1 else ()
         for write in asked:
-            if write.told < revision and write not in self._done:
+            if write.known < revision and write not in self._done:
                 self._done.add(write)
                 return
         leases = {self._lease_of(event.kv.key) for event in events}
@@ -193,7 +193,7 @@ class _Replay:
         early = lease.until - self._history.seen[revision]
         revoked = lease.revoked is not None and revision > lease.revoked
         if early > SLACK_S and not revoked:
-            words = f"{early:.3f} s before its client was told that it may"
+            words = f"{early:.3f} s before the time that its client knows"
             self._found.append(f"lease {lease.lease} ended at revision {revision}, {words}")
         left = {key for key, kv in self._state.items() if kv.lease == lease.lease}
         if left != {event.kv.key for event in events}:
@@ -252,12 +252,12 @@ def _answered(records: Records, history: _History) -> Iterator[str]:
         if _expected(write) != _shown(events):
             words = f"{_expected(write)} was answered with revision {write.revision}"
             yield f"{words}, which has {_shown(events)}"
-        if write.revision <= write.told:
-            words = f"and asked for when {write.told} was known"
+        if write.revision <= write.known:
+            words = f"and asked for when {write.known} was known"
             yield f"{_expected(write)} was answered with revision {write.revision}, {words}"
 
 
-def _told(records: Records) -> Iterator[str]:
+def _other_answers(records: Records) -> Iterator[str]:
     """Yield which other answers do not fit to what was asked, or to what was known before."""
     claims: list[Read | Hold] = [*records.reads, *records.holds]
     for claim in claims:
@@ -269,7 +269,7 @@ def _told(records: Records) -> Iterator[str]:
             yield f"{read.key!r} was compared with its revision {was}, and that failed"
     for lease in records.leases:
         if lease.revoked is None and lease.gone < lease.until - SLACK_S:
-            words = f"{lease.until - lease.gone:.3f} s before its client was told that it may be"
+            words = f"{lease.until - lease.gone:.3f} s before the time that its client knows"
             yield f"lease {lease.lease} was gone {words}"
 
 

@@ -53,7 +53,7 @@ class _User:
         await self._calls.put(self._client, key)
 
     async def delete(self, key: bytes) -> None:
-        write = Write(self._calls.records.told, deletes=[key])
+        write = Write(self._calls.records.known, deletes=[key])
         request = rpc.DeleteRangeRequest(key=key)
         reply = await self._calls.write(
             self._client, "/v3/kv/deleterange", request, rpc.DeleteRangeResponse, write
@@ -62,13 +62,13 @@ class _User:
             self._calls.done(write, reply.header.revision)
         else:
             write.status = "fail"
-            self._calls.read(Read(write.told, reply.header.revision, key, b"", ()))
+            self._calls.read(Read(write.known, reply.header.revision, key, b"", ()))
 
     async def swap(self, key: bytes) -> None:
         """Put a key if it has not changed since it was read."""
         before = (await self.read(key)).kvs
         revision, value = before[0].mod_revision if before else 0, self._calls.value()
-        write = Write(self._calls.records.told, [(key, value), (PAIR, value)], compared=revision)
+        write = Write(self._calls.records.known, [(key, value), (PAIR, value)], compared=revision)
         compare = rpc.Compare(key=key, target=rpc.Compare.MOD, mod_revision=revision)
         puts = [put_message(write), rpc.PutRequest(key=PAIR, value=value)]
         request = rpc.TxnRequest(
@@ -82,10 +82,10 @@ class _User:
             return
         write.status = "fail"
         found = reply.responses[0].response_range.kvs
-        self._calls.read(Read(write.told, reply.header.revision, key, b"", found, revision))
+        self._calls.read(Read(write.known, reply.header.revision, key, b"", found, revision))
 
     async def read(self, key: bytes, end: bytes = b"") -> rpc.RangeResponse:
-        low = self._calls.records.told
+        low = self._calls.records.known
         reply = await self._range(rpc.RangeRequest(key=key, range_end=end))
         self._calls.read(Read(low, reply.header.revision, key, end, reply.kvs))
         return reply

@@ -48,11 +48,11 @@ async def use_lease(calls: Calls, rng: random.Random) -> None:
             return
         await trio.sleep(ttl * rng.uniform(0.1, 0.4))
     if rng.random() < REVOKED:
-        lease.revoked = calls.records.told
+        lease.revoked = calls.records.known
         async with calls.connection(rng) as client:
             request = rpc.LeaseRevokeRequest(ID=lease.lease)
             reply = await calls.ask(client, "/v3/lease/revoke", request, rpc.LeaseRevokeResponse)
-            calls.told(reply.header.revision)
+            calls.note(reply.header.revision)
 
 
 async def use_lock(calls: Calls, rng: random.Random) -> None:
@@ -63,22 +63,22 @@ async def use_lock(calls: Calls, rng: random.Random) -> None:
     """
     async with calls.connection(rng) as client:
         lease = await _grant(calls, client, LOCK_TTL_S)
-        # Without the lock, whatever the reason, it is taken out of the line.
-        left = Write(calls.records.told, deletes=[LOCK + b"/%x" % lease.lease])
+        # If it does not get the lock, the member takes its key out of the line.
+        left = Write(calls.records.known, deletes=[LOCK + b"/%x" % lease.lease])
         request = rpc.LockRequest(name=LOCK, lease=lease.lease)
         calls.records.writes.append(left)
         reply = await calls.ask(client, "/v3/lock/lock", request, rpc.LockResponse)
-        calls.records.holds.append(Hold(left.told, reply.header.revision, reply.key))
-        calls.told(reply.header.revision)
+        calls.records.holds.append(Hold(left.known, reply.header.revision, reply.key))
+        calls.note(reply.header.revision)
         left.status = "fail"
         await trio.sleep(HELD_S * rng.random())
         if rng.random() < FORGOTTEN:
             return
         # Its lease may have ended before, so that this does nothing.
-        calls.records.writes.append(Write(calls.records.told, deletes=[reply.key]))
+        calls.records.writes.append(Write(calls.records.known, deletes=[reply.key]))
         unlock = rpc.UnlockRequest(key=reply.key)
         given = await calls.ask(client, "/v3/lock/unlock", unlock, rpc.UnlockResponse)
-        calls.told(given.header.revision)
+        calls.note(given.header.revision)
 
 
 async def _grant(calls: Calls, client: GatewayClient, ttl: int) -> Lease:

@@ -33,7 +33,7 @@ class Write:
     """A request that writes.
 
     Args:
-        told: the highest revision that any client knew when this was asked for.
+        known: the highest revision that any client knew when this was asked for.
         puts: keys and values, in order; no other request has these values.
         deletes: keys.
         lease: of the puts.
@@ -42,7 +42,7 @@ class Write:
         revision: that was answered.
     """
 
-    told: int
+    known: int
     puts: Sequence[tuple[bytes, bytes]] = ()
     deletes: Sequence[bytes] = ()
     lease: int = 0
@@ -128,12 +128,12 @@ class Records:
     """Everything.
 
     Attributes:
-        told: the highest revision that any client knows.
+        known: the highest revision that any client knows.
         trouble: answers that no member may give.
         at_rest: all leases should have ended.
     """
 
-    told: int = 1
+    known: int = 1
     writes: list[Write] = attrs.field(factory=list[Write])
     reads: list[Read] = attrs.field(factory=list[Read])
     leases: list[Lease] = attrs.field(factory=list[Lease])

@@ -110,7 +110,7 @@ class Watches:
             elif reply.events:
                 watched.deliveries.append(Delivery(trio.current_time(), list(reply.events)))
                 last = reply.events[-1].kv.mod_revision
-                self.records.told = max(self.records.told, last)
+                self.records.known = max(self.records.known, last)
                 if reply.header.revision < last:
                     words = f"{last} in a reply as of {reply.header.revision}"
                     self.records.trouble.append(f"{watched.name} showed revision {words}")

@@ -39,18 +39,18 @@ class Story:
 
     @property
     def next(self) -> int:
-        return self.records.told + 1
+        return self.records.known + 1
 
     def happens(self, *changes: tuple[bytes, bytes | None], lease: int = 0) -> None:
         """Show a revision with puts and deletions (of None) at both watches."""
         events = [self._event(key, value, lease) for key, value in changes]
         for watched in self.watches:
             watched.deliveries.append(Delivery(float(self.next), events))
-        self.records.told += 1
+        self.records.known += 1
 
-    def put(self, *pairs: tuple[bytes, bytes], lease: int = 0, told: int = 0) -> Write:
+    def put(self, *pairs: tuple[bytes, bytes], lease: int = 0, known: int = 0) -> Write:
         """Put keys; the answer is noted."""
-        write = Write(told or self.records.told, pairs, lease=lease, status="ok")
+        write = Write(known or self.records.known, pairs, lease=lease, status="ok")
         write.revision = self.next
         self.records.writes.append(write)
         self.happens(*pairs, lease=lease)
@@ -121,7 +121,7 @@ def locked() -> Story:
 @pytest.mark.parametrize("make", [Story, written, leased, locked])
 def test_a_true_history_holds(make: type[Story]) -> None:
     story = make()
-    story.read(story.records.told, story.records.told)
+    story.read(story.records.known, story.records.known)
     assert judge(story.records) == []
 
 
@@ -177,7 +177,7 @@ def test_a_watch_that_stops_early_is_found_unless_its_member_is_gone() -> None:
 
 def test_a_revision_that_no_watch_shows_is_found() -> None:
     story = written()
-    story.records.told = 5
+    story.records.known = 5
     assert "no watch showed 1 revisions, the first is 5" in judge(story.records)[0]
 
 
@@ -213,7 +213,7 @@ def test_an_answered_write_that_is_lost_is_found() -> None:
 
 def test_an_answer_that_was_asked_for_later_and_is_earlier_is_found() -> None:
     story = written()
-    story.put((A, b"4"), told=7)
+    story.put((A, b"4"), known=7)
     assert "revision 5, and asked for when 7 was known" in story.found()
 
 
@@ -317,7 +317,7 @@ def test_a_read_of_an_earlier_revision_than_was_known_is_found() -> None:
 # Leases and the lock ----------------------------------------------------------------------------
 
 
-def test_a_lease_that_ends_before_the_time_that_was_told_is_found() -> None:
+def test_a_lease_that_ends_before_the_time_that_its_client_knows_is_found() -> None:
     story = leased()
     story.records.leases[0].until = 6.0 + SLACK_S / 2
     assert judge(story.records) == []
@@ -334,7 +334,7 @@ def test_a_lease_may_end_early_once_its_client_has_asked_for_that() -> None:
     assert "ended at revision 6" in story.found()
 
 
-def test_a_lease_that_is_gone_before_the_time_that_was_told_is_found() -> None:
+def test_a_lease_that_is_gone_before_the_time_that_its_client_knows_is_found() -> None:
     story = leased()
     story.records.leases[0].gone = 5.0
     assert "lease 5 was gone 1.000 s before" in story.found()
@@ -370,7 +370,7 @@ def test_a_lock_with_two_holders_is_found() -> None:
     assert "which was not the oldest at any revision from 2 to 3" in story.found()
 
 
-def test_an_answer_that_no_member_may_give_is_told() -> None:
+def test_an_answer_that_no_member_may_give_is_reported() -> None:
     story = written()
     story.records.trouble.append("an odd answer")
     assert story.found() == "etcd: an odd answer"
