@@ -251,7 +251,7 @@ def _outcome(plan: Plan, nemesis: Nemesis, loads: _Loads) -> Outcome:
         version=members.picture.version if members else 0,
         revoked=dict(nemesis.users.revoked),
         refused_users=nemesis.users.refused,
-        etcd=loads.etcd.counts,
+        etcd=loads.etcd.records.counts,
         links_measured=rotations.measured if rotations else 0,
         longest_outage=rotations.longest if rotations else 0.0,
         violations=(),

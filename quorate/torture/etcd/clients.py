@@ -42,27 +42,17 @@ class EtcdClients:
         self._watches = Watches(urls, seed, self.records)
         self._finished = False
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """Numbers of what was answered and shown, by what it is."""
-        records = self.records
-        return {
-            "writes": sum(each.status == "ok" for each in records.writes),
-            "reads": len(records.reads),
-            "revisions": records.known,
-            "leases": len(records.leases),
-            "locks": len(records.holds),
-            "watches": len(records.watches),
-            "resumed": self._watches.resumed,
-        }
-
     async def run(self) -> None:
         """Work until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watches.run)
-            for i, work in enumerate(WORKS):
-                rng = random.Random(f"{self._seed}/etcd/{i}")  # noqa: S311 - no secret
-                nursery.start_soon(self._again, work, rng)
+        began = trio.current_time()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watches.run)
+                for i, work in enumerate(WORKS):
+                    rng = random.Random(f"{self._seed}/etcd/{i}")  # noqa: S311 - no secret
+                    nursery.start_soon(self._again, work, rng)
+        finally:
+            self.records.seconds = trio.current_time() - began
 
     async def _again(
         self, work: Callable[[Calls, random.Random], Awaitable[None]], rng: random.Random
@@ -94,12 +84,16 @@ class EtcdClients:
         self._finished = True
 
     async def _at_rest(self) -> None:
-        """Wait until no key has a lease."""
+        """Wait until there is no lease, with keys or without."""
+        url = next(iter(self._urls().values()))
+        request, kind = rpc.LeaseLeasesRequest(), rpc.LeaseLeasesResponse
         while True:
-            reply = await self._read_at(next(iter(self._urls().values())), serializable=False)
-            if not any(kv.lease for kv in reply.kvs):
-                return
+            with suppress(TransportError):
+                async with GatewayClient(url) as client:
+                    if not (await client("/v3/lease/leases", request, kind)).leases:
+                        break
             await trio.sleep(_PAUSE_S)
+        await self._read_at(url, serializable=False)
 
     async def _read_at(self, url: str, *, serializable: bool) -> rpc.RangeResponse:
         """Read all keys at a member, once it knows all that is known."""

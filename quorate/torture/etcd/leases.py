@@ -84,7 +84,8 @@ async def use_lock(calls: Calls, rng: random.Random) -> None:
 async def _grant(calls: Calls, client: GatewayClient, ttl: int) -> Lease:
     sent, request = trio.current_time(), rpc.LeaseGrantRequest(TTL=ttl)
     reply = await calls.ask(client, "/v3/lease/grant", request, rpc.LeaseGrantResponse)
-    lease = Lease(reply.ID, sent + reply.TTL)
+    until, now = sent + reply.TTL, trio.current_time()
+    lease = Lease(reply.ID, until, ttl=reply.TTL, answered=now)
     calls.records.leases.append(lease)
     return lease
 
@@ -101,8 +102,11 @@ async def _put(calls: Calls, client: GatewayClient, lease: Lease, key: bytes) ->
 
 async def _renew(calls: Calls, client: GatewayClient, lease: Lease) -> None:
     sent, request = trio.current_time(), rpc.LeaseKeepAliveRequest(ID=lease.lease)
+    lease.unanswered += 1
     reply = await calls.ask(client, "/v3/lease/keepalive", request, rpc.LeaseKeepAliveResponse)
+    lease.unanswered -= 1
     if reply.TTL > 0:
+        lease.answered = trio.current_time()
         lease.until = max(lease.until, sent + reply.TTL)
     else:
         lease.gone = min(lease.gone, trio.current_time())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+import trio
 
+from quorate.etcd.codes import Code
 from quorate.etcd.messages import rpc_pb2 as rpc
-from quorate.torture.etcd.judging import SLACK_S, judge
+from quorate.local.etcd_client import EtcdRefusedError, GatewayClient
+from quorate.torture.etcd.calls import Calls
+from quorate.torture.etcd.judging import KEPT_S, LONG_S, SLACK_S, judge
+from quorate.torture.etcd.keys import User
 from quorate.torture.etcd.records import (
     END,
     LOCK,
@@ -23,6 +28,8 @@ from quorate.torture.etcd.records import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from google.protobuf.message import Message
 
 A, B, C = (PREFIX + name for name in (b"a", b"b", b"c"))
 OLD, NEW = (LOCK + b"/" + name for name in (b"7", b"8"))
@@ -181,6 +188,15 @@ def test_a_revision_that_no_watch_shows_is_found() -> None:
     assert "no watch showed 1 revisions, the first is 5" in judge(story.records)[0]
 
 
+def test_a_watch_that_calls_young_history_compacted_is_found() -> None:
+    story = written()
+    skips = Watched("watch 2", 4, story.watches[0].deliveries[2:], whole=True, began=5.0)
+    story.records.watches.append(skips)
+    assert "watch 2 showed nothing up to revision 3, though 3 was 2.0 s old" in story.found()
+    skips.began += KEPT_S
+    assert judge(story.records) == []
+
+
 @pytest.mark.parametrize(
     ("field", "words"),
     [("version", "has version 3"), ("create_revision", "since 9"), ("prev", "before it")],
@@ -258,6 +274,16 @@ def test_a_change_that_nobody_asked_for_is_found(value: bytes | None) -> None:
     story = written()
     story.happens((A, value))
     assert "nobody asked for" in story.found()
+
+
+def test_two_deletions_that_were_answered_at_one_revision_are_found() -> None:
+    story = written()
+    story.happens((A, None))
+    story.records.writes += [
+        Write(4, deletes=[A], status="ok", revision=5),
+        Write(4, deletes=[A], status="ok", revision=5),
+    ]
+    assert "and another write were both answered with 5" in story.found()
 
 
 def test_a_swap_of_what_had_changed_is_found() -> None:
@@ -349,6 +375,30 @@ def test_a_lease_that_ends_with_a_part_of_its_keys_is_found() -> None:
     assert "lease 5 ended at revision 6 with" in story.found()
 
 
+def test_a_lease_that_ends_long_after_its_time_is_found() -> None:
+    story = written()
+    lease = story.lease(5, until=0.0)
+    lease.ttl, lease.answered = 2.0, 4.0
+    story.put((A, b"4"), lease=5)
+    for i in range(30):
+        story.put((B, b"%d" % (10 + i)))
+    story.happens((A, None))
+    assert "14.5 s with progress after its time" in story.found()
+    lease.unanswered = 6
+    assert judge(story.records) == []
+
+
+def test_a_lease_may_end_late_when_nothing_else_happened() -> None:
+    story = written()
+    lease = story.lease(5, until=0.0)
+    lease.ttl, lease.answered = 2.0, 4.0
+    story.put((A, b"4"), lease=5)
+    story.happens((A, None))
+    for watched in story.watches:
+        watched.deliveries[-1] = Delivery(50.0, watched.deliveries[-1].events)
+    assert judge(story.records) == []
+
+
 def test_a_key_that_stays_though_nobody_renews_its_lease_is_found() -> None:
     story = written()
     story.lease(5, until=0.0)
@@ -374,3 +424,66 @@ def test_an_answer_that_no_member_may_give_is_reported() -> None:
     story = written()
     story.records.trouble.append("an odd answer")
     assert story.found() == "etcd: an odd answer"
+
+
+# The run ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["writes", "reads", "leases", "locks", "watches", "resumed"])
+def test_a_long_run_without_something_is_found(what: str) -> None:
+    story = locked()
+    story.put((A, b"1"))
+    story.read(story.records.known, story.records.known)
+    story.records.resumed, story.records.seconds = 1, LONG_S
+    assert judge(story.records) == []
+    empty = Records()
+    fields = {"locks": "holds"}
+    setattr(story.records, fields.get(what, what), getattr(empty, fields.get(what, what)))
+    assert f"etcd: no {what} in 30 s: expected at least one" in judge(story.records)
+    story.records.seconds = LONG_S / 2
+    assert not any("expected at least one" in each for each in judge(story.records))
+
+
+class Member:
+    """Answers puts with the next revision, and shows reads what is known here."""
+
+    def __init__(self) -> None:
+        self.revision, self.here, self.code = 1, 0, Code.OK
+
+    async def __call__(self, path: str, request: Message, kind: type[Any]) -> Message:
+        await trio.sleep(0.1)
+        if self.code:
+            raise EtcdRefusedError(self.code, "refused")
+        if isinstance(request, rpc.PutRequest):
+            self.revision += 1
+        revision = self.here if isinstance(request, rpc.RangeRequest) else self.revision
+        return kind(header=rpc.ResponseHeader(revision=revision))
+
+
+@pytest.mark.parametrize(("pause", "found"), [(0.5, True), (1.0, False)])
+async def test_a_read_that_misses_an_own_write_is_found_unless_its_member_had_lost_its_leader(
+    pause: float, found: bool, autojump_clock: object
+) -> None:
+    member, calls = Member(), Calls(dict, Records())
+    user = User(calls, cast("GatewayClient", member))
+    for _ in range(10):
+        await user.put(A)
+        await trio.sleep(pause)
+    member.here = member.revision - 1
+    await user.read_here(A)
+    words = "was read as of 10 when 11 was known"
+    assert any(words in each for each in judge(calls.records)) == found
+
+
+async def test_only_calls_of_locks_may_be_refused_without_a_code(
+    autojump_clock: object,
+) -> None:
+    member, calls = Member(), Calls(dict, Records())
+    member.code, client = Code.UNKNOWN, cast("GatewayClient", member)
+    for path in ("/v3/lock/lock", "/v3/lock/unlock"):
+        with pytest.raises(EtcdRefusedError):
+            await calls.ask(client, path, rpc.UnlockRequest(), rpc.UnlockResponse)
+    assert judge(calls.records) == []
+    with pytest.raises(EtcdRefusedError):
+        await calls.put(client, A)
+    assert "etcd: refused, as an answer to" in judge(calls.records)[0]
