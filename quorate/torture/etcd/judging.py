@@ -115,8 +115,7 @@ class _Replay:
         waiting: list[Read | Hold] = []
         for revision in range(1, self._history.last + 1):
             events = self._history.events.get(revision, ())
-            self._begin(revision)
-            self._check_authors(revision, events)
+            self._check_author(revision, events)
             for event in events:
                 self._apply(revision, event)
             while self._claims and self._claims[-1].low <= revision:
@@ -134,10 +133,9 @@ class _Replay:
             ]
         return self._found
 
-    def _begin(self, revision: int) -> None:
-        """Check what was compared in the write that was answered with a revision."""
-        write = self._acked.get(revision)
-        if write is None or write.compared is None:
+    def _compare(self, write: Write, revision: int) -> None:
+        """Check what was compared in the write that made a revision, before it is applied."""
+        if write.compared is None:
             return
         key = write.puts[0][0]
         was = self._state[key].mod_revision if key in self._state else 0
@@ -145,11 +143,15 @@ class _Replay:
             words = f"compared with revision {write.compared}, and it had {was}"
             self._found.append(f"{key!r} was written at {revision} after it was {words}")
 
-    # --- who has made an event
+    # --- the requests behind events
 
-    def _check_authors(self, revision: int, events: Sequence[rpc.Event]) -> None:
-        if not events or revision in self._acked:
-            return  # `_gaps` and `_answered` say what is wrong
+    def _check_author(self, revision: int, events: Sequence[rpc.Event]) -> None:
+        acked = self._acked.get(revision)
+        if acked is not None:
+            self._compare(acked, revision)
+            return  # `_answered` says what is wrong
+        if not events:
+            return  # `_gaps` says what is wrong
         puts = [event.kv for event in events if event.type == rpc.Event.PUT]
         if not puts:
             self._check_deletion(revision, events)
@@ -170,6 +172,7 @@ class _Replay:
             words = f"asked for when revision {write.told} was known"
             self._found.append(f"{_shown(events)} at {revision} was {words}")
         else:
+            self._compare(write, revision)
             self._done.add(write)
 
     def _check_deletion(self, revision: int, events: Sequence[rpc.Event]) -> None:

@@ -80,6 +80,16 @@ async def test_the_first_bytes_say_which_protocol_it_is(
         await silent.aclose()
 
 
+async def test_a_client_of_redis_is_told_where_it_is(autojump_clock: Clock) -> None:
+    async with listening() as here, trio.open_nursery() as nursery:
+        client, server = memory_stream_pair()
+        nursery.start_soon(here.port.serve, server)
+        await client.send_all(b"*1\r\n$4\r\nPING\r\n")
+        answer = await client.receive_some()
+        assert answer == b"-ERR this is the port for clients of etcd: use the client port\r\n"
+        assert not await client.receive_some()
+
+
 async def test_one_connection_more_than_allowed_is_closed() -> None:
     async with listening(most=1) as here:
         first = Client(await here.connect())

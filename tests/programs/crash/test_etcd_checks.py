@@ -266,6 +266,15 @@ def test_a_swap_of_what_had_changed_is_found() -> None:
     assert "compared with revision 1, and it had 2" in story.found()
 
 
+def test_a_swap_without_an_answer_is_found_if_what_it_compared_had_changed() -> None:
+    story = written()
+    story.records.writes.append(Write(3, [(A, b"4"), (B, b"4")], compared=3))
+    story.happens((A, b"4"), (B, b"4"))
+    assert judge(story.records) == []
+    story.records.writes[-1].compared = 2
+    assert "compared with revision 2, and it had 3" in story.found()
+
+
 def test_a_swap_that_fails_though_the_comparison_holds_is_found() -> None:
     story = written()
     story.records.reads.append(Read(3, 4, A, b"", [story.state[A]], other_than=3))

@@ -217,7 +217,7 @@ RECIPE_MUTANTS: Final = (
     RecipeMutant(take_what_is_taken, 3, ("Untouched",)),
     RecipeMutant(renew_what_is_anothers, 10, ("Untouched", "Inside", "Fence")),
     RecipeMutant(release_what_is_anothers, 5, ("Inside",)),
-    RecipeMutant(stay_inside, 5, ("Inside",)),
+    RecipeMutant(stay_inside, 14, ("Inside",), first=13),
     RecipeMutant(count_from_the_reply, 10, ("Inside",), first=2),
     RecipeMutant(write_without_a_fence, 5, ("Fence",)),
     RecipeMutant(fence_by_what_was, 10, ("Fence",)),
