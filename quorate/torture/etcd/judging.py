@@ -29,12 +29,12 @@ from .records import LOCK, Hold, Lease, Read, Records, Watched, Write
 __all__ = ["KEPT_S", "LATE_S", "LONG_S", "SLACK_S", "judge"]
 
 SLACK_S: Final = 0.05
-"""How much earlier a lease may end than its client knows: log time has whole milliseconds, and members use the
-wall clock, which may be slewed."""
+"""How much earlier a lease may end than its client knows: log time has whole milliseconds, and
+members use the wall clock, which may be slewed."""
 
 LATE_S: Final = 10.0
-"""How late a lease may end, in seconds with progress. If smaller, a slow machine counts as wrong; if
-larger, a lease that ends too late is missed."""
+"""How late a lease may end, in seconds with progress. If smaller, a slow machine counts as wrong;
+if larger, a lease that ends too late is missed."""
 
 STILL_S: Final = 0.5
 """More of the time between two revisions does not count as progress: there may be no quorum. If

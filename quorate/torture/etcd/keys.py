@@ -62,9 +62,11 @@ class User:
     _steady_since: float = math.inf
 
     async def put(self, key: bytes) -> None:
+        """Put a new value."""
         self._heard(await self._calls.put(self._client, key))
 
     async def delete(self, key: bytes) -> None:
+        """Delete a key."""
         write = Write(self._calls.records.known, deletes=[key])
         request = rpc.DeleteRangeRequest(key=key)
         reply = await self._calls.write(
@@ -101,6 +103,7 @@ class User:
         self._calls.read(Read(write.known, reply.header.revision, key, b"", found, revision))
 
     async def read(self, key: bytes, end: bytes = b"") -> rpc.RangeResponse:
+        """Read a key, or a range of them."""
         low = self._calls.records.known
         reply = await self._range(rpc.RangeRequest(key=key, range_end=end))
         self._calls.read(Read(low, reply.header.revision, key, end, reply.kvs))
@@ -108,6 +111,7 @@ class User:
         return reply
 
     async def read_all(self, _key: bytes) -> None:
+        """Read all keys at once."""
         await self.read(PREFIX, END)
 
     async def read_here(self, _key: bytes) -> None:
