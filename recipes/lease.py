@@ -236,6 +236,10 @@ class Lease:
         return False
 
     def _extended(self, sent_at: float) -> None:
+        # A block that is being cancelled never counts as one that came to its end. Its last renewal
+        # may be answered in that very moment, or while it cleans up: the lease stays lost.
+        if self._block is not None and self._block.cancel_called:
+            return
         self._ends_at = sent_at + self.ttl_s * (1 - _MARGIN)
         self._renew_at = sent_at + self.ttl_s / _RENEWALS
         self._trouble = None

@@ -4,6 +4,7 @@
 - `routing.py`: which messages go into the log, which are read, and where
 - `submission.py`: a request while it waits, and how many may
 - `joining.py`: puts of one turn share an entry of the log
+- `turn_end.py`: what is done once for a turn of the event loop
 - `catching_up.py`: replies wait until this member has applied what they report
 - `identity.py`: the numbers by which clients know the cluster and its members, and headers
 - `member_errors.py`: errors of the member in the words of etcd

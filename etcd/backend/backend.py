@@ -21,6 +21,7 @@ from .keep_alives import KeepAlives
 from .member_errors import error_of
 from .routing import Where, route_untrusted
 from .submission import Load, Submission
+from .turn_end import TurnEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,7 @@ class Backend:
     Attributes:
         cluster_id: the cluster's number for clients, u64.
         keep_alives: renews leases.
+        turn_end: calls what is left to do at the end of a turn of the event loop.
     """
 
     def __init__(self, gateway: Gateway, state: EtcdState, rng: Random, cluster: str) -> None:
@@ -65,7 +67,8 @@ class Backend:
         self._rng = rng
         self._identity = Identity(cluster)
         self.cluster_id = self._identity.cluster_id
-        self._joining = Joining(gateway.submit_all)
+        self.turn_end = TurnEnd()
+        self._joining = Joining(gateway.submit_all, self.turn_end)
         self._calls = Calls(self._submit)
         self._joined_calls = Calls(self._join)
         self._contact = LeaderContact(partial(self._calls.ask, CONFIRM, b"", 0))
@@ -74,12 +77,12 @@ class Backend:
         self._load = Load()
 
     async def run(self) -> None:
-        """Look after the leader, the leases and replies that are held, until cancelled."""
+        """Look after the leader, the leases, replies that are held, and ends of turns, for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._contact.run)
             nursery.start_soon(self._catching_up.run)
             nursery.start_soon(self.keep_alives.run)
-            nursery.start_soon(self._joining.run)
+            nursery.start_soon(self.turn_end.run)
 
     # --- who we are
 

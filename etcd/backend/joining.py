@@ -10,10 +10,9 @@ the entry is made as soon as all tasks of the turn have run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Never
+from typing import TYPE_CHECKING, Final
 
 from ...keyvalue.protocol.payload import ETCD
-from ...node.protocol.signal import Signal
 from ...node.requests.request import COMMAND, Request
 from ..codes import EtcdError
 from ..messages.together import MAX_TOGETHER, encode_together, replies_in
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...errors import RequestError
+    from .turn_end import TurnEnd
 
 __all__ = ["SMALL_BYTES", "Joining"]
 
@@ -35,26 +35,24 @@ class Joining:
 
     Args:
         submit_all: takes the requests of a turn into the member.
+        turn_end: calls when the turn is over.
     """
 
-    def __init__(self, submit_all: Callable[[list[Request]], None]) -> None:
+    def __init__(self, submit_all: Callable[[list[Request]], None], turn_end: TurnEnd) -> None:
         self._submit_all = submit_all
+        self._turn_end = turn_end
         self._waiting: list[Request] = []
-        self._begun = Signal()
 
     def add(self, request: Request) -> None:
         """Submit a small put, with the others of this turn."""
+        if not self._waiting:
+            self._turn_end.add(self._submit)
         self._waiting.append(request)
-        self._begun.notify()
 
-    async def run(self) -> Never:
-        """Submit what each turn has gathered, until cancelled."""
-        while True:
-            # Woken by the first request of a turn, this runs when the tasks of the turn have run.
-            while not self._waiting:
-                await self._begun.wait()
-            waiting, self._waiting = self._waiting, []
-            self._submit_all(_joined([each for each in waiting if not each.cancelled]))
+    def _submit(self) -> None:
+        """Submit what the turn has gathered."""
+        waiting, self._waiting = self._waiting, []
+        self._submit_all(_joined([each for each in waiting if not each.cancelled]))
 
 
 def _joined(requests: Sequence[Request]) -> list[Request]:

@@ -18,6 +18,8 @@ from .stream_call import StreamCall
 from .unary_call import UnaryCall
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..messages.requests import Op
     from ..methods import Method
     from ..services.call import Call
@@ -52,17 +54,22 @@ class Connection:
         http2: what is sent and received.
         nursery: as given.
         sending: something was taken to be sent, and is not out yet.
+        send_some: sends bytes as far as it can at once, and returns the rest; None if only the task
+            that sends can.
     """
 
     def __init__(self, context: PortContext, nursery: trio.Nursery) -> None:
         self._context = context
         self.nursery = nursery
         self.sending = False
+        self.send_some: Callable[[bytes], bytes] | None = None
         self.http2 = Http2(self)
         self._calls: dict[int, ServerCall] = {}
         self._held = 0
         self._heads: dict[Headers, CallHead] = {}
         self._to_send = trio.lowlevel.ParkingLot()
+        self._rest = b""  # of what was taken to be sent
+        self._waits_for_end = False  # of the turn
         self._room = trio.lowlevel.ParkingLot()
         self._finished = trio.lowlevel.ParkingLot()
         self._alarm = trio.CancelScope()
@@ -171,8 +178,13 @@ class Connection:
 
     def wake(self) -> None:
         """Have sent what there is to send, after this turn of the event loop."""
-        if self._to_send:
+        if not self._to_send:
+            return  # the task that sends looks again
+        if self.send_some is None:
             self._to_send.unpark_all()
+        elif not self._waits_for_end:
+            self._waits_for_end = True
+            self._context.backend.turn_end.add(self._send_at_once)
 
     async def room_for(self, call: ServerCall) -> None:
         """Wait until the client has taken what a call has sent."""
@@ -189,8 +201,9 @@ class Connection:
         self.sending = False
         if self._room:
             self._room.unpark_all()
-        while not (data := self.http2.take()):
+        while not (data := self._rest or self.http2.take()):
             await self._to_send.park()
+        self._rest = b""
         self.sending = True
         return data
 
@@ -232,6 +245,18 @@ class Connection:
         self.http2.go_away()
 
     # --- parts
+
+    def _send_at_once(self) -> None:
+        """Send what there is to send; leave to the task what is not taken at once."""
+        self._waits_for_end = False
+        # If the task does not wait, it sends by itself, or the connection is over.
+        if self._to_send and self.send_some is not None and (data := self.http2.take()):
+            self._rest = self.send_some(data)
+            if self._rest:
+                self.sending = True
+                self._to_send.unpark_all()
+            elif self._room:
+                self._room.unpark_all()
 
     def _check(self, head: CallHead) -> None:
         if head.needs_leader and not self._context.backend.has_leader:

@@ -1,7 +1,8 @@
 """The tasks of a connection: one reads, one sends, one watches deadlines; streams have their own.
 
 Replies of one turn of the event loop go out in one piece: the task that sends runs after all
-callbacks of the turn.
+callbacks of the turn. For plain sockets the end of the turn sends, and that task only what a socket
+did not take.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ async def _receive(wire: Wire, connection: Connection) -> None:
     """Take what the client sends until it goes or breaks the protocol."""
     with contextlib.suppress(*_GONE):
         while data := await wire.receive():
+            if wire.is_plain:
+                connection.send_some = wire.send_some
             if not connection.receive_untrusted(data):
                 return
             await connection.room_to_read()

@@ -8,6 +8,7 @@ memory, is used as trio does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -68,16 +69,24 @@ class Wire:
             trio.ClosedResourceError: the stream was closed here.
         """
         if self._socket is not None:
-            try:
-                sent = os.write(self._socket.fileno(), data)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                raise trio.BrokenResourceError("the client is gone") from error
-            if sent == len(data):
+            data = self.send_some(data)
+            if not data:
                 return
-            data = data[sent:]
         await self._stream.send_all(data)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `send_some` sends anything; false at least until something was received."""
+        return self._socket is not None
+
+    def send_some(self, data: bytes) -> bytes:
+        """Send what the socket takes at once; return the rest, which `send` has to send."""
+        sent = 0
+        if self._socket is not None:
+            # What goes wrong goes wrong again in `send`, which says so.
+            with contextlib.suppress(OSError):
+                sent = os.write(self._socket.fileno(), data)
+        return data[sent:]
 
 
 def _socket_of(stream: trio.abc.Stream) -> SocketType | None:

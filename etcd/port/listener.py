@@ -42,6 +42,8 @@ DRAIN_SECONDS: Final = 1.0
 """How long a stopping member goes on answering what it was asked. Shorter: clients lose replies to
 commands that took effect. Longer: a restart takes longer."""
 
+_FOR_REDIS: Final = b"-ERR this is the port for clients of etcd: use the client port\r\n"
+
 _PROBES: Final = 3
 _PROBE_SECONDS: Final = 20
 _KEEPALIVE_SECONDS: Final = 120
@@ -159,6 +161,8 @@ class EtcdPort:
             peeked = PeekedStream(stream, first)
             if is_grpc(first):
                 await grpc.serve(peeked, self._context)
+            elif first.startswith(b"*"):
+                await stream.send_all(_FOR_REDIS)
             else:
                 await gateway.serve(peeked, self._context)
             with trio.move_on_after(DRAIN_SECONDS):

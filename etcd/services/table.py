@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..messages.requests import Op
 from . import auth, cluster, maintenance
+from .compaction import compact
 from .election import campaign, leader, observe, proclaim, resign
 from .lease import keep_alive
 from .lock import lock, unlock
@@ -21,7 +22,6 @@ DIRECT: Final[dict[str, Op]] = {
     "/etcdserverpb.KV/Put": Op.PUT,
     "/etcdserverpb.KV/DeleteRange": Op.DELETE_RANGE,
     "/etcdserverpb.KV/Txn": Op.TXN,
-    "/etcdserverpb.KV/Compact": Op.COMPACT,
     "/etcdserverpb.Lease/LeaseGrant": Op.LEASE_GRANT,
     "/etcdserverpb.Lease/LeaseRevoke": Op.LEASE_REVOKE,
     "/etcdserverpb.Lease/LeaseTimeToLive": Op.LEASE_TIME_TO_LIVE,
@@ -43,6 +43,7 @@ UNARY: Final[dict[str, UnaryMethod]] = {
     "/etcdserverpb.Cluster/MemberPromote": cluster.member_promote,
     "/etcdserverpb.Cluster/MemberRemove": cluster.member_remove,
     "/etcdserverpb.Cluster/MemberUpdate": cluster.member_update,
+    "/etcdserverpb.KV/Compact": compact,
     "/etcdserverpb.Maintenance/Alarm": maintenance.alarm,
     "/etcdserverpb.Maintenance/Defragment": maintenance.defragment,
     "/etcdserverpb.Maintenance/Hash": maintenance.hash_all,

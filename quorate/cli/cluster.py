@@ -236,8 +236,10 @@ def _introduce(console: Console, running: LocalCluster) -> None:
     configs = [member.config for member in running.members if member.config.etcd.port]
     if configs:
         urls = ",".join(config.etcd.url(config.own.host) for config in configs)
+        folder = escape(os.path.normpath(Path(security.certificate).parent))
+        trust = f"--cacert {folder}/ca.crt " if configs[0].etcd.tls else ""
         console.print(
-            f"Any client of etcd will do, too: etcdctl --endpoints {urls} put name value\n"
+            f"Any client of etcd will do, too: etcdctl {trust}--endpoints {urls} put name value\n"
         )
 
 

@@ -1,5 +1,6 @@
 """`quorate etcd`: keys are moved between etcd and members, over the API that both have."""
 
+import io
 import json
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -99,7 +100,7 @@ async def import_from(
         password_file: File with the password.
         as_json: Report for programs, on standard error.
     """
-    with nullcontext(sys.stdin) if source is None else source.open() as file:
+    with _opened(source) as file:
 
         def copying(client: GatewayClient) -> Awaitable[Copied]:
             return import_keys(client, _lines_of(file), overwrite=overwrite)
@@ -163,6 +164,13 @@ async def _copy(
             file=sys.stderr,
         )
     return DONE
+
+
+def _opened(source: Path | None) -> IO[str]:
+    """Open an export. What is no UTF-8 is replaced: the error is about the line, then."""
+    if source is None:
+        return io.TextIOWrapper(sys.stdin.buffer, "utf-8", errors="replace")
+    return source.open(encoding="utf-8", errors="replace")
 
 
 def _lines_of(file: IO[str]) -> Iterator[str]:

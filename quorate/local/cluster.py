@@ -160,9 +160,10 @@ def _check_found(
     found = {"web": config.web.port, "etcd": config.etcd.port}
     for name, port in ports.items():
         if port is not None and port != found[name]:
+            there = f"port = {found[name]}" if found[name] else "no port"
             raise ConfigurationError(
-                f"{file}: [{name}] port = {found[name]}, not {port}: "
-                f"change it there, or leave --{name}-port out"
+                f"{file}: [{name}] has {there}, not {port}: "
+                f"write [{name}] port = {port} there, or leave --{name}-port out"
             )
 
 

@@ -33,6 +33,7 @@ PATIENCE_S: Final = 30.0
 """How long one request may take. An election of etcd takes some seconds."""
 
 _OK: Final = 200
+_READS: Final = {"/v3/kv/range", "/v3/lease/timetolive", "/v3/watch"}
 
 
 class EtcdRefusedError(TransportError):
@@ -109,7 +110,7 @@ class GatewayClient:
                     await wrapped.do_handshake()
                     stream = wrapped
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
-            raise TransportError(f"{self._where} can't be reached: {error}") from error
+            raise TransportError(f"{self._where} can't be reached: {_words_of(error)}") from error
         self._stream = stream
         return self
 
@@ -171,9 +172,9 @@ class GatewayClient:
         try:
             yield
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
-            raise TransportError(
-                f"{self._where}: no answer to {path}; what was sent may have been done ({error!r})"
-            ) from error
+            done = "" if path in _READS else "; it may have been done"
+            words = f"{self._where}: no answer to {path}: {_words_of(error)}{done}"
+            raise TransportError(words) from error
         except h11.RemoteProtocolError as error:
             raise TransportError(f"{self._where}: expected etcd's JSON gateway: {error}") from error
 
@@ -217,6 +218,12 @@ class GatewayClient:
             raise h11.RemoteProtocolError("the server ends the connection")
         assert not isinstance(event, type)
         return event
+
+
+def _words_of(error: Exception) -> str:
+    """Say what went wrong; trio leaves the words about a broken connection to the cause."""
+    broken = isinstance(error, trio.BrokenResourceError)
+    return str((error.__cause__ if broken else None) or error) or "the connection has ended"
 
 
 def _reply_untrusted(where: str, answer: bytes, kind: type[Reply]) -> Reply:

@@ -168,8 +168,9 @@ async def _put(call: GatewayCall, puts: list[rpc.PutRequest], done: int, *, over
         )
     reply = await call("/v3/kv/txn", txn, rpc.TxnResponse)
     if not reply.succeeded:
+        first, last = (puts[at].key[:64].decode(errors="backslashreplace") for at in (0, -1))
         raise RefusedError(
-            f"one of the keys {puts[0].key[:64]!r} to {puts[-1].key[:64]!r} exists already; "
+            f'one of the keys "{first}" to "{last}" exists already; '
             f"{done} keys before these were written: give --overwrite to replace what is there"
         )
     return reply.header.revision

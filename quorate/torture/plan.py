@@ -198,7 +198,7 @@ def _checked(plan: Plan, nemesis: Nemesis, loads: _Loads, tape: Tape, outcome: O
     tell("checking what programs did with recipes")
     with closing(loads.recipes):
         loads.recipes.judge()
-    tell("checking what clients of etcd were told")
+    tell("checking the answers to clients of etcd")
     untrue = loads.etcd.judge()
     tell(f"checking the history of {clients.outcomes.total():,} operations")
     report = check_history(plan.history)
@@ -251,7 +251,7 @@ def _outcome(plan: Plan, nemesis: Nemesis, loads: _Loads) -> Outcome:
         version=members.picture.version if members else 0,
         revoked=dict(nemesis.users.revoked),
         refused_users=nemesis.users.refused,
-        etcd=loads.etcd.counts,
+        etcd=loads.etcd.records.counts,
         links_measured=rotations.measured if rotations else 0,
         longest_outage=rotations.longest if rotations else 0.0,
         violations=(),

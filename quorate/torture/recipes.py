@@ -2,7 +2,8 @@
 
 They are the programs of the simulation (:mod:`..simulation.recipes`) over `quorate.connect`, and
 the same judge looks at them. All processes share the clock of this machine, so the log's time is
-that of the programs, or a little behind.
+that of the programs, or a little behind. It never jumps ahead of theirs, which is the one reason
+for which docs/recipes.md lets two blocks overlap: here an overlap is always a fault.
 """
 
 import random

@@ -47,7 +47,8 @@ class Block:
     Attributes:
         marks: when the program was inside and not just woken up, in seconds.
         fenced: the values of this block's writes under the condition that it still holds.
-        done: it was left in order.
+        ran: its program has come to the end of it.
+        done: it was left without an error.
     """
 
     program: Life
@@ -57,6 +58,7 @@ class Block:
     token: int
     marks: list[float] = attrs.field(factory=list[float])
     fenced: list[bytes] = attrs.field(factory=list[bytes])
+    ran: bool = False
     done: bool = False
 
     def __str__(self) -> str:
@@ -95,6 +97,12 @@ class Blocks:
         self._all.append(block)
         block.mark()
         return block
+
+    def left(self, key: bytes, token: int) -> None:
+        """Note that a program goes on behind its block: nothing was raised."""
+        for block in self._all:
+            if (block.key, block.token) == (key, token):
+                block.done = True
 
     def of(self, resource: str) -> list[Block]:
         """Return the blocks of a resource, by token."""

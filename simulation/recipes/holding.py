@@ -42,6 +42,7 @@ async def use_lock(stage: Stage, program: Life, kv: KeyValue) -> None:
     wait_s = stage.wait_s(program)
     async with lock(kv, name, wait_s=wait_s, **stage.terms(program)) as held:
         await _stay(stage, program, kv, name, held)
+    stage.blocks.left(held.key, held.token)
 
 
 async def use_semaphore(stage: Stage, program: Life, kv: KeyValue) -> None:
@@ -49,6 +50,7 @@ async def use_semaphore(stage: Stage, program: Life, kv: KeyValue) -> None:
     wait_s, terms = stage.wait_s(program), stage.terms(program)
     async with semaphore(kv, "permits", PERMITS, wait_s=wait_s, **terms) as held:
         await _stay(stage, program, kv, "semaphore", held, most=PERMITS)
+    stage.blocks.left(held.key, held.token)
 
 
 async def use_rw_lock(stage: Stage, program: Life, kv: KeyValue) -> None:
@@ -61,6 +63,7 @@ async def use_rw_lock(stage: Stage, program: Life, kv: KeyValue) -> None:
     else:
         async with shared.writing() as held:
             await _stay(stage, program, kv, "rw_lock", held)
+    stage.blocks.left(held.key, held.token)
 
 
 async def use_election(stage: Stage, program: Life, kv: KeyValue) -> None:
@@ -68,6 +71,7 @@ async def use_election(stage: Stage, program: Life, kv: KeyValue) -> None:
     wait_s = stage.wait_s(program)
     async with election(kv, "boss", **stage.terms(program)).lead(wait_s=wait_s) as held:
         await _stay(stage, program, kv, "election", held)
+    stage.blocks.left(held.key, held.token)
 
 
 async def _stay(
@@ -81,7 +85,7 @@ async def _stay(
         block.mark()
         if rng.random() < WRITING:
             await _write(stage, program, kv, block, held)
-    block.done = True
+    block.ran = True
 
 
 async def _write(stage: Stage, program: Life, kv: KeyValue, block: Block, held: Lease) -> None:

@@ -5,6 +5,7 @@ For each block there is a *tenure*: the time for which its key holds its value, 
 - **Token**: the token is the position at which the tenure begins, and no two blocks share one.
 - **Inside**: a program is inside only while the tenure lasts, in the world's time. A program that
   stands still for longer than its lease is outside as soon as it goes on.
+- **Whole**: a block that was cut short raises an error; its program does not go on behind it.
 - **Fence**: what a block wrote under the condition that it still holds lies within its tenure.
 - **Untouched**: a tenure ends by expiry, or because it is given back; nobody overwrites it.
 - **Most**: no more programs have a resource at once than it admits. A program has it from when it
@@ -47,6 +48,7 @@ def judge(blocks: Blocks, tenures: Tenures, fences: Iterable[bytes] = ()) -> Non
     held = {block: _tenure(block, tenures) for block in blocks}
     for block, tenure in held.items():
         _inside(block, tenure)
+        _whole(block)
     _tokens(held)
     resources = sorted({block.resource for block in blocks})
     for resource in resources:
@@ -78,6 +80,11 @@ def _inside(block: Block, tenure: Tenure) -> None:
             "Inside",
             f"{block}: inside at {late[0]:.6f} s; it was {tenure.how} at {ended:.6f} s",
         )
+
+
+def _whole(block: Block) -> None:
+    if block.done and not block.ran:
+        raise _violated("Whole", f"{block}: it was cut short, and nothing was raised")
 
 
 def _tokens(held: dict[Block, Tenure]) -> None:

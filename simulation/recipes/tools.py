@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...keyvalue.programs.client import KeyValue
     from ...keyvalue.programs.transaction import Transaction
     from ...recipes.queue import Item
-    from .blocks import Block, Life
+    from .blocks import Life
     from .stage import Stage
 
 ADDITIONS: Final = 20
@@ -66,8 +66,8 @@ async def take_job(stage: Stage, program: Life, kv: KeyValue) -> None:
     """Take an item and work on it; some of the work fails."""
     wait_s = stage.wait_s(program)
     async with _queue(stage, program, kv).take(wait_s=wait_s) as item:
-        block = await _work(stage, program, kv, item)
-    block.done = True
+        await _work(stage, program, kv, item)
+    stage.blocks.left(item.lease.key, item.lease.token)
 
 
 async def drain(stage: Stage, program: Life, kv: KeyValue) -> None:
@@ -76,11 +76,11 @@ async def drain(stage: Stage, program: Life, kv: KeyValue) -> None:
     with suppress(TimeoutError):
         while True:
             async with queue.take(wait_s=0) as item:
-                block = await _work(stage, program, kv, item)
-            block.done = True
+                await _work(stage, program, kv, item)
+            stage.blocks.left(item.lease.key, item.lease.token)
 
 
-async def _work(stage: Stage, program: Life, kv: KeyValue, item: Item) -> Block:
+async def _work(stage: Stage, program: Life, kv: KeyValue, item: Item) -> None:
     """Work on an item.
 
     Raises:
@@ -104,7 +104,7 @@ async def _work(stage: Stage, program: Life, kv: KeyValue, item: Item) -> Block:
 
         with trio.CancelScope(shield=rng.random() < CARELESS):
             await kv.transact(body, rng=rng)
-    return block
+    block.ran = True
 
 
 async def use_copy(stage: Stage, program: Life, kv: KeyValue) -> None:
@@ -136,7 +136,8 @@ async def use_party(stage: Stage, program: Life, kv: KeyValue) -> None:
             members = await party.members()
             if asked_at is not None:
                 stage.gates.saw(asked_at, tuple(each.token for each in members))
-        block.done = True
+        block.ran = True
+    stage.blocks.left(lease.key, lease.token)
 
 
 async def use_barrier(stage: Stage, program: Life, kv: KeyValue) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -128,3 +129,14 @@ def test_a_server_that_is_not_there_is_told(
     file.touch(exist_ok=False)  # it was removed
     assert run(["etcd", "export", "--endpoint", "http://127.0.0.1:1", "--out", str(file)]) == 78
     assert "it exists: expected a new file" in capsys.readouterr().err
+
+
+def test_a_file_with_other_bytes_is_no_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "snapshot.db"
+    file.write_bytes(b"\x1f\x8b\xff\n\xfe")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert run(["etcd", "import", "--endpoint", where, "--from", str(file)]) == 78
+    assert "line 1" in capsys.readouterr().err

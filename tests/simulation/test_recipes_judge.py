@@ -88,6 +88,15 @@ def many_readers(case: Case) -> None:
     case.enter(2, who=1, key=OTHER, most=0)
 
 
+def cut_short_with_an_error(case: Case) -> None:
+    case.set(1, KEY, b"0 " + ANN)
+    case.enter(1)
+    case.end(2, KEY)
+    case.set(3, KEY, b"0 " + ANN)
+    case.enter(3).ran = True
+    case.blocks.left(KEY, 3)
+
+
 def late_write_that_failed(case: Case) -> None:
     case.set(1, KEY, b"0 " + ANN)
     case.enter(1).next_write()
@@ -95,7 +104,14 @@ def late_write_that_failed(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "course", [one_after_the_other, taken_after_the_expiry, many_readers, late_write_that_failed]
+    "course",
+    [
+        one_after_the_other,
+        taken_after_the_expiry,
+        many_readers,
+        cut_short_with_an_error,
+        late_write_that_failed,
+    ],
 )
 def test_what_is_in_order_is_not_found(course: Callable[[Case], None]) -> None:
     case = Case()
@@ -141,6 +157,13 @@ def written_after_the_end(case: Case) -> None:
     case.set(3, FENCE, block.next_write())
 
 
+def cut_short_in_silence(case: Case) -> None:
+    case.set(1, KEY, b"0 " + ANN)
+    case.enter(1)
+    case.end(2, KEY)
+    case.blocks.left(KEY, 1)
+
+
 def two_at_once(case: Case) -> None:
     case.set(1, KEY, b"0 " + ANN)
     case.enter(1)
@@ -170,6 +193,7 @@ def one_more_than_there_may_be(case: Case) -> None:
         ("Inside", inside_after_the_expiry),
         ("Inside", inside_after_all_was_flushed),
         ("Fence", written_after_the_end),
+        ("Whole", cut_short_in_silence),
         ("Most", two_at_once),
         ("Most", a_reader_and_a_writer),
         ("Most", one_more_than_there_may_be),

@@ -1,4 +1,4 @@
-"""Calls of clients of etcd at any member, each with a note of what it was told."""
+"""Calls of clients of etcd at any member, each with a note of each answer."""
 
 import random
 from collections.abc import AsyncGenerator
@@ -24,8 +24,10 @@ __all__ = ["Calls", "put_message"]
 ANSWER_S: Final = 5.0
 _UNDONE: Final = frozenset({Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND})
 """Refusals with these codes have no effect."""
-_ORDINARY: Final = _UNDONE | {Code.UNAVAILABLE, Code.UNKNOWN}
-"""Others are not expected; locks answer without codes."""
+_ORDINARY: Final = _UNDONE | {Code.UNAVAILABLE}
+"""Other refusals are not expected."""
+_LOCKS: Final = "/v3/lock/"
+"""Errors of these calls have lost their codes, so that `UNKNOWN` is ordinary, too."""
 
 
 @attrs.define(eq=False)
@@ -73,7 +75,8 @@ class Calls:
             with trio.fail_after(ANSWER_S):
                 return await client(path, request, kind)
         except EtcdRefusedError as error:
-            if error.code not in _ORDINARY:
+            lost = error.code == Code.UNKNOWN and path.startswith(_LOCKS)
+            if error.code not in _ORDINARY and not lost:
                 self.records.trouble.append(f"{error}, as an answer to {request!r:.200}")
             raise
 
@@ -98,29 +101,30 @@ class Calls:
                 write.status = "fail"
             raise
 
-    async def put(self, client: GatewayClient, key: bytes, lease: int = 0) -> None:
-        """Put a new value.
+    async def put(self, client: GatewayClient, key: bytes, lease: int = 0) -> int:
+        """Put a new value; return the revision.
 
         Raises:
             TransportError, trio.TooSlowError: as `ask`.
         """
-        write = Write(self.records.told, [(key, self.value())], lease=lease)
+        write = Write(self.records.known, [(key, self.value())], lease=lease)
         reply = await self.write(client, "/v3/kv/put", put_message(write), rpc.PutResponse, write)
         self.done(write, reply.header.revision)
+        return write.revision
 
     def done(self, write: Write, revision: int) -> None:
         """Note that a write was answered with a revision."""
         write.status, write.revision = "ok", revision
-        self.told(revision)
+        self.note(revision)
 
-    def told(self, revision: int) -> None:
-        """Note that a revision is known."""
-        self.records.told = max(self.records.told, revision)
+    def note(self, revision: int) -> None:
+        """Note that clients know a revision."""
+        self.records.known = max(self.records.known, revision)
 
     def read(self, read: Read) -> None:
         """Note a read."""
         self.records.reads.append(read)
-        self.told(read.high)
+        self.note(read.high)
 
 
 def put_message(write: Write) -> rpc.PutRequest:

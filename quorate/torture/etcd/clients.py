@@ -32,7 +32,7 @@ class EtcdClients:
         seed: of the clients' choices.
 
     Attributes:
-        records: of what they were told.
+        records: what they were answered and shown.
     """
 
     def __init__(self, urls: Urls, seed: int) -> None:
@@ -42,27 +42,17 @@ class EtcdClients:
         self._watches = Watches(urls, seed, self.records)
         self._finished = False
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """Numbers of what was answered and shown, by what it is."""
-        records = self.records
-        return {
-            "writes": sum(each.status == "ok" for each in records.writes),
-            "reads": len(records.reads),
-            "revisions": records.told,
-            "leases": len(records.leases),
-            "locks": len(records.holds),
-            "watches": len(records.watches),
-            "resumed": self._watches.resumed,
-        }
-
     async def run(self) -> None:
         """Work until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watches.run)
-            for i, work in enumerate(WORKS):
-                rng = random.Random(f"{self._seed}/etcd/{i}")  # noqa: S311 - no secret
-                nursery.start_soon(self._again, work, rng)
+        began = trio.current_time()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watches.run)
+                for i, work in enumerate(WORKS):
+                    rng = random.Random(f"{self._seed}/etcd/{i}")  # noqa: S311 - no secret
+                    nursery.start_soon(self._again, work, rng)
+        finally:
+            self.records.seconds = trio.current_time() - began
 
     async def _again(
         self, work: Callable[[Calls, random.Random], Awaitable[None]], rng: random.Random
@@ -83,28 +73,32 @@ class EtcdClients:
                 await self._at_rest()
                 for url in self._urls().values():
                     await self._read_at(url, serializable=True)
-                await self._watches.until(self.records.told)
+                await self._watches.until(self.records.known)
             nursery.cancel_scope.cancel()
         self._watches.end()
         self.records.at_rest = not waiting.cancelled_caught
         if waiting.cancelled_caught:
-            behind = self._watches.behind(self.records.told)
-            words = f"revision {self.records.told}, watches behind at members {behind}"
+            behind = self._watches.behind(self.records.known)
+            words = f"revision {self.records.known}, watches behind at members {behind}"
             self.records.trouble.append(f"not at rest within {FINISH_S:g} s: {words}")
         self._finished = True
 
     async def _at_rest(self) -> None:
-        """Wait until no key has a lease."""
+        """Wait until there is no lease, with keys or without."""
+        url = next(iter(self._urls().values()))
+        request, kind = rpc.LeaseLeasesRequest(), rpc.LeaseLeasesResponse
         while True:
-            reply = await self._read_at(next(iter(self._urls().values())), serializable=False)
-            if not any(kv.lease for kv in reply.kvs):
-                return
+            with suppress(TransportError):
+                async with GatewayClient(url) as client:
+                    if not (await client("/v3/lease/leases", request, kind)).leases:
+                        break
             await trio.sleep(_PAUSE_S)
+        await self._read_at(url, serializable=False)
 
     async def _read_at(self, url: str, *, serializable: bool) -> rpc.RangeResponse:
         """Read all keys at a member, once it knows all that is known."""
         request = rpc.RangeRequest(key=PREFIX, range_end=END, serializable=serializable)
-        low = self.records.told
+        low = self.records.known
         while True:
             with suppress(TransportError):
                 async with GatewayClient(url) as client:

@@ -1,20 +1,24 @@
-"""Whether clients of etcd were told the truth.
+"""Whether what clients of etcd were answered and shown fits together.
 
 Revisions give all changes one order, and the watches show it whole. So each answer has its place in
 it, and no search is needed:
 
+- a long run has some of everything;
 - all watches saw the same: each revision once, in order, in one reply, without a gap;
-- an answered write is at its revision; a refused one nowhere; any other one at most once;
+- an answered write is at its revision, alone; a refused one nowhere; any other one at most once;
 - what was asked for when a revision was known comes after it;
 - each event follows from the state before: version, creation, what was there, what was compared;
 - a read is the state at some revision between what was known and what was answered;
 - a key with a lease goes by its client, or by the end of the lease, with all keys of that; and no
-  lease ends while its client was told that it lasts;
-- who took the lock had the oldest key.
+  lease ends before the time that its client knows, or long after it;
+- no member compacts history within an hour;
+- a client that takes the lock has the oldest key.
 """
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 import attrs
@@ -22,14 +26,29 @@ import attrs
 from ...etcd.messages import rpc_pb2 as rpc
 from .records import LOCK, Hold, Lease, Read, Records, Watched, Write
 
-__all__ = ["SLACK_S", "judge"]
+__all__ = ["KEPT_S", "LATE_S", "LONG_S", "SLACK_S", "judge"]
 
 SLACK_S: Final = 0.05
-"""How much earlier than told a lease may end: log time has whole milliseconds, and members use the
-wall clock, which may be slewed."""
+"""How much earlier a lease may end than its client knows: log time has whole milliseconds, and
+members use the wall clock, which may be slewed."""
+
+LATE_S: Final = 10.0
+"""How late a lease may end, in seconds with progress. If smaller, a slow machine counts as wrong;
+if larger, a lease that ends too late is missed."""
+
+STILL_S: Final = 0.5
+"""More of the time between two revisions does not count as progress: there may be no quorum. If
+larger, elections count as progress; if smaller, time with few requests does not."""
+
+LONG_S: Final = 30.0
+"""A run of this length has some of everything. If smaller, one fault may be the whole run."""
+
+KEPT_S: Final = 3500.0
+"""No client compacts, and members keep their history for an hour, unless it is larger than all that
+these clients write. They count from when they apply, so a watch may see it some time later."""
 
 MOST: Final = 20
-"""More findings are not told: one mistake often makes many."""
+"""How many findings are reported: one mistake often makes many."""
 
 State: TypeAlias = dict[bytes, rpc.KeyValue]
 
@@ -48,15 +67,24 @@ class _History:
 
 def judge(records: Records) -> list[str]:
     """Return what does not fit."""
-    found = [*records.trouble]
+    found = [*records.trouble, *_floors(records)]
     history = _History({}, {})
     for watched in records.watches:
         found += _merge(watched, history)
     found += _gaps(records, history)
+    found += _compacted(records, history)
     found += _Replay(records, history).run()
     found += _answered(records, history)
-    found += _told(records)
+    found += _other_answers(records)
     return [f"etcd: {each}" for each in found[:MOST]]
+
+
+def _floors(records: Records) -> Iterator[str]:
+    """Yield what is missing in a long run, where no check means anything without it."""
+    if records.seconds >= LONG_S:
+        for what, count in records.counts.items():
+            if not count:
+                yield f"no {what} in {records.seconds:.0f} s: expected at least one"
 
 
 def _merge(watched: Watched, history: _History) -> Iterator[str]:
@@ -79,7 +107,7 @@ def _merge(watched: Watched, history: _History) -> Iterator[str]:
 
 def _gaps(records: Records, history: _History) -> Iterator[str]:
     """Yield what watches never showed."""
-    last = max(history.last, records.told)
+    last = max(history.last, records.known)
     missing = [revision for revision in range(2, last + 1) if revision not in history.events]
     if missing:
         yield f"no watch showed {len(missing)} revisions, the first is {missing[0]}"
@@ -87,6 +115,16 @@ def _gaps(records: Records, history: _History) -> Iterator[str]:
         shown = [event.kv.mod_revision for each in watched.deliveries for event in each.events]
         if watched.whole and max(shown, default=watched.start - 1) < last:
             yield f"{watched.name} showed nothing after {max(shown, default=None)}, of {last}"
+
+
+def _compacted(records: Records, history: _History) -> Iterator[str]:
+    """Yield which members refused to show what they must still have."""
+    for watched in records.watches:
+        last = watched.start - 1
+        age = watched.began - history.seen.get(last, watched.began)
+        if last > 1 and age < KEPT_S:
+            words = f"though {last} was {age:.1f} s old, and nobody compacts"
+            yield f"{watched.name} showed nothing up to revision {last}, {words}"
 
 
 class _Replay:
@@ -106,6 +144,7 @@ class _Replay:
                 if write.status == "unknown":
                     self._deleting[key].append(write)
         self._done: set[Write] = set()
+        self._moments = sorted(history.seen.values())
         # The last one has the lowest revision.
         claims: list[Read | Hold] = [*records.reads, *records.holds]
         self._claims = sorted(claims, key=lambda each: -each.low)
@@ -115,8 +154,7 @@ class _Replay:
         waiting: list[Read | Hold] = []
         for revision in range(1, self._history.last + 1):
             events = self._history.events.get(revision, ())
-            self._begin(revision)
-            self._check_authors(revision, events)
+            self._check_author(revision, events)
             for event in events:
                 self._apply(revision, event)
             while self._claims and self._claims[-1].low <= revision:
@@ -134,10 +172,9 @@ class _Replay:
             ]
         return self._found
 
-    def _begin(self, revision: int) -> None:
-        """Check what was compared in the write that was answered with a revision."""
-        write = self._acked.get(revision)
-        if write is None or write.compared is None:
+    def _compare(self, write: Write, revision: int) -> None:
+        """Check what was compared in the write that made a revision, before it is applied."""
+        if write.compared is None:
             return
         key = write.puts[0][0]
         was = self._state[key].mod_revision if key in self._state else 0
@@ -145,11 +182,15 @@ class _Replay:
             words = f"compared with revision {write.compared}, and it had {was}"
             self._found.append(f"{key!r} was written at {revision} after it was {words}")
 
-    # --- who has made an event
+    # --- the requests behind events
 
-    def _check_authors(self, revision: int, events: Sequence[rpc.Event]) -> None:
-        if not events or revision in self._acked:
-            return  # `_gaps` and `_answered` say what is wrong
+    def _check_author(self, revision: int, events: Sequence[rpc.Event]) -> None:
+        acked = self._acked.get(revision)
+        if acked is not None:
+            self._compare(acked, revision)
+            return  # `_answered` says what is wrong
+        if not events:
+            return  # `_gaps` says what is wrong
         puts = [event.kv for event in events if event.type == rpc.Event.PUT]
         if not puts:
             self._check_deletion(revision, events)
@@ -166,17 +207,18 @@ class _Replay:
                 write.status, "done before"
             )
             self._found.append(f"{_shown(events)} at {revision} was {said}")
-        elif revision <= write.told:
-            words = f"asked for when revision {write.told} was known"
+        elif revision <= write.known:
+            words = f"asked for when revision {write.known} was known"
             self._found.append(f"{_shown(events)} at {revision} was {words}")
         else:
+            self._compare(write, revision)
             self._done.add(write)
 
     def _check_deletion(self, revision: int, events: Sequence[rpc.Event]) -> None:
         """Check deletions that were not answered: by a client, or by the end of a lease."""
         asked = self._deleting[events[0].kv.key] if len(events) == 1 else ()
         for write in asked:
-            if write.told < revision and write not in self._done:
+            if write.known < revision and write not in self._done:
                 self._done.add(write)
                 return
         leases = {self._lease_of(event.kv.key) for event in events}
@@ -190,12 +232,23 @@ class _Replay:
         early = lease.until - self._history.seen[revision]
         revoked = lease.revoked is not None and revision > lease.revoked
         if early > SLACK_S and not revoked:
-            words = f"{early:.3f} s before its client was told that it may"
+            words = f"{early:.3f} s before the time that its client knows"
+            self._found.append(f"lease {lease.lease} ended at revision {revision}, {words}")
+        late = self._progress(lease.latest, self._history.seen[revision])
+        if late > LATE_S:
+            words = f"{late:.1f} s with progress after its time"
             self._found.append(f"lease {lease.lease} ended at revision {revision}, {words}")
         left = {key for key, kv in self._state.items() if kv.lease == lease.lease}
         if left != {event.kv.key for event in events}:
             words = f"{_shown(events)}, of {sorted(left)}"
             self._found.append(f"lease {lease.lease} ended at revision {revision} with {words}")
+
+    def _progress(self, start: float, end: float) -> float:
+        """Return for how many seconds there was progress between two moments."""
+        if end - start <= LATE_S:
+            return 0.0
+        between = self._moments[bisect(self._moments, start) : bisect(self._moments, end)]
+        return sum(min(b - a, STILL_S) for a, b in pairwise(between))
 
     def _lease_of(self, key: bytes) -> int:
         return self._state[key].lease if key in self._state else 0
@@ -242,19 +295,23 @@ def _misread(claim: Read | Hold) -> str:
 
 def _answered(records: Records, history: _History) -> Iterator[str]:
     """Yield which answers to writes do not fit to the history, or to what was known before."""
+    taken: set[int] = set()
     for write in records.writes:
         if write.status != "ok":
             continue
+        if write.revision in taken:
+            yield f"{_expected(write)} and another write were both answered with {write.revision}"
+        taken.add(write.revision)
         events = history.events.get(write.revision, ())
         if _expected(write) != _shown(events):
             words = f"{_expected(write)} was answered with revision {write.revision}"
             yield f"{words}, which has {_shown(events)}"
-        if write.revision <= write.told:
-            words = f"and asked for when {write.told} was known"
+        if write.revision <= write.known:
+            words = f"and asked for when {write.known} was known"
             yield f"{_expected(write)} was answered with revision {write.revision}, {words}"
 
 
-def _told(records: Records) -> Iterator[str]:
+def _other_answers(records: Records) -> Iterator[str]:
     """Yield which other answers do not fit to what was asked, or to what was known before."""
     claims: list[Read | Hold] = [*records.reads, *records.holds]
     for claim in claims:
@@ -266,7 +323,7 @@ def _told(records: Records) -> Iterator[str]:
             yield f"{read.key!r} was compared with its revision {was}, and that failed"
     for lease in records.leases:
         if lease.revoked is None and lease.gone < lease.until - SLACK_S:
-            words = f"{lease.until - lease.gone:.3f} s before its client was told that it may be"
+            words = f"{lease.until - lease.gone:.3f} s before the time that its client knows"
             yield f"lease {lease.lease} was gone {words}"
 
 

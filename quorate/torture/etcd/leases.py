@@ -48,11 +48,11 @@ async def use_lease(calls: Calls, rng: random.Random) -> None:
             return
         await trio.sleep(ttl * rng.uniform(0.1, 0.4))
     if rng.random() < REVOKED:
-        lease.revoked = calls.records.told
+        lease.revoked = calls.records.known
         async with calls.connection(rng) as client:
             request = rpc.LeaseRevokeRequest(ID=lease.lease)
             reply = await calls.ask(client, "/v3/lease/revoke", request, rpc.LeaseRevokeResponse)
-            calls.told(reply.header.revision)
+            calls.note(reply.header.revision)
 
 
 async def use_lock(calls: Calls, rng: random.Random) -> None:
@@ -63,28 +63,29 @@ async def use_lock(calls: Calls, rng: random.Random) -> None:
     """
     async with calls.connection(rng) as client:
         lease = await _grant(calls, client, LOCK_TTL_S)
-        # Without the lock, whatever the reason, it is taken out of the line.
-        left = Write(calls.records.told, deletes=[LOCK + b"/%x" % lease.lease])
+        # If it does not get the lock, the member takes its key out of the line.
+        left = Write(calls.records.known, deletes=[LOCK + b"/%x" % lease.lease])
         request = rpc.LockRequest(name=LOCK, lease=lease.lease)
         calls.records.writes.append(left)
         reply = await calls.ask(client, "/v3/lock/lock", request, rpc.LockResponse)
-        calls.records.holds.append(Hold(left.told, reply.header.revision, reply.key))
-        calls.told(reply.header.revision)
+        calls.records.holds.append(Hold(left.known, reply.header.revision, reply.key))
+        calls.note(reply.header.revision)
         left.status = "fail"
         await trio.sleep(HELD_S * rng.random())
         if rng.random() < FORGOTTEN:
             return
         # Its lease may have ended before, so that this does nothing.
-        calls.records.writes.append(Write(calls.records.told, deletes=[reply.key]))
+        calls.records.writes.append(Write(calls.records.known, deletes=[reply.key]))
         unlock = rpc.UnlockRequest(key=reply.key)
         given = await calls.ask(client, "/v3/lock/unlock", unlock, rpc.UnlockResponse)
-        calls.told(given.header.revision)
+        calls.note(given.header.revision)
 
 
 async def _grant(calls: Calls, client: GatewayClient, ttl: int) -> Lease:
     sent, request = trio.current_time(), rpc.LeaseGrantRequest(TTL=ttl)
     reply = await calls.ask(client, "/v3/lease/grant", request, rpc.LeaseGrantResponse)
-    lease = Lease(reply.ID, sent + reply.TTL)
+    until, now = sent + reply.TTL, trio.current_time()
+    lease = Lease(reply.ID, until, ttl=reply.TTL, answered=now)
     calls.records.leases.append(lease)
     return lease
 
@@ -101,8 +102,11 @@ async def _put(calls: Calls, client: GatewayClient, lease: Lease, key: bytes) ->
 
 async def _renew(calls: Calls, client: GatewayClient, lease: Lease) -> None:
     sent, request = trio.current_time(), rpc.LeaseKeepAliveRequest(ID=lease.lease)
+    lease.unanswered += 1
     reply = await calls.ask(client, "/v3/lease/keepalive", request, rpc.LeaseKeepAliveResponse)
+    lease.unanswered -= 1
     if reply.TTL > 0:
+        lease.answered = trio.current_time()
         lease.until = max(lease.until, sent + reply.TTL)
     else:
         lease.gone = min(lease.gone, trio.current_time())

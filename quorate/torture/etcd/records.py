@@ -33,7 +33,7 @@ class Write:
     """A request that writes.
 
     Args:
-        told: the highest revision that any client knew when this was asked for.
+        known: the highest revision that any client knew when this was asked for.
         puts: keys and values, in order; no other request has these values.
         deletes: keys.
         lease: of the puts.
@@ -42,7 +42,7 @@ class Write:
         revision: that was answered.
     """
 
-    told: int
+    known: int
     puts: Sequence[tuple[bytes, bytes]] = ()
     deletes: Sequence[bytes] = ()
     lease: int = 0
@@ -81,12 +81,23 @@ class Lease:
         until: it lasts until then at least: the TTL that was answered, counted from the request.
         gone: when an answer first said that there is no such lease.
         revoked: the highest revision known when its end was asked for; None if it never was.
+        ttl: in seconds; that of a lease that never ends by itself is infinite.
+        answered: when the last renewal was answered, or the grant.
+        unanswered: how many renewals were sent and have no answer.
     """
 
     lease: int
     until: float
     gone: float = math.inf
     revoked: int | None = None
+    ttl: float = math.inf
+    answered: float = 0.0
+    unanswered: int = 0
+
+    @property
+    def latest(self) -> float:
+        """When it ends, at the latest: any unanswered renewal may have come at its last moment."""
+        return self.answered + (1 + self.unanswered) * self.ttl
 
 
 @attrs.frozen
@@ -112,7 +123,9 @@ class Watched:
 
     Args:
         name: says where.
-        start: the first revision that it asked for.
+        start: the first revision that it asked for; above 2 if the member said that all before is
+            compacted.
+        began: when the member said so.
         deliveries: all replies with events.
         whole: it must have seen everything up to the last revision.
     """
@@ -121,6 +134,7 @@ class Watched:
     start: int
     deliveries: list[Delivery] = attrs.field(factory=list[Delivery])
     whole: bool = False
+    began: float = 0.0
 
 
 @attrs.define(eq=False)
@@ -128,12 +142,14 @@ class Records:
     """Everything.
 
     Attributes:
-        told: the highest revision that any client knows.
+        known: the highest revision that any client knows.
         trouble: answers that no member may give.
         at_rest: all leases should have ended.
+        resumed: how often a watch has gone on after a break.
+        seconds: for which clients have worked.
     """
 
-    told: int = 1
+    known: int = 1
     writes: list[Write] = attrs.field(factory=list[Write])
     reads: list[Read] = attrs.field(factory=list[Read])
     leases: list[Lease] = attrs.field(factory=list[Lease])
@@ -141,3 +157,18 @@ class Records:
     watches: list[Watched] = attrs.field(factory=list[Watched])
     trouble: list[str] = attrs.field(factory=list[str])
     at_rest: bool = False
+    resumed: int = 0
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of answers and of what the watches showed, by kind."""
+        return {
+            "writes": sum(each.status == "ok" for each in self.writes),
+            "reads": len(self.reads),
+            "revisions": self.known,
+            "leases": len(self.leases),
+            "locks": len(self.holds),
+            "watches": len(self.watches),
+            "resumed": self.resumed,
+        }

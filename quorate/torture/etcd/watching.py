@@ -35,14 +35,12 @@ class Watches:
         records: for what they see.
 
     Attributes:
-        resumed: how often one has gone on.
         following: members that are watched.
     """
 
     urls: Urls
     seed: int
     records: Records
-    resumed: int = 0
     following: dict[int, Watched] = attrs.field(factory=dict[int, Watched])
 
     async def run(self) -> None:
@@ -90,7 +88,7 @@ class Watches:
             await trio.sleep(_PAUSE_S)
 
     def _begin(self, member: int, start: int) -> None:
-        watched = Watched(f"the watch at member {member}", start)
+        watched = Watched(f"the watch at member {member}", start, began=trio.current_time())
         self.following[member] = watched
         self.records.watches.append(watched)
 
@@ -99,18 +97,19 @@ class Watches:
         create = rpc.WatchCreateRequest(
             key=PREFIX, range_end=END, start_revision=_next(watched), prev_kv=True
         )
-        self.resumed += bool(watched.deliveries)
 
         def take(reply: rpc.WatchResponse) -> None:
+            if reply.created:
+                self.records.resumed += bool(watched.deliveries)
             if reply.canceled:
                 if reply.compact_revision > create.start_revision:
-                    self._begin(member, reply.compact_revision)  # a new member, or a long run
+                    self._begin(member, reply.compact_revision)
                 else:
                     self.records.trouble.append(f"{watched.name} was cancelled: {reply!r:.200}")
             elif reply.events:
                 watched.deliveries.append(Delivery(trio.current_time(), list(reply.events)))
                 last = reply.events[-1].kv.mod_revision
-                self.records.told = max(self.records.told, last)
+                self.records.known = max(self.records.known, last)
                 if reply.header.revision < last:
                     words = f"{last} in a reply as of {reply.header.revision}"
                     self.records.trouble.append(f"{watched.name} showed revision {words}")

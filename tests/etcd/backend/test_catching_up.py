@@ -16,7 +16,10 @@ from quorate.etcd.backend.catching_up import HELD_S
 from quorate.etcd.backend.contact import LOST_S
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op, encode_reply, encode_request
+from quorate.etcd.services.call import Call
+from quorate.etcd.services.compaction import compact
 from quorate.etcd.state.machine import EtcdState
+from quorate.etcd.watching.hub import WatchHub
 from quorate.keyvalue.protocol.payload import ETCD
 from quorate.node.requests.request import CONFIRM
 from quorate.node.state_machine.service import Command
@@ -202,3 +205,26 @@ async def test_a_held_reply_that_is_cancelled_is_load_no_more(autojump_clock: ob
         await world.submit_put()
         world.member.catch_up()
         assert world.replies == [3]
+
+
+async def test_a_compaction_is_answered_once_this_member_has_compacted(
+    autojump_clock: object,
+) -> None:
+    async with World.opened() as world, trio.open_nursery() as nursery:
+        world.member.leader_revision = 2
+        world.member.catch_up()
+        request = rpc.CompactionRequest(revision=2)
+        answered: list[float] = []
+
+        async def ask() -> None:
+            await compact(Call(world.backend, WatchHub(world.member.state)), request)
+            answered.append(trio.current_time())
+
+        nursery.start_soon(ask)
+        await trio.sleep(0.5)
+        assert not answered  # else a watch from revision 1 would begin here
+        now_ms = world.member.now_ms()
+        payload = encode_request(Op.COMPACT, request.SerializeToString())
+        world.member.state.apply(Command(payload, ETCD, 0, 0, 4, 0, 0, now_ms), now_ms)
+        await trio.sleep(0.1)
+        assert answered

@@ -8,10 +8,14 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from h2.settings import SettingCodes
 from trio.testing import memory_stream_pair
 
+from quorate.etcd.backend.backend import Backend
 from quorate.etcd.gateway import server as gateway
 from quorate.etcd.grpc import server as grpc
+from quorate.etcd.messages import rpc_pb2 as rpc
+from quorate.etcd.messages.requests import Op
 from quorate.etcd.port import listener
 from quorate.etcd.port.listener import GREETING_SECONDS, EtcdPort
 from quorate.etcd.services.context import PortContext
@@ -20,6 +24,7 @@ from quorate.transport.tls import load_material
 from tests.support.certificates import authority, client_context, uri
 from tests.support.etcd_http import Client
 from tests.support.etcd_world import EtcdWorld
+from tests.support.grpc_client import GrpcClient
 
 Clock = trio.testing.MockClock
 
@@ -29,6 +34,7 @@ class Listening:
     """A port that listens."""
 
     port: EtcdPort
+    backend: Backend
     number: int
     stack: AsyncExitStack
 
@@ -43,7 +49,7 @@ async def listening(*, most: int = 100, protected: bool = False) -> AsyncGenerat
         context = PortContext(world.backend, world.hub)
         port = EtcdPort(context, "127.0.0.1", 0, most=most, protected=protected)
         _, number = await tasks.start(port.run)
-        yield Listening(port, number, stack)
+        yield Listening(port, world.backend, number, stack)
         tasks.cancel_scope.cancel()
 
 
@@ -80,6 +86,16 @@ async def test_the_first_bytes_say_which_protocol_it_is(
         await silent.aclose()
 
 
+async def test_a_client_of_redis_is_told_where_it_is(autojump_clock: Clock) -> None:
+    async with listening() as here, trio.open_nursery() as nursery:
+        client, server = memory_stream_pair()
+        nursery.start_soon(here.port.serve, server)
+        await client.send_all(b"*1\r\n$4\r\nPING\r\n")
+        answer = await client.receive_some()
+        assert answer == b"-ERR this is the port for clients of etcd: use the client port\r\n"
+        assert not await client.receive_some()
+
+
 async def test_one_connection_more_than_allowed_is_closed() -> None:
     async with listening(most=1) as here:
         first = Client(await here.connect())
@@ -100,6 +116,25 @@ async def test_a_port_that_stops_answers_what_it_was_asked() -> None:
         assert await idle.receive_some() == b""
         with pytest.raises(OSError, match="all attempts to connect"):
             await here.connect()
+
+
+async def test_a_client_that_reads_late_gets_whole_replies() -> None:
+    async with listening() as here:
+        client = GrpcClient(await here.connect())
+        client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1 << 30})
+        client.h2.increment_flow_control_window(1 << 30)
+        put = rpc.PutRequest(key=b"k", value=bytes(1 << 20)).SerializeToString()
+        await here.backend.call(Op.PUT, put)
+        wanted = [client.begin("/etcdserverpb.KV/Range") for _ in range(12)]
+        for stream_id in wanted:
+            client.send(stream_id, rpc.RangeRequest(key=b"k").SerializeToString(), end=True)
+        await client.flush()
+        await trio.testing.wait_all_tasks_blocked(0.01)  # more than the sockets take
+        small = await client.call("/etcdserverpb.KV/Range")
+        assert small.over
+        for stream_id in wanted:
+            (message,) = client.answers[stream_id].messages
+            assert rpc.RangeResponse.FromString(message).kvs[0].value == bytes(1 << 20)
 
 
 async def test_with_tls_both_protocols_are_offered(tmp_path: Path, autojump_clock: Clock) -> None:

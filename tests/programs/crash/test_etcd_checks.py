@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
+import trio
 
+from quorate.etcd.codes import Code
 from quorate.etcd.messages import rpc_pb2 as rpc
-from quorate.torture.etcd.judging import SLACK_S, judge
+from quorate.local.etcd_client import EtcdRefusedError, GatewayClient
+from quorate.torture.etcd.calls import Calls
+from quorate.torture.etcd.judging import KEPT_S, LONG_S, SLACK_S, judge
+from quorate.torture.etcd.keys import User
 from quorate.torture.etcd.records import (
     END,
     LOCK,
@@ -24,6 +29,8 @@ from quorate.torture.etcd.records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from google.protobuf.message import Message
+
 A, B, C = (PREFIX + name for name in (b"a", b"b", b"c"))
 OLD, NEW = (LOCK + b"/" + name for name in (b"7", b"8"))
 
@@ -39,18 +46,18 @@ class Story:
 
     @property
     def next(self) -> int:
-        return self.records.told + 1
+        return self.records.known + 1
 
     def happens(self, *changes: tuple[bytes, bytes | None], lease: int = 0) -> None:
         """Show a revision with puts and deletions (of None) at both watches."""
         events = [self._event(key, value, lease) for key, value in changes]
         for watched in self.watches:
             watched.deliveries.append(Delivery(float(self.next), events))
-        self.records.told += 1
+        self.records.known += 1
 
-    def put(self, *pairs: tuple[bytes, bytes], lease: int = 0, told: int = 0) -> Write:
+    def put(self, *pairs: tuple[bytes, bytes], lease: int = 0, known: int = 0) -> Write:
         """Put keys; the answer is noted."""
-        write = Write(told or self.records.told, pairs, lease=lease, status="ok")
+        write = Write(known or self.records.known, pairs, lease=lease, status="ok")
         write.revision = self.next
         self.records.writes.append(write)
         self.happens(*pairs, lease=lease)
@@ -121,7 +128,7 @@ def locked() -> Story:
 @pytest.mark.parametrize("make", [Story, written, leased, locked])
 def test_a_true_history_holds(make: type[Story]) -> None:
     story = make()
-    story.read(story.records.told, story.records.told)
+    story.read(story.records.known, story.records.known)
     assert judge(story.records) == []
 
 
@@ -177,8 +184,17 @@ def test_a_watch_that_stops_early_is_found_unless_its_member_is_gone() -> None:
 
 def test_a_revision_that_no_watch_shows_is_found() -> None:
     story = written()
-    story.records.told = 5
+    story.records.known = 5
     assert "no watch showed 1 revisions, the first is 5" in judge(story.records)[0]
+
+
+def test_a_watch_that_calls_young_history_compacted_is_found() -> None:
+    story = written()
+    skips = Watched("watch 2", 4, story.watches[0].deliveries[2:], whole=True, began=5.0)
+    story.records.watches.append(skips)
+    assert "watch 2 showed nothing up to revision 3, though 3 was 2.0 s old" in story.found()
+    skips.began += KEPT_S
+    assert judge(story.records) == []
 
 
 @pytest.mark.parametrize(
@@ -213,7 +229,7 @@ def test_an_answered_write_that_is_lost_is_found() -> None:
 
 def test_an_answer_that_was_asked_for_later_and_is_earlier_is_found() -> None:
     story = written()
-    story.put((A, b"4"), told=7)
+    story.put((A, b"4"), known=7)
     assert "revision 5, and asked for when 7 was known" in story.found()
 
 
@@ -260,10 +276,29 @@ def test_a_change_that_nobody_asked_for_is_found(value: bytes | None) -> None:
     assert "nobody asked for" in story.found()
 
 
+def test_two_deletions_that_were_answered_at_one_revision_are_found() -> None:
+    story = written()
+    story.happens((A, None))
+    story.records.writes += [
+        Write(4, deletes=[A], status="ok", revision=5),
+        Write(4, deletes=[A], status="ok", revision=5),
+    ]
+    assert "and another write were both answered with 5" in story.found()
+
+
 def test_a_swap_of_what_had_changed_is_found() -> None:
     story = written()
     story.records.writes[1].compared = 1
     assert "compared with revision 1, and it had 2" in story.found()
+
+
+def test_a_swap_without_an_answer_is_found_if_what_it_compared_had_changed() -> None:
+    story = written()
+    story.records.writes.append(Write(3, [(A, b"4"), (B, b"4")], compared=3))
+    story.happens((A, b"4"), (B, b"4"))
+    assert judge(story.records) == []
+    story.records.writes[-1].compared = 2
+    assert "compared with revision 2, and it had 3" in story.found()
 
 
 def test_a_swap_that_fails_though_the_comparison_holds_is_found() -> None:
@@ -308,7 +343,7 @@ def test_a_read_of_an_earlier_revision_than_was_known_is_found() -> None:
 # Leases and the lock ----------------------------------------------------------------------------
 
 
-def test_a_lease_that_ends_before_the_time_that_was_told_is_found() -> None:
+def test_a_lease_that_ends_before_the_time_that_its_client_knows_is_found() -> None:
     story = leased()
     story.records.leases[0].until = 6.0 + SLACK_S / 2
     assert judge(story.records) == []
@@ -325,7 +360,7 @@ def test_a_lease_may_end_early_once_its_client_has_asked_for_that() -> None:
     assert "ended at revision 6" in story.found()
 
 
-def test_a_lease_that_is_gone_before_the_time_that_was_told_is_found() -> None:
+def test_a_lease_that_is_gone_before_the_time_that_its_client_knows_is_found() -> None:
     story = leased()
     story.records.leases[0].gone = 5.0
     assert "lease 5 was gone 1.000 s before" in story.found()
@@ -338,6 +373,30 @@ def test_a_lease_that_ends_with_a_part_of_its_keys_is_found() -> None:
     story.happens((A, None))
     story.happens((B, None))
     assert "lease 5 ended at revision 6 with" in story.found()
+
+
+def test_a_lease_that_ends_long_after_its_time_is_found() -> None:
+    story = written()
+    lease = story.lease(5, until=0.0)
+    lease.ttl, lease.answered = 2.0, 4.0
+    story.put((A, b"4"), lease=5)
+    for i in range(30):
+        story.put((B, b"%d" % (10 + i)))
+    story.happens((A, None))
+    assert "14.5 s with progress after its time" in story.found()
+    lease.unanswered = 6
+    assert judge(story.records) == []
+
+
+def test_a_lease_may_end_late_when_nothing_else_happened() -> None:
+    story = written()
+    lease = story.lease(5, until=0.0)
+    lease.ttl, lease.answered = 2.0, 4.0
+    story.put((A, b"4"), lease=5)
+    story.happens((A, None))
+    for watched in story.watches:
+        watched.deliveries[-1] = Delivery(50.0, watched.deliveries[-1].events)
+    assert judge(story.records) == []
 
 
 def test_a_key_that_stays_though_nobody_renews_its_lease_is_found() -> None:
@@ -361,7 +420,72 @@ def test_a_lock_with_two_holders_is_found() -> None:
     assert "which was not the oldest at any revision from 2 to 3" in story.found()
 
 
-def test_an_answer_that_no_member_may_give_is_told() -> None:
+def test_an_answer_that_no_member_may_give_is_reported() -> None:
     story = written()
     story.records.trouble.append("an odd answer")
     assert story.found() == "etcd: an odd answer"
+
+
+# The run ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["writes", "reads", "leases", "locks", "watches", "resumed"])
+def test_a_long_run_without_something_is_found(what: str) -> None:
+    story = locked()
+    story.put((A, b"1"))
+    story.read(story.records.known, story.records.known)
+    story.records.resumed, story.records.seconds = 1, LONG_S
+    assert judge(story.records) == []
+    empty = Records()
+    fields = {"locks": "holds"}
+    setattr(story.records, fields.get(what, what), getattr(empty, fields.get(what, what)))
+    assert f"etcd: no {what} in 30 s: expected at least one" in judge(story.records)
+    story.records.seconds = LONG_S / 2
+    assert not any("expected at least one" in each for each in judge(story.records))
+
+
+class Member:
+    """Answers puts with the next revision, and shows reads what is known here."""
+
+    def __init__(self) -> None:
+        self.revision, self.here, self.code = 1, 0, Code.OK
+
+    async def __call__(self, path: str, request: Message, kind: type[Message]) -> Message:
+        await trio.sleep(0.1)
+        if self.code:
+            raise EtcdRefusedError(self.code, "refused")
+        if isinstance(request, rpc.PutRequest):
+            self.revision += 1
+        revision = self.here if isinstance(request, rpc.RangeRequest) else self.revision
+        reply = kind()
+        cast("rpc.PutResponse", reply).header.revision = revision
+        return reply
+
+
+@pytest.mark.parametrize("pause", [0.5, 1.0])
+async def test_a_read_that_misses_an_own_write_is_found_unless_its_member_had_lost_its_leader(
+    pause: float, autojump_clock: object
+) -> None:
+    member, calls = Member(), Calls(dict, Records())
+    user = User(calls, cast("GatewayClient", member))
+    for _ in range(10):
+        await user.put(A)
+        await trio.sleep(pause)
+    member.here = member.revision - 1
+    await user.read_here(A)
+    words = "was read as of 10 when 11 was known"
+    assert any(words in each for each in judge(calls.records)) == (pause == 0.5)
+
+
+async def test_only_calls_of_locks_may_be_refused_without_a_code(
+    autojump_clock: object,
+) -> None:
+    member, calls = Member(), Calls(dict, Records())
+    member.code, client = Code.UNKNOWN, cast("GatewayClient", member)
+    for path in ("/v3/lock/lock", "/v3/lock/unlock"):
+        with pytest.raises(EtcdRefusedError):
+            await calls.ask(client, path, rpc.UnlockRequest(), rpc.UnlockResponse)
+    assert judge(calls.records) == []
+    with pytest.raises(EtcdRefusedError):
+        await calls.put(client, A)
+    assert "etcd: refused, as an answer to" in judge(calls.records)[0]

@@ -117,6 +117,20 @@ def count_from_the_reply(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "_extended", extended)
 
 
+def go_on_behind_the_end(patch: pytest.MonkeyPatch) -> None:
+    """Count a lease as held again that was renewed when its block was being cancelled."""
+
+    def extended(self: Lease, sent_at: float) -> None:
+        block, self._block = self._block, None  # pyright: ignore[reportPrivateUsage]
+        original(self, sent_at)
+        self._block = block  # pyright: ignore[reportPrivateUsage]
+        if block is not None:
+            block.deadline = self._ends_at  # pyright: ignore[reportPrivateUsage]
+
+    original = Lease._extended  # pyright: ignore[reportPrivateUsage]
+    patch.setattr(Lease, "_extended", extended)
+
+
 def write_without_a_fence(patch: pytest.MonkeyPatch) -> None:
     """Let a transaction commit whether the lease is held or not."""
 
@@ -217,8 +231,9 @@ RECIPE_MUTANTS: Final = (
     RecipeMutant(take_what_is_taken, 3, ("Untouched",)),
     RecipeMutant(renew_what_is_anothers, 10, ("Untouched", "Inside", "Fence")),
     RecipeMutant(release_what_is_anothers, 5, ("Inside",)),
-    RecipeMutant(stay_inside, 5, ("Inside",)),
+    RecipeMutant(stay_inside, 14, ("Inside",), first=13),
     RecipeMutant(count_from_the_reply, 10, ("Inside",), first=2),
+    RecipeMutant(go_on_behind_the_end, 5, ("Whole",), first=2),
     RecipeMutant(write_without_a_fence, 5, ("Fence",)),
     RecipeMutant(fence_by_what_was, 10, ("Fence",)),
     RecipeMutant(let_one_more_in, 3, ("Most",)),
