@@ -102,8 +102,13 @@ class Talk:
                 raise trio.BrokenResourceError("the client closed before the end of its request")
 
     async def until_gone(self) -> None:
-        """Return once the client has closed; its whole request was read before."""
-        data = bytes(await self._stream.receive_some(_RECEIVE_BYTES))
+        """Return once the client has closed or is lost; its whole request was read before."""
+        try:
+            data = bytes(await self._stream.receive_some(_RECEIVE_BYTES))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        # A client that closes one direction looks like one that closes both. Go's net/http, and so
+        # etcd, takes both for gone. Otherwise what a gone client waits for would be kept for long.
         self._http.receive_data(data)
         if data:
             # It sends its next request already, and waits for this answer. More is not read, so

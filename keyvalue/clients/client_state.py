@@ -114,6 +114,10 @@ class ClientState:
             self.quiet = SKIPPING if self.quiet == SKIP_NEXT else LOUD
         return self.quiet == SKIPPING
 
+    def end_transaction(self) -> None:
+        """Drop the commands since MULTI, and what WATCH watches."""
+        self.transaction, self.watched = None, WatchedKeys()
+
     def reset(self) -> None:
         """Return to the initial state (RESET)."""
         self.name = b""
@@ -121,8 +125,7 @@ class ClientState:
         self.cluster_aware = self.began_aware
         self.read_only = self.no_evict = self.no_touch = False
         self.quiet = LOUD
-        self.transaction = None
-        self.watched = WatchedKeys()
+        self.end_transaction()
         self.watches.end_all()
 
 

@@ -113,8 +113,7 @@ def _multi(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -
 def _discard(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
     if client.transaction is None:
         return resp.error("ERR DISCARD without MULTI")
-    client.transaction = None
-    client.watched = WatchedKeys()
+    client.end_transaction()
     return resp.OK
 
 

@@ -58,7 +58,7 @@ from .parking import TRY_AGAIN, Parking, rest_of
 from .permission import denied_now, permits
 from .routes import run_of, uniform_kind
 from .slot_check import serves
-from .steps import Convert, Result, Then, answer_error
+from .steps import Convert, Result, Then, refuse
 from .unfinished_input import estimate_bytes
 
 __all__ = ["PATIENCE_S", "Conversation"]
@@ -461,11 +461,12 @@ class Conversation:
     def wait_for_users(self) -> None:
         """Execute the present command once more when the users are known."""
         self._step_back(1)
+        arguments = self._commands[self._next]
 
         def go_on(result: Result) -> None:
             if not isinstance(result, bytes):  # no leader was found in time
                 self._next += 1
-                answer_error(self, resp.error(error_text(result)))
+                refuse(self, arguments, resp.error(error_text(result)))
 
         self._then = go_on
         self._request = request = Request(RequestKind.CONTROL, b"", 0, self._on_result)

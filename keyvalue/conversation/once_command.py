@@ -17,7 +17,7 @@ from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp
 from ..protocol.resp import CommandError
 
-__all__ = ["OnceCommand", "parse_once_untrusted"]
+__all__ = ["WORDS_BEFORE_COMMAND", "OnceCommand", "parse_once_untrusted"]
 
 _NOT_A_NUMBER: Final = resp.error("ERR a session and a sequence are integers, 1 or more")
 _NOT_A_WRITE: Final = resp.error(
@@ -30,7 +30,8 @@ _IN_TRANSACTION: Final = resp.error(
 _WATCHES: Final = resp.error(
     "ERR QUORATE.ONCE can't be used with WATCH: nobody could send this EXEC again"
 )
-_WORDS_BEFORE_COMMAND: Final = 3
+WORDS_BEFORE_COMMAND: Final = 3
+"""The name, the session and the sequence."""
 
 
 @attrs.frozen
@@ -66,7 +67,7 @@ def parse_once_untrusted(
         CommandError: the command is malformed or not allowed here.
     """
     session, sequence = parse_integer(arguments[1]), parse_integer(arguments[2])
-    command = list(arguments[_WORDS_BEFORE_COMMAND:])
+    command = list(arguments[WORDS_BEFORE_COMMAND:])
     if session is None or sequence is None or min(session, sequence) < 1:
         raise CommandError(_NOT_A_NUMBER)
     if (trouble := fault(command)) is not None:

@@ -14,7 +14,6 @@ from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
 from ..access.commands import CHANGES
 from ..access.verifier import BUSY
 from ..clients.request_errors import error_text
-from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp
 from ..protocol.payload import PART
@@ -28,7 +27,7 @@ from .permission import denied, must_know_users, refuse_denied
 from .request_command import WholeRequest, parse_request_untrusted
 from .routes import AT_ONCE, ATTACKS, KINDS
 from .slot_check import misplaced
-from .steps import Result, Steps, answer_error
+from .steps import Result, Steps, refuse
 from .transactions import execute_transaction, queue, watch
 from .user_change import change_users
 from .watch_command import unwatch_changes, watch_changes
@@ -52,15 +51,14 @@ def execute(arguments: list[bytes], steps: Steps) -> None:
     client.last_command = b"" if spec is None else spec.name.encode()
     if problem is not None or spec is None:
         if spec is not None and spec.name == "exec":  # as in Redis, a wrong EXEC ends MULTI
-            client.watched, client.transaction = WatchedKeys(), None
             problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
-        answer_error(steps, resp.error(problem or b"ERR"))
+        refuse(steps, arguments, resp.error(problem or b"ERR"))
         if arguments[0].lower() in ATTACKS:
             client.closing = True  # before the body of the HTTP request is taken for commands
     elif must_know_users(steps, spec, arguments):
         steps.wait_for_users()
     elif (text := denied(steps, spec, arguments)) is not None:
-        refuse_denied(steps, spec, text)
+        refuse_denied(steps, spec, arguments, text)
     elif client.transaction is not None and spec.name not in AT_ONCE:
         queue(client.transaction, spec, arguments, steps)
     elif spec.kind is Kind.CONNECTION:
@@ -83,7 +81,7 @@ def _local(spec: CommandSpec, arguments: list[bytes], steps: Steps) -> None:
             try:
                 _special(spec, arguments, steps)
             except CommandError as trouble:
-                answer_error(steps, trouble.reply)
+                refuse(steps, arguments, trouble.reply)
         # WAIT waits at the leader, which alone knows what each follower has.
         case "wait" if (words := must_wait(arguments, client, port)) is not None:
             steps.submit(RequestKind.CONTROL, words, convert=lambda reply: resp.integer(int(reply)))

@@ -3,12 +3,11 @@
 from typing import Final
 
 from ...node.requests.request import Request, RequestKind
-from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, resolve
 from ..protocol import resp
 from ..protocol.payload import TRANSACTION, PayloadParser, watched_keys
 from .client_command import client_line
-from .steps import Steps, answer_error
+from .steps import Steps, refuse
 
 __all__ = ["LOGINS", "denied", "denied_now", "must_know_users", "permits", "refuse_denied"]
 
@@ -92,10 +91,8 @@ def _commands_of(request: Request, last_command: bytes) -> list[list[bytes]]:
     return _CARRIERS.get(last_command, []) + commands
 
 
-def refuse_denied(steps: Steps, spec: CommandSpec, text: bytes) -> None:
+def refuse_denied(steps: Steps, spec: CommandSpec, arguments: list[bytes], text: bytes) -> None:
     """Answer a command that the user may not run."""
-    client = steps.client
-    if spec.name == "exec" and client.transaction is not None:
-        client.watched, client.transaction = WatchedKeys(), None
+    if spec.name == "exec" and steps.client.transaction is not None:
         text = b"EXECABORT Transaction discarded because of: " + text
-    answer_error(steps, resp.error(text))
+    refuse(steps, arguments, resp.error(text))

@@ -1,14 +1,15 @@
 """How one command, of one step or of several, replies and sends requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from ...errors import RequestError
 from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
 from ..clients.client_state import ClientState
 from ..clients.port_state import PortState
+from .once_command import WORDS_BEFORE_COMMAND
 
-__all__ = ["Convert", "Result", "Steps", "Then", "answer_error"]
+__all__ = ["Convert", "Result", "Steps", "Then", "answer_error", "refuse"]
 
 Result: TypeAlias = bytes | RequestError
 Then: TypeAlias = Callable[[Result], None]
@@ -84,3 +85,14 @@ def answer_error(steps: Steps, error: bytes) -> None:
     if steps.client.transaction is not None:
         steps.client.transaction.fail()
     steps.reply(error)
+
+
+def refuse(steps: Steps, arguments: Sequence[bytes], error: bytes) -> None:
+    """Answer a command that is not executed with an error."""
+    # As in Redis, EXEC ends the transaction also if it is refused. Otherwise the next user of a
+    # pooled connection would be in it, and would get QUEUED in place of data.
+    once = arguments[0].lower() == b"quorate.once"
+    ending = arguments[WORDS_BEFORE_COMMAND:] if once else arguments
+    if ending and ending[0].lower() == b"exec":
+        steps.client.end_transaction()
+    answer_error(steps, error)

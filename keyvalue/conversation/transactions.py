@@ -5,7 +5,6 @@ from typing import Final
 from ...node.requests.request import UNSTAMPED, RequestKind, Stamp
 from ..access.commands import CHANGES
 from ..clients.transaction import Transaction
-from ..clients.watching import WatchedKeys
 from ..commands.table import CommandSpec, resolve
 from ..protocol import resp
 from ..protocol.payload import FROZEN, TRANSACTION, PayloadParser, watch_query
@@ -64,7 +63,7 @@ def execute_transaction(steps: Steps, stamp: Stamp = UNSTAMPED) -> None:
                 return None
             moved = TRY_AGAIN
     # EXEC ends the transaction and the watch, whatever its outcome is.
-    client.watched, client.transaction = WatchedKeys(), None
+    client.end_transaction()
     if transaction.failed:
         error = "EXECABORT Transaction discarded because of previous errors."
         return steps.reply(resp.error(error))

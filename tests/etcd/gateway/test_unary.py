@@ -217,6 +217,31 @@ async def test_a_request_that_waits_ends_with_its_client(autojump_clock: Clock) 
         assert await gateway.world.get(b"foo") is None
 
 
+async def test_a_client_that_is_lost_while_it_waits_is_no_mistake_of_the_member(
+    autojump_clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_gateway() as gateway:
+        parked = gateway.world.member.parked = []
+        client, stream = trio.testing.memory_stream_pair()
+        received = 0
+
+        async def receive() -> None:
+            nonlocal received
+            received += 1
+            if received > 1:
+                await trio.sleep(1)
+                raise trio.BrokenResourceError("connection reset by peer")
+
+        stream.receive_stream.receive_some_hook = receive
+        await client.send_all(
+            b'POST /v3/kv/put HTTP/1.1\r\nhost: x\r\ncontent-length: 14\r\n\r\n{"key":"Zm9v"}'
+        )
+        with pytest.raises(trio.BrokenResourceError):
+            await server.serve(stream, gateway.context)
+        assert [each.cancelled for each in parked if each.kind is COMMAND] == [True]
+        assert not caplog.records
+
+
 async def test_an_error_of_a_method_is_the_answer(
     autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,7 @@ async def test_a_command_of_a_session_is_checked_too(world: World) -> None:
     await ask(root, "ACL SETUSER bob +multi", resp.OK)
     await bob.ask(line("MULTI") + line("SET a 1"), resp.OK + resp.QUEUED)
     await ask(bob, f"QUORATE.ONCE {session} 3 EXEC", no_command("exec"))
+    await ask(bob, "SET a 2", resp.OK)  # a refused EXEC ends the transaction
     await root.send(line(f"QUORATE.ONCE {session} 3 ACL SETUSER eve on nopass"))
     assert (await root.receive_until(b"\r\n")).startswith(b"-ERR QUORATE.ONCE takes a command")
 

@@ -144,6 +144,22 @@ async def test_a_transaction_is_not_taken_apart_if_a_leader_is_found_in_its_midd
     await local.ask(line("GET a"), resp.NULL[0])
 
 
+@pytest.mark.parametrize("end", ["EXEC", "QUORATE.ONCE 1 1 EXEC"])
+async def test_an_exec_without_a_leader_ends_the_transaction_and_the_watch(
+    world: World, local: RawClient, end: str
+) -> None:
+    await local.ask(line("SET a 0") + line("WATCH a"), resp.OK * 2)
+    world.port.state.access.users.forget()
+    world.member.error = NoLeaderError()
+    await local.ask(line("MULTI"), resp.OK)
+    await local.send(line(end))
+    assert (await local.receive_until(b"\r\n")).startswith(b"-CLUSTERDOWN ")
+    world.member.error = None
+    await local.ask(line("SET a 1") + line("GET a"), resp.OK + resp.bulk(b"1"))
+    sent = line("MULTI") + line("SET a 2") + line("EXEC")  # a is not watched any more
+    await local.ask(sent, resp.OK + resp.QUEUED + b"*1\r\n" + resp.OK)
+
+
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
 async def test_only_this_machine_founds_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
