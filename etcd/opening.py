@@ -104,7 +104,8 @@ def make_etcd_server(
     require_library()
     # Lease ids must differ among members that start at one moment.
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
-    backend = Backend(member, state, rng, config.cluster)
+    most = config.limits.max_request_bytes
+    backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
 
     users = ReplicatedUsers(access, partial(_leased_keys, backend))
 

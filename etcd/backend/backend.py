@@ -16,7 +16,7 @@ from ..messages.requests import decode_reply
 from .catching_up import CatchingUp
 from .contact import LeaderContact
 from .identity import Identity
-from .joining import SMALL_BYTES, Joining
+from .joining import MAX_ENTRY_BYTES, SMALL_BYTES, Joining
 from .keep_alives import KeepAlives
 from .member_errors import error_of
 from .routing import Where, route_untrusted
@@ -54,6 +54,7 @@ class Backend:
         state: of the keyspace, as this member has applied it.
         rng: draws the ids of leases.
         cluster: what distinguishes the cluster from others; clients get a number made from it.
+        max_request_bytes: the largest request that the member takes.
 
     Attributes:
         cluster_id: the cluster's number for clients, u64.
@@ -61,14 +62,22 @@ class Backend:
         turn_end: calls what is left to do at the end of a turn of the event loop.
     """
 
-    def __init__(self, gateway: Gateway, state: EtcdState, rng: Random, cluster: str) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        state: EtcdState,
+        rng: Random,
+        cluster: str,
+        *,
+        max_request_bytes: int = MAX_ENTRY_BYTES,
+    ) -> None:
         self.gateway = gateway
         self.state = state
         self._rng = rng
         self._identity = Identity(cluster)
         self.cluster_id = self._identity.cluster_id
         self.turn_end = TurnEnd()
-        self._joining = Joining(gateway.submit_all, self.turn_end)
+        self._joining = Joining(gateway.submit_all, self.turn_end, max_request_bytes)
         self._calls = Calls(self._submit)
         self._joined_calls = Calls(self._join)
         self._contact = LeaderContact(partial(self._calls.ask, CONFIRM, b"", 0))

@@ -10,24 +10,45 @@ the entry is made as soon as all tasks of the turn have run.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
+from ...errors import UnknownOutcomeError, WireError
 from ...keyvalue.protocol.payload import ETCD
+from ...log_events import log_event
+from ...node.requests import forwarding
 from ...node.requests.request import COMMAND, Request
 from ..codes import EtcdError
-from ..messages.together import MAX_TOGETHER, encode_together, replies_in
+from ..messages.requests import encode_reply
+from ..messages.together import encode_replies, encode_together, replies_in_untrusted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ...errors import RequestError
     from .turn_end import TurnEnd
 
-__all__ = ["SMALL_BYTES", "Joining"]
+__all__ = ["MAX_ENTRY_BYTES", "MAX_JOINED", "SMALL_BYTES", "Joining"]
+
+_log = logging.getLogger(__name__)
+
+_EMPTY_ENTRY_BYTES: Final = len(encode_together(()))
+_SIZE_BYTES: Final = len(encode_together((b"",))) - _EMPTY_ENTRY_BYTES
+_PUT_REPLY_BYTES: Final = _SIZE_BYTES + len(encode_reply(0, b""))
 
 SMALL_BYTES: Final = 4096
 """Payloads up to this size are joined. If smaller, more puts cost an entry each; if larger, an
-entry with `MAX_TOGETHER` of them holds up the others for longer."""
+entry with `MAX_JOINED` of them holds up the others for longer."""
+
+MAX_JOINED: Final = (forwarding.SMALL_BYTES - len(encode_replies(0, ()))) // _PUT_REPLY_BYTES
+"""Puts in one entry: 38. If smaller, many clients cost more entries. If larger, the reply to puts
+that all took effect counts against the bulk limit of the link to the member that forwarded them.
+A put's own reply never does, and one that does may be lost. Errors are longer than replies, so with
+many of them the reply may still be bulk."""
+
+MAX_ENTRY_BYTES: Final = 64 << 10
+"""Bytes of one entry of several puts. If smaller, more puts cost an entry each; if larger, an entry
+holds up the others for longer."""
 
 
 class Joining:
@@ -36,11 +57,18 @@ class Joining:
     Args:
         submit_all: takes the requests of a turn into the member.
         turn_end: calls when the turn is over.
+        max_request_bytes: the largest request that the member takes.
     """
 
-    def __init__(self, submit_all: Callable[[list[Request]], None], turn_end: TurnEnd) -> None:
+    def __init__(
+        self,
+        submit_all: Callable[[list[Request]], None],
+        turn_end: TurnEnd,
+        max_request_bytes: int,
+    ) -> None:
         self._submit_all = submit_all
         self._turn_end = turn_end
+        self._most_bytes = min(max_request_bytes, MAX_ENTRY_BYTES)
         self._waiting: list[Request] = []
 
     def add(self, request: Request) -> None:
@@ -52,26 +80,40 @@ class Joining:
     def _submit(self) -> None:
         """Submit what the turn has gathered."""
         waiting, self._waiting = self._waiting, []
-        self._submit_all(_joined([each for each in waiting if not each.cancelled]))
+        wanted = [each for each in waiting if not each.cancelled]
+        self._submit_all(_joined(wanted, self._most_bytes))
 
 
-def _joined(requests: Sequence[Request]) -> list[Request]:
+def _joined(requests: Iterable[Request], most_bytes: int) -> list[Request]:
     """Return as few requests as do the same; an entry of the log has one principal."""
     of: dict[int, list[Request]] = {}
     for request in requests:
         of.setdefault(request.principal, []).append(request)
-    return [
-        part[0] if len(part) == 1 else _Joined(part)
-        for group in of.values()
-        for part in (group[at : at + MAX_TOGETHER] for at in range(0, len(group), MAX_TOGETHER))
-    ]
+    return [_as_one(part) for group in of.values() for part in _parts(group, most_bytes)]
+
+
+def _parts(requests: Iterable[Request], most_bytes: int) -> Iterator[list[Request]]:
+    """Yield requests in parts that may each be one entry."""
+    part: list[Request] = []
+    size = _EMPTY_ENTRY_BYTES
+    for request in requests:
+        added = len(request.payload) + _SIZE_BYTES
+        if part and (len(part) == MAX_JOINED or size + added > most_bytes):
+            yield part
+            part, size = [], _EMPTY_ENTRY_BYTES
+        part.append(request)
+        size += added
+    yield part
+
+
+def _as_one(requests: Sequence[Request]) -> Request:
+    return requests[0] if len(requests) == 1 else _Joined(requests)
 
 
 class _Joined(Request):
     """Several requests on their way as one.
 
-    A client that gives up while it waits has its put made with the others. It can't know: that is
-    so, too, for one that was sent already.
+    A client that gives up before it is sent has its put left out. Later it is made with the others.
 
     Args:
         requests: of one principal.
@@ -85,29 +127,53 @@ class _Joined(Request):
         super().__init__(COMMAND, payload, ETCD, self._finish)
         self.principal = requests[0].principal
         self.deadline = requests[0].deadline
+        for each in requests:
+            each.carrier = self
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return all(each.cancelled for each in self._requests)
+    def leave(self, _client: object) -> None:
+        """Note that one of the requests was cancelled; see `remaining`."""
+        # What is on its way already keeps its callback: the others still wait for their replies.
+        self.cancelled = True
 
-    @cancelled.setter
-    def cancelled(  # pyright: ignore[reportIncompatibleVariableOverride]
-        self, value: bool
-    ) -> None:
-        """Ignore that: it follows from the requests."""
+    def remaining(self) -> Sequence[Request]:
+        """Return a request for those that were not cancelled."""
+        wanted = [each for each in self._take() if not each.cancelled]
+        if not wanted:
+            return ()
+        request = _as_one(wanted)
+        request.deadline, request.losses = self.deadline, self.losses
+        return (request,)
+
+    def _take(self) -> Sequence[Request]:
+        """Return the requests, which go on without this."""
+        requests, self._requests = self._requests, ()
+        for each in requests:
+            each.carrier = None
+        # It had a reference to itself, which only the garbage collector would have found.
+        self.done, self.payload = _nothing, b""
+        return requests
 
     def _finish(self, result: bytes | RequestError) -> None:
-        requests, self._requests = self._requests, ()
+        requests = self._take()
         for request, reply in zip(requests, _replies(result, len(requests)), strict=True):
-            request.done(reply)
+            try:
+                request.done(reply)
+            except Exception:  # noqa: BLE001 - a bug with one client must not cost the others theirs
+                words = "a bug: a client of etcd got no reply"
+                log_event(_log, logging.ERROR, "etcd_reply_failed", words, exc_info=True)
+
+
+def _nothing(_result: bytes | RequestError) -> None:
+    """Take a second result, which there is none of."""
 
 
 def _replies(result: bytes | RequestError, count: int) -> Sequence[bytes | RequestError]:
     """Return the reply to each of so many requests."""
     if isinstance(result, bytes):
         try:
-            return replies_in(result)[1]
+            return replies_in_untrusted(result, count)[1]
         except EtcdError:
             pass  # nothing was done, which is the reply to each
+        except WireError as error:
+            result = UnknownOutcomeError(f"the reply to {count} puts is malformed: {error}")
     return [result] * count

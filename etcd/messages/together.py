@@ -19,11 +19,17 @@ from typing import Final
 from ...errors import WireError
 from .requests import decode_reply, encode_reply
 
-__all__ = ["MAX_TOGETHER", "encode_replies", "encode_together", "payloads_untrusted", "replies_in"]
+__all__ = [
+    "MAX_TOGETHER",
+    "encode_replies",
+    "encode_together",
+    "payloads_untrusted",
+    "replies_in_untrusted",
+]
 
 MAX_TOGETHER: Final = 64
-"""Requests in one entry. If smaller, many clients cost more entries; if larger, an entry holds up
-the member for longer: 64 puts are one millisecond."""
+"""Requests in one entry that are applied; how many a member joins is its own matter. If larger, an
+entry may hold up the member for longer: 64 puts are one millisecond. Part of the state machine."""
 
 _MARK: Final = b"\x0f"
 _SIZE: Final = struct.Struct("<I")
@@ -35,17 +41,14 @@ def encode_together(payloads: Iterable[bytes]) -> bytes:
 
 
 def payloads_untrusted(payload: bytes) -> list[bytes]:
-    """Return the payloads of the requests in one of an entry or query, which is often one.
+    """Return the payloads of the requests in the payload of an entry, which is often one.
 
     Raises:
         WireError: they are cut, or too many.
     """
     if payload[:1] != _MARK:
         return [payload]
-    payloads = _split_untrusted(payload, 1)
-    if len(payloads) > MAX_TOGETHER:
-        raise WireError(f"{len(payloads)} requests of etcd in one: expected {MAX_TOGETHER} at most")
-    return payloads
+    return _split_untrusted(payload, 1, MAX_TOGETHER)
 
 
 def encode_replies(revision: int, replies: Iterable[bytes]) -> bytes:
@@ -53,14 +56,21 @@ def encode_replies(revision: int, replies: Iterable[bytes]) -> bytes:
     return encode_reply(revision, _parts(replies))
 
 
-def replies_in(reply: bytes) -> tuple[int, list[bytes]]:
-    """Return the revision of a reply to requests that came together, and the reply to each.
+def replies_in_untrusted(reply: bytes, count: int) -> tuple[int, list[bytes]]:
+    """Return the revision of a reply to `count` requests that came together, and each one's reply.
 
     Raises:
         EtcdError: none of them was done, or a member without this keyspace has answered.
+        WireError: the reply is malformed, or has another number of replies.
     """
-    revision, body = decode_reply(reply)
-    return revision, _split_untrusted(body, 0)
+    try:
+        revision, body = decode_reply(reply)
+    except ValueError as error:  # an unknown code, or a text that is no UTF-8
+        raise WireError(f"reply to requests of etcd: {error}") from None
+    replies = _split_untrusted(body, 0, count)
+    if len(replies) < count:
+        raise WireError(f"{len(replies)} replies to requests of etcd: expected {count}")
+    return revision, replies
 
 
 def _parts(contents: Iterable[bytes]) -> bytes:
@@ -68,10 +78,13 @@ def _parts(contents: Iterable[bytes]) -> bytes:
     return b"".join([piece for each in contents for piece in (pack(len(each)), each)])
 
 
-def _split_untrusted(data: bytes, at: int) -> list[bytes]:
+def _split_untrusted(data: bytes, at: int, most: int) -> list[bytes]:
     parts: list[bytes] = []
     end = len(data)
     while at < end:
+        # Checked here: many sizes of zero would become a list many times as large as the data.
+        if len(parts) == most:
+            raise WireError(f"over {most} requests of etcd in one: expected {most} at most")
         start = at + _SIZE.size
         if start > end:
             raise WireError(f"requests of etcd: {end - at} bytes left, expected a size of 4 bytes")

@@ -66,12 +66,15 @@ class Request:
         rules: version of the service's rules by which its sender has allowed it; 0 for none. A
             leader that has applied newer ones has it checked again.
         cancelled: nobody waits for it any more.
+        carrier: the request that carries the content of this one with that of others, if any; it
+            learns from `leave` that this one is cancelled.
         recheck: called once in place of sending it, if it is not sent yet; returns what may be
             sent. Its sender sets it when the rules have changed by which it was allowed.
     """
 
     __slots__ = (
         "cancelled",
+        "carrier",
         "deadline",
         "done",
         "flags",
@@ -97,6 +100,7 @@ class Request:
         self.flags = flags
         self.done = done
         self.cancelled = False
+        self.carrier: Request | None = None
         self.rules = 0
         self.recheck: Callable[[], Sequence[Request]] | None = None
         self.deadline = 0.0
@@ -121,6 +125,8 @@ class Request:
         """Cancel it: it will not be sent unless it was already, and `done` is not called."""
         self.cancelled = True
         self.done = _nobody
+        if self.carrier is not None:
+            self.carrier.leave(self)
 
     def leave(self, _client: object) -> None:
         """Note that a client is gone, for which it shall not be sent any more."""

@@ -15,7 +15,7 @@ import trio
 from ...etcd.codes import EtcdError
 from ...etcd.messages import rpc_pb2 as rpc
 from ...etcd.messages.requests import Op, decode_reply, decode_request_untrusted
-from ...etcd.messages.together import payloads_untrusted, replies_in
+from ...etcd.messages.together import payloads_untrusted, replies_in_untrusted
 from ...keyvalue.protocol.payload import ETCD
 from .model import Model
 
@@ -51,6 +51,7 @@ class Book:
         model: of the keyspace.
         trouble: what must not be, in words.
         checked: replies that were compared.
+        joined: entries of several requests.
         ended: when each lease ended by itself, in seconds of the world.
         lasts: until when each lease must last at least, by what its client was told.
         true_clocks: says whether the clocks of all members have been right so far.
@@ -60,6 +61,7 @@ class Book:
         self.model = Model()
         self.trouble: list[str] = []
         self.checked = 0
+        self.joined = 0
         self.ended: dict[int, float] = {}
         self.lasts: dict[int, float] = {}
         self.true_clocks: Callable[[], bool] = lambda: False
@@ -134,7 +136,11 @@ class Book:
         if not command.flags & ETCD:
             return
         payloads, place = payloads_untrusted(command.payload), f"{command.position}/{command.index}"
-        replies = [reply] if payloads == [command.payload] else replies_in(reply)[1]
+        if payloads == [command.payload]:
+            replies = [reply]
+        else:
+            self.joined += 1
+            _, replies = replies_in_untrusted(reply, len(payloads))
         for one, answer in zip(payloads, replies, strict=True):
             self._apply_one(one, answer, place)
 
