@@ -42,6 +42,7 @@ TTLS: Final = (2, 2, 5, 20)
 WATCHES: Final = 6
 KEPT_REVISIONS: Final = 40
 FINISH_S: Final = 60.0
+SEVERAL: Final = 3
 
 
 class Etcd(Workload):
@@ -59,6 +60,7 @@ class Etcd(Workload):
         self._members = members
         self._book = book
         self._count = 0
+        self._several = 0  # how often several puts at one moment were answered
         self._told = 1  # the highest revision that anybody was told
         self._leases: list[int] = []
         self._watches: list[Followed] = []
@@ -99,6 +101,8 @@ class Etcd(Workload):
             await trio.sleep(0.2)
             self._check()
         self._check()
+        if self._several >= 10 and not self._book.joined:
+            raise ViolationError(f"Etcd.Joined: no puts, of {self._several} times several at once")
 
     def _check(self) -> None:
         if self._book.trouble:
@@ -112,23 +116,35 @@ class Etcd(Workload):
     async def _put_several(self, door: Door) -> None:
         """Put at one moment at one member, so that the puts share an entry of the log."""
         told, count = self._told, door.rng.randint(2, 5)
-        messages = [self._drawn_put(door.rng).SerializeToString() for _ in range(count)]
+        requests = [self._drawn_put(door.rng) for _ in range(count)]
         revisions: list[int] = []
 
-        async def put(api: Api, message: bytes) -> None:
+        async def put(api: Api, request: rpc.PutRequest) -> None:
             with suppress(EtcdError):
-                reply = await api.backend.call(Op.PUT, message)
-                revisions.append(rpc.PutResponse.FromString(reply).header.revision)
+                reply = await api.backend.call(Op.PUT, request.SerializeToString())
+                revision = rpc.PutResponse.FromString(reply).header.revision
+                revisions.append(revision)
+                self._check_put(request, revision)
 
         async def call(api: Api) -> None:
             async with trio.open_nursery() as nursery:
-                for message in messages:
-                    nursery.start_soon(put, api, message)
+                for request in requests:
+                    nursery.start_soon(put, api, request)
 
         await self._at_some_member(door, call)
         if revisions and min(revisions) < told:
             raise ViolationError(f"Etcd.Stale: puts were answered at {revisions}, below {told}")
         self._told = max([self._told, *revisions])
+        # At most a third of them read, which are not joined.
+        self._several += len(revisions) >= SEVERAL
+
+    def _check_put(self, request: rpc.PutRequest, revision: int) -> None:
+        states = self._book.model.states
+        found = states[revision].get(request.key) if revision < len(states) else None
+        if found is None or (found.mod_revision, found.value) != (revision, request.value):
+            self._book.trouble.append(
+                f"Put: {request} was answered at {revision}, there is {found}"
+            )
 
     def _drawn_put(self, rng: Random) -> rpc.PutRequest:
         request = rpc.PutRequest(

@@ -22,6 +22,7 @@ CHEAP = (
     "compare_after_the_writes",
     "lose_a_revision_after_history",
     "split_a_revision",
+    "swap_the_replies_of_joined_puts",
 )
 
 

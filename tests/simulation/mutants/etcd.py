@@ -11,8 +11,10 @@ import attrs
 import pytest
 import trio
 
+from quorate.etcd.backend import joining
 from quorate.etcd.backend.keep_alives import KeepAlives
 from quorate.etcd.messages import rpc_pb2 as rpc
+from quorate.etcd.messages.together import replies_in_untrusted
 from quorate.etcd.state import leasing
 from quorate.etcd.state.compaction import Compaction
 from quorate.etcd.state.keys import Keys
@@ -255,6 +257,16 @@ def show_the_present_for_the_past(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EtcdState, "previous", previous)
 
 
+def swap_the_replies_of_joined_puts(patch: pytest.MonkeyPatch) -> None:
+    """Give puts that share an entry each other's replies."""
+
+    def replies_in(reply: bytes, count: int) -> tuple[int, list[bytes]]:
+        revision, replies = replies_in_untrusted(reply, count)
+        return revision, replies[::-1]
+
+    patch.setattr(joining, "replies_in_untrusted", replies_in)
+
+
 ETCD_MUTANTS: Final = (
     EtcdMutant(end_leases_by_ones_own_clock, 5, ("Etcd.Model", "StateMachineSafety")),
     EtcdMutant(let_elections_eat_leases, 5, ("Etcd.Model", "Etcd.Watch")),
@@ -273,6 +285,7 @@ ETCD_MUTANTS: Final = (
     EtcdMutant(go_on_after_a_snapshot, 20, ("Etcd.Watch",), first=16),
     EtcdMutant(split_a_revision, 5, ("Etcd.Watch",)),
     EtcdMutant(show_the_present_for_the_past, 5, ("Etcd.Watch",)),
+    EtcdMutant(swap_the_replies_of_joined_puts, 3, ("Etcd.Put",)),
 )
 
 
