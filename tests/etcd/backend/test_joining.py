@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from quorate.errors import UnknownOutcomeError
 from quorate.etcd.backend.joining import MAX_ENTRY_BYTES, MAX_JOINED, SMALL_BYTES, Joining
+from quorate.etcd.backend.turn_end import TurnEnd
 from quorate.etcd.codes import EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op, encode_reply, encode_request
@@ -115,9 +116,10 @@ async def test_an_entry_has_a_bounded_number_of_bytes(
     autojump_clock: object, limit: int, most: int
 ) -> None:
     sent: list[Request] = []
-    joining = Joining(sent.extend, limit)
+    turn_end = TurnEnd()
+    joining = Joining(sent.extend, turn_end, limit)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(joining.run)
+        nursery.start_soon(turn_end.run)
         for _ in range(30):
             joining.add(Request(COMMAND, bytes(most // 10), ETCD, ignore))
         await wait_all_tasks_blocked()
@@ -177,9 +179,10 @@ class Sent:
     async def join(self) -> Request:
         """Return the one request."""
         sent: list[Request] = []
-        joining = Joining(sent.extend, MAX_ENTRY_BYTES)
+        turn_end = TurnEnd()
+        joining = Joining(sent.extend, turn_end, MAX_ENTRY_BYTES)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(joining.run)
+            nursery.start_soon(turn_end.run)
             for each in self.parts:
                 joining.add(each)
             await wait_all_tasks_blocked()
