@@ -102,7 +102,7 @@ async def _supervise_until(config: MachineConfig, stop: trio.Event, *, own_logs:
     from ..machine.supervisor import supervise  # noqa: PLC0415 - members need none of it
 
     pid = config.directory / "pid"
-    pid.write_text(f"{os.getpid()}\n", encoding="ascii")
+    _write_pid(pid)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_cancel_at, stop, nursery.cancel_scope, trio.CancelScope())
         await supervise(config, own_logs=own_logs)
@@ -158,6 +158,13 @@ async def _room(config: NodeConfig, stop: trio.Event, pause: float) -> None:
         enough = free_bytes(config.directory) >= 2 * config.limits.reserve_bytes
 
 
+def _write_pid(file: Path) -> None:
+    """Write our process id. A script that reads the file meanwhile finds it whole."""
+    new = file.with_name("pid.new")
+    new.write_text(f"{os.getpid()}\n", encoding="ascii")
+    new.replace(file)
+
+
 async def _serve(config: NodeConfig, stop: trio.Event, began: trio.Event) -> None:
     """Run the member until `stop`, or until the cluster shuts down; set `began` once it runs."""
     pid = config.directory / "pid"
@@ -169,7 +176,7 @@ async def _serve(config: NodeConfig, stop: trio.Event, began: trio.Event) -> Non
             opening.cancel()
             began.set()
             _collect_seldom()
-            pid.write_text(f"{os.getpid()}\n", encoding="ascii")
+            _write_pid(pid)
             async with trio.open_nursery() as waiting:
                 waiting.start_soon(_cancel_at, stop, waiting.cancel_scope, trio.CancelScope())
                 if config.security.tls is not None:

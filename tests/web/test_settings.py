@@ -59,7 +59,7 @@ def test_the_members_of_a_local_cluster_have_web_ports(tmp_path: Path) -> None:
     assert ports("other", web_port=9000) == [9000, 9001, 9002]
     assert ports("other", web_port="auto") == [9000, 9001, 9002]
     for port in (0, 9001):
-        with pytest.raises(ConfigurationError, match=f"port = 9000, not {port}: change it there"):
+        with pytest.raises(ConfigurationError, match=f"port = 9000, not {port}: write"):
             ports("other", web_port=port)
     for port in (-1, 65_534):
         with pytest.raises(UsageError, match="--web-port"):
