@@ -110,7 +110,7 @@ def test_the_members_of_a_local_cluster_have_ports_if_asked(tmp_path: Path) -> N
 
     assert ports("none") == [0, 0, 0]
     assert ports("some", 2379) == ports("some") == [2379, 2380, 2381]
-    with pytest.raises(ConfigurationError, match=r"\[etcd\] port = 2379, not 0: .* --etcd-port"):
+    with pytest.raises(ConfigurationError, match=r"has port = 2379, not 0: .* --etcd-port"):
         ports("some", 0)
     with pytest.raises(UsageError, match="--etcd-port"):
         ports("wrong", 65_534)
