@@ -22,6 +22,7 @@ from .messages.requests import Op
 from .port.figures import etcd_families, etcd_status
 from .port.listener import EtcdPort
 from .services.context import PortContext
+from .services.logged_tokens import LoggedTokens
 from .services.users import ReplicatedUsers
 from .state.library import require_library
 from .watching.hub import WatchHub
@@ -107,7 +108,7 @@ def make_etcd_server(
     most = config.limits.max_request_bytes
     backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
 
-    users = ReplicatedUsers(access, partial(_leased_keys, backend))
+    users = ReplicatedUsers(access, partial(_leased_keys, backend), LoggedTokens(backend))
 
     def own_families() -> list[Family]:
         return etcd_families(port, context)

@@ -144,6 +144,11 @@ def _announce(message: bytes) -> str:
     return f"member={said.member_id} urls={urls!a}"
 
 
+def _token(message: bytes) -> str:
+    name = rpc.Token.FromString(message).name.decode(errors="backslashreplace")
+    return f"user={name[:_SHOWN_BYTES]!a}"
+
+
 _WORDS: Final[dict[Op, Callable[[bytes], str]]] = {
     Op.PUT: _put,
     Op.DELETE_RANGE: _delete_range,
@@ -154,6 +159,7 @@ _WORDS: Final[dict[Op, Callable[[bytes], str]]] = {
     Op.LEASE_KEEP_ALIVE: _keep_alive,
     Op.ANNOUNCE: _announce,
     Op.RESTORED: _restored,
+    Op.TOKEN: _token,
 }
 
 

@@ -71,13 +71,18 @@ class Op(enum.IntEnum):
     can send it, nor the next one."""
     LEASE_TIME_TO_LIVE_CHECKED = 17
     """A `KeyValue`: likewise, return keys and time of a lease."""
+    TOKEN = 18
+    """A `Token`: a login was done, or its token was shown again. No client can send it, nor the
+    next one."""
+    TOKEN_KNOWN = 19
+    """A `Token` with a digest alone: asks whose it is; answered by `TokenFound`."""
 
 
 _OPS: Final = {int(op): op for op in Op}
 
 _QUERIES: Final = frozenset({
     Op.RANGE, Op.LEASE_TIME_TO_LIVE, Op.LEASE_TIME_TO_LIVE_CHECKED, Op.LEASE_LEASES, Op.HASH_KV,
-    Op.ANNOUNCEMENTS,
+    Op.ANNOUNCEMENTS, Op.TOKEN_KNOWN,
 })  # fmt: skip
 
 

@@ -2747,6 +2747,62 @@ class KeepAliveBatchReply(_message.Message):
 Global___KeepAliveBatchReply: _TypeAlias = KeepAliveBatchReply  # noqa: Y015
 
 @_typing.final
+class Token(_message.Message):
+    """A login, which all members know. The log has no token, only its digest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    digest: _builtins.bytes
+    """SHA-256"""
+    name: _builtins.bytes
+    """of the user"""
+    proof: _builtins.bytes
+    """by which the user was let in; it must still hold"""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.bytes = ...,
+        name: _builtins.bytes = ...,
+        proof: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "name", b"name", "proof", b"proof"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Token: _TypeAlias = Token  # noqa: Y015
+
+@_typing.final
+class TokenFound(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    LEFT_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.bytes
+    proof: _builtins.bytes
+    left_ms: _builtins.int
+    """0 if there is no such token"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.bytes = ...,
+        proof: _builtins.bytes = ...,
+        left_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_ms", b"left_ms", "name", b"name", "proof", b"proof"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenFound: _TypeAlias = TokenFound  # noqa: Y015
+
+@_typing.final
 class Announcement(_message.Message):
     """What a member says of itself, for MemberList."""
 

@@ -38,16 +38,21 @@ class Users(Protocol):
         """Whether clients have to show a token."""
         ...
 
-    @property
-    def known(self) -> bool:
-        """Whether it is known who the users are; if not, `wait_known` comes before `identify`."""
+    def knows(self, token: str) -> bool:
+        """Whether it is known whose token it is, and who the users are; if not, `learn` it first.
+
+        Args:
+            token: that a caller shows; empty for none.
+        """
         ...
 
-    async def wait_known(self) -> None:
-        """Wait until it is known who the users are, as long as a request waits for a leader.
+    async def learn(self, token: str) -> None:
+        """Find out what `knows` asks for, as long as a request waits for a leader.
+
+        A token that nobody has given stays unknown.
 
         Raises:
-            EtcdError: it did not become known.
+            EtcdError: there is no leader that knows.
         """
         ...
 

@@ -1,33 +1,63 @@
 """Tokens: what a client shows with each call in place of its password.
 
-A token is random, and this member alone knows it. A client that goes to another member, or whose
-token is over, gets `invalid auth token`; clients of etcd then authenticate again by themselves.
+A token is random. The log has its digest, so all members know it, and it lives on when the member
+that gave it does not. Each member keeps those that it was shown, so that not each call asks for
+them; a token that it does not know it asks the leader for.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import hashlib
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
 
 from ..codes import INVALID_TOKEN, EtcdError
+from ..messages import rpc_pb2 as rpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["TOKEN_SECONDS", "Tokens"]
+__all__ = ["TOKEN_SECONDS", "SharedTokens", "Tokens"]
 
 TOKEN_SECONDS: Final = 300.0
-"""How long a token lives since it was last shown, as in etcd. Shorter, and idle clients have their
-passwords checked more often; longer, and a lost token is good for longer."""
+"""How long a token lives since it was last shown to a member, as in etcd. Shorter, and idle clients
+have their passwords checked more often; longer, and a lost token is good for longer."""
+
+_RENEWAL_SECONDS: Final = TOKEN_SECONDS / 2
+"""Between two renewals in the log. If smaller, tokens cost more entries; if larger, a token that is
+shown to one member all the time may soon be over for the others."""
 
 _MOST: Final = 65_536
 """Tokens of a member; beyond that the one is forgotten that was shown least recently. Fewer, and
-clients of a large installation push out each other; more, and they take more memory (300 bytes
-each)."""
+the leader is asked more often; more, and they take more memory (300 bytes each)."""
 
 _TOKEN_BYTES: Final = 16
+
+
+class SharedTokens(Protocol):
+    """What all members know of tokens."""
+
+    async def put(self, token: rpc.Token, /) -> None:
+        """Let all members know of a new token.
+
+        Raises:
+            EtcdError: no leader has taken it.
+        """
+        ...
+
+    def renew(self, token: rpc.Token, /) -> None:
+        """Let a token live on, without waiting for it."""
+        ...
+
+    async def find(self, digest: bytes, /) -> rpc.TokenFound:
+        """Ask the leader whose token it is.
+
+        Raises:
+            EtcdError: there is no leader.
+        """
+        ...
 
 
 @attrs.define
@@ -35,40 +65,77 @@ class _Token:
     name: bytes
     proof: bytes
     until: float
+    renew_at: float
 
 
 class Tokens:
-    """The tokens of one member.
+    """The tokens that this member was shown or has given.
 
     Args:
         random_bytes: returns that many random bytes.
+        shared: what all members know.
     """
 
-    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, random_bytes: Callable[[int], bytes], shared: SharedTokens) -> None:
         self._random_bytes = random_bytes
+        self._shared = shared
         self._tokens: dict[str, _Token] = {}  # the one shown last is the last
 
-    def make(self, name: bytes, proof: bytes) -> str:
-        """Return a new token for a user that has proved to be it."""
-        while self._tokens:
-            oldest = next(iter(self._tokens))
-            if len(self._tokens) < _MOST and self._tokens[oldest].until > trio.current_time():
-                break
-            del self._tokens[oldest]
+    async def make(self, name: bytes, proof: bytes) -> str:
+        """Return a new token for a user that has proved to be it.
+
+        Raises:
+            EtcdError: no leader has taken it.
+        """
         token = self._random_bytes(_TOKEN_BYTES).hex()
-        self._tokens[token] = _Token(name, proof, trio.current_time() + TOKEN_SECONDS)
+        await self._shared.put(rpc.Token(digest=_digest(token), name=name, proof=proof))
+        self._keep(token, name, proof, TOKEN_SECONDS)
         return token
+
+    def knows(self, token: str) -> bool:
+        """Whether this member knows whose token it is."""
+        found = self._tokens.get(token)
+        return found is not None and found.until > trio.current_time()
+
+    async def learn(self, token: str) -> None:
+        """Ask the leader whose token it is, if this member does not know.
+
+        Raises:
+            EtcdError: there is no leader.
+        """
+        if not self.knows(token):
+            found = await self._shared.find(_digest(token))
+            if found.left_ms > 0:
+                self._keep(token, found.name, found.proof, found.left_ms / 1000)
 
     def show_untrusted(self, token: str) -> tuple[bytes, bytes]:
         """Return name and proof of the user that has a token, which lives longer by that.
 
         Raises:
-            EtcdError: the token is unknown or over.
+            EtcdError: the token is unknown here, or over.
         """
         found = self._tokens.pop(token, None)
         now = trio.current_time()
         if found is None or found.until <= now:
             raise EtcdError(*INVALID_TOKEN)
         found.until = now + TOKEN_SECONDS
+        if found.renew_at <= now:
+            found.renew_at = now + _RENEWAL_SECONDS
+            shared = rpc.Token(digest=_digest(token), name=found.name, proof=found.proof)
+            self._shared.renew(shared)
         self._tokens[token] = found
         return found.name, found.proof
+
+    def _keep(self, token: str, name: bytes, proof: bytes, seconds: float) -> None:
+        now = trio.current_time()
+        while self._tokens:
+            oldest = next(iter(self._tokens))
+            if len(self._tokens) < _MOST and self._tokens[oldest].until > now:
+                break
+            del self._tokens[oldest]
+        renew_at = now + seconds - _RENEWAL_SECONDS
+        self._tokens[token] = _Token(name, proof, now + seconds, renew_at)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

@@ -34,7 +34,7 @@ from ..codes import (
 from ..state.checks import MAX_OPS
 from .needs import FREE, needs_untrusted
 from .rights import LeaseNeed, Need, Rights
-from .tokens import Tokens
+from .tokens import SharedTokens, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -55,14 +55,18 @@ class ReplicatedUsers:
         access: of the member's port for Redis's clients, which keeps the users new enough.
         leased_keys: returns a revision and the keys of a lease then, as the leader has them; none
             if there is no such lease. This member may be behind, and have none of them.
+        shared: the tokens that all members know.
     """
 
     def __init__(
-        self, access: PortAccess, leased_keys: Callable[[int], Awaitable[LeasedKeys]]
+        self,
+        access: PortAccess,
+        leased_keys: Callable[[int], Awaitable[LeasedKeys]],
+        shared: SharedTokens,
     ) -> None:
         self._access = access
         self._leased_keys = leased_keys
-        self._tokens = Tokens(access.random_bytes)
+        self._tokens = Tokens(access.random_bytes, shared)
         self._rights: dict[bytes, Rights] = {}
         self._failures = OnceLog()
 
@@ -71,21 +75,24 @@ class ReplicatedUsers:
         """Whether clients have to show a token."""
         return self._access.users.restricted
 
-    @property
-    def known(self) -> bool:
-        """Whether it is known who the users are."""
-        return self._access.users.known
+    def knows(self, token: str) -> bool:
+        """Whether it is known whose token it is, and who the users are."""
+        if not self._access.users.known:
+            return False
+        return not (self.enabled and token) or self._tokens.knows(token)
 
-    async def wait_known(self) -> None:
-        """Wait until it is known who the users are; see `services.call.Users`.
+    async def learn(self, token: str) -> None:
+        """Find out who the users are, and whose token it is; see `services.call.Users`.
 
         Raises:
-            EtcdError: it did not become known.
+            EtcdError: there is no leader that knows.
         """
         with trio.move_on_after(LEADER_WAIT_S):
-            while not self.known:
+            while not self._access.users.known:
                 await self._next_answer()
         self._require_known()
+        if not self.knows(token):
+            await self._tokens.learn(token)
 
     @property
     def version(self) -> int:
@@ -176,7 +183,7 @@ class ReplicatedUsers:
         if not proof or not self._access.logins.holds(user, proof):
             self._log_failure(user)
             raise EtcdError(*AUTH_FAILED)
-        return self._tokens.make(user, proof)
+        return await self._tokens.make(user, proof)
 
     # --- parts
 

@@ -40,6 +40,12 @@ More, and a transaction of 128 operations that have 128 each holds up all member
 of the state machine."""
 
 MAX_URLS: Final = 16
+DIGEST_BYTES: Final = 32
+"""Of SHA-256."""
+
+MAX_LOGIN_BYTES: Final = 4096
+"""Name and proof of a user; the users of the cluster have far shorter ones."""
+
 MAX_URL_BYTES: Final = 1024
 """Of an announcement: notes are in memory, and go into each list of the members."""
 
@@ -181,6 +187,16 @@ def _check_announcement(request: rpc.Announcement) -> None:
         )
 
 
+def _check_token(request: rpc.Token) -> None:
+    if len(request.digest) != DIGEST_BYTES or len(request.name + request.proof) > MAX_LOGIN_BYTES:
+        sizes = f"{len(request.digest)}, {len(request.name)} and {len(request.proof)} bytes"
+        raise EtcdError(
+            Code.INTERNAL,
+            f"etcdserver: a token with a digest, a name and a proof of {sizes}: expected "
+            f"{DIGEST_BYTES}, and {MAX_LOGIN_BYTES} at most",
+        )
+
+
 def _check_restored(request: rpc.CompactionRequest) -> None:
     if not 0 < request.revision <= RESTORED_RAISE:
         raise EtcdError(Code.INTERNAL, f"etcdserver: revisions raised by {request.revision}")
@@ -195,6 +211,7 @@ _parse_put = _parser(rpc.PutRequest, _check_put)
 _parse_delete_range = _parser(rpc.DeleteRangeRequest, _check_delete_range)
 _parse_txn = _parser(rpc.TxnRequest, _check_txn)
 _parse_restored = _parser(rpc.CompactionRequest, _check_restored)
+_parse_token = _parser(rpc.Token, _check_token)
 _parse_announce = _parser(rpc.Announcement, _check_announcement)
 
 _PARSERS: Final[dict[Op, Callable[[bytes], Message]]] = {
@@ -211,6 +228,8 @@ _PARSERS: Final[dict[Op, Callable[[bytes], Message]]] = {
     Op.LEASE_REVOKE_CHECKED: _parser(rpc.KeyValue, _nothing),
     Op.LEASE_TIME_TO_LIVE_CHECKED: _parser(rpc.KeyValue, _nothing),
     Op.HASH_KV: _parser(rpc.HashKVRequest, _nothing),
+    Op.TOKEN: _parse_token,
+    Op.TOKEN_KNOWN: _parse_token,
     Op.ANNOUNCE: _parse_announce,
     Op.ANNOUNCEMENTS: _parser(rpc.Announcements, _nothing),
     Op.RESTORED: _parse_restored,

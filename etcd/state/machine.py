@@ -29,6 +29,7 @@ from .keys import Keys
 from .leases import Leases
 from .library import require_library
 from .ranges import check_revision, range_body
+from .tokens import Tokens
 from .transactions import Transaction
 from .work import Work
 from .writes import apply_delete_range, apply_put, check_lease
@@ -67,6 +68,7 @@ class EtcdState:
         self._tables = tables
         self._keys = Keys(tables)
         self._leases = Leases(tables)
+        self._tokens = Tokens(tables)
         self._compaction = Compaction(tables, self._keys)
         self._listeners: list[Callable[[int, Sequence[Change]], None]] = []
         self._now_ms = 0
@@ -88,6 +90,8 @@ class EtcdState:
             Op.ANNOUNCE: self._announce,
             Op.ANNOUNCEMENTS: self._announcements,
             Op.RESTORED: self._restored,
+            Op.TOKEN: self._put_token,
+            Op.TOKEN_KNOWN: self._find_token,
         }
         self.reload()
 
@@ -108,6 +112,7 @@ class EtcdState:
         self._compaction.load()
         self._keys.load(self._compaction.revision)
         self._leases.load()
+        self._tokens.load()
         self._now_ms = self._tables.timestamp_ms
         self.halted = False
         for callback in self._listeners:
@@ -265,14 +270,14 @@ class EtcdState:
             left -= 1 + leasing.end_lease(self._leases, self._keys, lease)
             self._commit()
         self._compaction.advance(now_ms)
+        self._tokens.advance(now_ms)
         self._leases.advance(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when log time must next advance even if nobody writes; None for never."""
-        leases, rows = self._leases.next_deadline_ms(), self._compaction.next_deadline_ms()
-        if leases is None or rows is None:
-            return leases if rows is None else rows
-        return min(leases, rows)
+        parts = (self._leases, self._compaction, self._tokens)
+        found = (part.next_deadline_ms() for part in parts)
+        return min((at for at in found if at is not None), default=None)
 
     def _commit(self) -> None:
         changes = self._keys.commit()
@@ -337,6 +342,13 @@ class EtcdState:
         for callback in self._listeners:
             callback(self._keys.revision, ())
         return b""
+
+    def _put_token(self, request: rpc.Token) -> bytes:
+        self._tokens.put(request, self._now_ms)
+        return b""
+
+    def _find_token(self, request: rpc.Token) -> bytes:
+        return self._tokens.find(request.digest, self._now_ms).SerializeToString()
 
     def _announce(self, request: rpc.Announcement) -> bytes:
         announcements.announce(self._tables, request)

@@ -4,7 +4,14 @@ from typing import Final
 
 from ...keyvalue.state.sessions import OTHER_NOTES
 
-__all__ = ["ANNOUNCEMENT_NOTES", "CLOCK_NOTE", "COMPACTION_NOTE", "LEASE_NOTES", "is_etcd_note"]
+__all__ = [
+    "ANNOUNCEMENT_NOTES",
+    "CLOCK_NOTE",
+    "COMPACTION_NOTE",
+    "LEASE_NOTES",
+    "TOKEN_NOTES",
+    "is_etcd_note",
+]
 
 _ETCD: Final = OTHER_NOTES + b"etcd:"
 
@@ -14,6 +21,9 @@ LEASE_NOTES: Final = _ETCD + b"lease:"
 CLOCK_NOTE: Final = _ETCD + b"clock"
 
 COMPACTION_NOTE: Final = _ETCD + b"compaction"
+
+TOKEN_NOTES: Final = _ETCD + b"token:"
+"""With the digest of a token behind it."""
 
 ANNOUNCEMENT_NOTES: Final = _ETCD + b"member:"
 """With the id of a member behind it."""

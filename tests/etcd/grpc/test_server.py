@@ -349,14 +349,16 @@ async def test_headers_that_are_too_long_end_the_connection(autojump_clock: Mock
 async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockClock) -> None:
     class OneUser:
         enabled = True
-        known = True
         version = 1
 
         @property
         def names(self) -> list[str]:
             return ["anna"]
 
-        async def wait_known(self) -> None:
+        def knows(self, token: str) -> bool:
+            return True
+
+        async def learn(self, token: str) -> None:
             await trio.lowlevel.checkpoint()
 
         def identify(self, token: str) -> tuple[str | None, int]:

@@ -51,6 +51,20 @@ class AtOnce:
         return fn()
 
 
+class NoOthers:
+    """What all members know of tokens: nothing, as there is this one alone."""
+
+    async def put(self, token: rpc.Token) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def renew(self, token: rpc.Token) -> None:
+        pass
+
+    async def find(self, digest: bytes) -> rpc.TokenFound:
+        await trio.lowlevel.checkpoint()
+        return rpc.TokenFound()
+
+
 @attrs.define
 class World:
     state: Users
@@ -74,7 +88,7 @@ class World:
             await trio.lowlevel.checkpoint()
             return 1, leased.get(lease, [])
 
-        return cls(state, access, ReplicatedUsers(access, leased_keys), leased)
+        return cls(state, access, ReplicatedUsers(access, leased_keys, NoOthers()), leased)
 
     def may(self, path: str, request: Message) -> bool:
         """Say whether anna may do this, where no lease counts."""
@@ -189,10 +203,10 @@ async def test_calls_wait_until_the_users_are_known(autojump_clock: MockClock) -
     world = World.made(b"~*", b"+@all", settled=False)
     begun = trio.current_time()
     with pytest.raises(EtcdError, match="no leader"):
-        await world.users.wait_known()
+        await world.users.learn("")
     assert trio.current_time() - begun == 2
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(world.users.wait_known)
+        nursery.start_soon(world.users.learn, "")
         await trio.testing.wait_all_tasks_blocked()
         world.access.users.settle()
         world.access.end_waits(known=True)
@@ -389,7 +403,7 @@ async def test_a_key_that_joins_a_lease_behind_the_check_is_safe(
             await world.put(b"b", lease=lease)
         return found
 
-    users = ReplicatedUsers(made.access, leased_keys)
+    users = ReplicatedUsers(made.access, leased_keys, NoOthers())
     context = PortContext(world.backend, world.hub, users)
     token = await users.authenticate("anna", "secret")
     request = rpc.LeaseTimeToLiveRequest(ID=lease, keys=True).SerializeToString()
