@@ -13,12 +13,14 @@ The way of one request, ``Put``, from socket to reply:
 6. back in `backend/` the reply gets its header, and goes to the client
 7. `watching/`: the change goes to those who watch the key
 
-`services/` has what is more than one request: keep-alive, locks, elections, the cluster, users.
+What is kept, and the rows that hold it, is in `keyspace/`. `access/` says who calls and what that
+user may do. `services/` has what is more than one request: keep-alive, locks, elections, the
+cluster.
 
 Redis's keys and etcd's keys do not see each other. One snapshot, one backup and one log hold both.
 
-Imports run one way: codes < messages < methods < state < backend < watching < services < gateway,
-grpc < port < opening.
+Imports run one way: codes < messages < methods < keyspace < state < backend < watching,
+access < services < gateway, grpc < port < opening.
 
 Read first: `messages/requests.py`, `state/machine.py`, `watching/hub.py`.
 """

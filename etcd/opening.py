@@ -15,6 +15,8 @@ import trio
 from ..log_events import log_event
 from ..metrics import exposition
 from ..transport import Address
+from .access.logged_tokens import LoggedTokens
+from .access.users import ReplicatedUsers
 from .backend.announce import announce
 from .backend.backend import Backend
 from .messages import rpc_pb2 as rpc
@@ -22,8 +24,6 @@ from .messages.requests import Op
 from .port.figures import etcd_families, etcd_status
 from .port.listener import EtcdPort
 from .services.context import PortContext
-from .services.logged_tokens import LoggedTokens
-from .services.users import ReplicatedUsers
 from .state.library import require_library
 from .watching.hub import WatchHub
 

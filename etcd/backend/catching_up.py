@@ -22,7 +22,7 @@ from ...node.protocol.signal import Signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..state.change import Change
+    from ..keyspace.change import Change
     from ..state.machine import EtcdState
     from .contact import LeaderContact
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ...node.requests.gateway import Gateway
     from ...node.requests.request import Request
-    from ..state.change import Change
+    from ..keyspace.change import Change
     from ..state.machine import EtcdState
 
 __all__ = ["KEPT_BYTES", "KEPT_S", "LOOK_S", "MAX_BYTES", "YOUNG_S", "Upkeep"]

@@ -4,8 +4,9 @@
 - `context.py`: what all connections of a port share, whichever protocol they speak
 - `stopping.py`: the orderly end of a port
 - `table.py`: all methods by their path
-- `line.py`, `without_codes.py`, `side_by_side.py`: what locks and elections have in common
-- `users.py`, `needs.py`, `rights.py`, `tokens.py`: who may do what
+- `side_by_side.py`: functions that run side by side for one call
+- `orders.py`: what an operator asks of the leader
+- `locks/`: the services Lock and Election
 - the other files: one service of etcd each
 
 Read first: `call.py`, `table.py`.

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from ..access.rights import LeaseNeed
     from ..backend.backend import Backend
     from ..watching.hub import WatchHub
-    from .rights import LeaseNeed
 
 __all__ = ["Call", "Outlet", "StreamMethod", "UnaryMethod", "Users"]
 

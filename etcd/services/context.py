@@ -17,10 +17,10 @@ from .stopping import Stopping
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..access.rights import LeaseNeed
     from ..backend.backend import Backend
     from ..methods import Method
     from ..watching.hub import WatchHub
-    from .rights import LeaseNeed
 
 __all__ = ["Everybody", "PortContext", "Users"]
 

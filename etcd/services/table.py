@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from ..messages.requests import Op
 from . import auth, cluster, maintenance
 from .compaction import compact
-from .election import campaign, leader, observe, proclaim, resign
 from .lease import keep_alive
-from .lock import lock, unlock
+from .locks.election import campaign, leader, observe, proclaim, resign
+from .locks.lock import lock, unlock
 from .watch import watch
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..codes import LEASE_CHANGED, EtcdError
+from ..keyspace.places import revision_of
 from ..messages import rpc_pb2 as rpc
-from .places import revision_of
 
 if TYPE_CHECKING:
-    from .keys import Keys
-    from .leases import Leases
+    from ..keyspace.keys import Keys
+    from ..keyspace.leases import Leases
 
 __all__ = ["check_unchanged", "end_lease", "grant", "keep_alive", "list_leases", "time_to_live"]
 

@@ -18,18 +18,19 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import WireError
 from ..codes import COMPACTED, Code, EtcdError
+from ..keyspace import announcements
+from ..keyspace.compaction import Compaction
+from ..keyspace.hashing import hash_slices
+from ..keyspace.keys import Keys
+from ..keyspace.leases import Leases
+from ..keyspace.tokens import Tokens
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op, decode_request_untrusted, encode_error, encode_reply, is_command
 from ..messages.together import encode_replies, payloads_untrusted
-from . import announcements, leasing
+from . import leasing
 from .checks import only_reads, parse_untrusted
-from .compaction import Compaction
-from .hashing import hash_slices
-from .keys import Keys
-from .leases import Leases
 from .library import require_library
 from .ranges import check_revision, range_body
-from .tokens import Tokens
 from .transactions import Transaction
 from .work import Work
 from .writes import apply_delete_range, apply_put, check_lease
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ...node.state_machine.service import Command
-    from .change import Change
-    from .rows import StateTables
+    from ..keyspace.change import Change
+    from ..keyspace.rows import StateTables
 
 __all__ = ["EtcdState"]
 

@@ -9,15 +9,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..codes import COMPACTED, FUTURE_REVISION, EtcdError
+from ..keyspace.keys import ALL
 from ..messages import rpc_pb2 as rpc
 from ..messages.wire import varint
-from .keys import ALL
 from .work import ROW_STEPS, SORT_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from .keys import Keys
+    from ..keyspace.keys import Keys
     from .work import Work
 
 __all__ = ["check_revision", "kv_fields", "range_body"]

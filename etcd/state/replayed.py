@@ -13,8 +13,8 @@ import attrs
 from ...keyvalue.protocol.payload import ETCD
 from ...node.state_machine.service import Command
 from ...storage.log.batch import EntryKind, decode_entries_untrusted, decode_header_untrusted
+from ..keyspace.notes import is_etcd_note
 from .machine import EtcdState
-from .notes import is_etcd_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

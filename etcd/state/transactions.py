@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import attrs
 
+from ..keyspace.places import revision_of
 from ..messages import rpc_pb2 as rpc
 from ..messages.wire import field, varint
-from .places import revision_of
 from .ranges import check_revision, range_body
 from .work import ROW_STEPS
 from .writes import apply_delete_range, apply_put, check_kept, check_lease
@@ -21,7 +21,7 @@ from .writes import apply_delete_range, apply_put, check_kept, check_lease
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from .keys import Keys, Version
+    from ..keyspace.keys import Keys, Version
     from .work import Work
 
 __all__ = ["Transaction"]

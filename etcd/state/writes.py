@@ -12,7 +12,7 @@ from .work import MAX_LEASE_KEYS
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from .keys import Keys
+    from ..keyspace.keys import Keys
     from .work import Work
 
 __all__ = ["apply_delete_range", "apply_put", "check_kept", "check_lease"]

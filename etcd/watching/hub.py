@@ -17,7 +17,7 @@ from .watch import encode_event
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..state.change import Change
+    from ..keyspace.change import Change
     from ..state.machine import EtcdState
     from .watch import Watch
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..state.change import Change
+    from ..keyspace.change import Change
     from ..state.machine import EtcdState
 
 __all__ = ["RECENT_BYTES", "RECENT_REVISIONS", "RecentChanges"]

@@ -11,7 +11,7 @@ from ..messages.wire import field
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..state.change import Change
+    from ..keyspace.change import Change
 
 __all__ = ["Watch", "encode_event"]
 

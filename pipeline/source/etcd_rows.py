@@ -24,7 +24,7 @@ from .columns import arrow_schema
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ...etcd.state.change import Change
+    from ...etcd.keyspace.change import Change
     from ...storage import BatchHeader
     from ...storage.rows.term_table import SnapshotRow
     from .reading import Log

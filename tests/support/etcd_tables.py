@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from quorate.etcd.keyspace.compaction import PACE_MS
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op, decode_reply, encode_request
-from quorate.etcd.state.compaction import PACE_MS
 from quorate.etcd.state.machine import EtcdState
 from quorate.node.state_machine.service import Command
 

@@ -9,7 +9,7 @@ import trio
 
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
-from quorate.etcd.services.election import campaign, leader, proclaim, resign
+from quorate.etcd.services.locks.election import campaign, leader, proclaim, resign
 from tests.support.etcd_world import EtcdWorld, in_world
 
 from .calls import Stream

@@ -8,7 +8,7 @@ import trio
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
-from quorate.etcd.services.lock import lock, unlock
+from quorate.etcd.services.locks.lock import lock, unlock
 from tests.support.etcd_world import EtcdWorld, in_world
 
 

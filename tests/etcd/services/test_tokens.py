@@ -8,16 +8,16 @@ from random import Random
 import pytest
 import trio
 
+from quorate.etcd.access.logged_tokens import LoggedTokens
+from quorate.etcd.access.tokens import TOKEN_SECONDS, Tokens
 from quorate.etcd.backend.backend import Backend
 from quorate.etcd.codes import Code, EtcdError
+from quorate.etcd.keyspace import tokens as kept_tokens
+from quorate.etcd.keyspace.notes import TOKEN_NOTES
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requested import in_words_untrusted
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.services.context import PortContext
-from quorate.etcd.services.logged_tokens import LoggedTokens
-from quorate.etcd.services.tokens import TOKEN_SECONDS, Tokens
-from quorate.etcd.state import tokens as state_tokens
-from quorate.etcd.state.notes import TOKEN_NOTES
 from tests.etcd.services.test_users import RANGE, World, hashed
 from tests.support.etcd_world import DictTables, EtcdWorld, in_world
 
@@ -85,7 +85,7 @@ async def test_a_token_survives_a_restart_and_is_gone_when_it_is_over(
 async def test_the_token_that_would_end_first_makes_room(
     world: EtcdWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_tokens, "MAX_TOKENS", 2)
+    monkeypatch.setattr(kept_tokens, "MAX_TOKENS", 2)
     one, two = tokens_of(world.backend, 1), tokens_of(world.backend, 2)
     given: list[str] = []
     for _ in range(3):

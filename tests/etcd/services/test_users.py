@@ -10,12 +10,12 @@ import trio
 from google.protobuf.message import Message
 from trio.testing import MockClock
 
+from quorate.etcd.access.users import ReplicatedUsers
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.services.context import PortContext
-from quorate.etcd.services.observing import observe
+from quorate.etcd.services.locks.observing import observe
 from quorate.etcd.services.table import DIRECT, UNARY
-from quorate.etcd.services.users import ReplicatedUsers
 from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.access.hashing import hash_secret
 from quorate.keyvalue.access.judges import ClientAuthoriser

@@ -3,10 +3,10 @@
 import pytest
 
 from quorate.etcd.codes import Code, EtcdError
+from quorate.etcd.keyspace import compaction, hashing
+from quorate.etcd.keyspace.compaction import PACE_MS
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
-from quorate.etcd.state import compaction, hashing
-from quorate.etcd.state.compaction import PACE_MS
 from tests.support.etcd_tables import Machine, delete_op, put_op
 
 

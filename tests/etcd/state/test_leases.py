@@ -3,10 +3,11 @@
 import pytest
 
 from quorate.etcd.codes import Code, EtcdError
+from quorate.etcd.keyspace import leases
+from quorate.etcd.keyspace.leases import GRACE_MS, TICK_MS
 from quorate.etcd.messages import rpc_pb2 as rpc
-from quorate.etcd.state import leases, writes
 from quorate.etcd.state import machine as machine_file
-from quorate.etcd.state.leases import GRACE_MS, TICK_MS
+from quorate.etcd.state import writes
 from tests.support.etcd_tables import START_MS, Machine, put_op
 
 

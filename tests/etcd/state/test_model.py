@@ -18,7 +18,7 @@ from tests.support.etcd_tables import Machine
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from quorate.etcd.state.change import Change
+    from quorate.etcd.keyspace.change import Change
 
 keys = st.sampled_from([b"a", b"aa", b"b", b"c", b"\xff"])
 ends = st.sampled_from([b"", b"", b"\0", b"b", b"c"])

@@ -13,12 +13,12 @@ import trio
 
 from quorate.etcd.backend import joining
 from quorate.etcd.backend.keep_alives import KeepAlives
+from quorate.etcd.keyspace.compaction import Compaction
+from quorate.etcd.keyspace.keys import Keys
+from quorate.etcd.keyspace.leases import Leases
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.together import replies_in_untrusted
 from quorate.etcd.state import leasing
-from quorate.etcd.state.compaction import Compaction
-from quorate.etcd.state.keys import Keys
-from quorate.etcd.state.leases import Leases
 from quorate.etcd.state.machine import EtcdState
 from quorate.etcd.state.transactions import Transaction
 from quorate.etcd.watching.hub import WatchHub
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from quorate.etcd.backend.keep_alives import Renewal
-    from quorate.etcd.state.change import Change
+    from quorate.etcd.keyspace.change import Change
     from quorate.etcd.watching.watch import Watch
 
 HOURS: Final = 0.01

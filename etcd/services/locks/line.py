@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from ..messages import rpc_pb2 as rpc
-from ..messages.requests import Op
-from ..watching.stream import WatchStream
-from .side_by_side import until_first
-from .watch import leader_lost
+from ...messages import rpc_pb2 as rpc
+from ...messages.requests import Op
+from ...watching.stream import WatchStream
+from ..side_by_side import until_first
+from ..watch import leader_lost
 
 if TYPE_CHECKING:
-    from ..codes import EtcdError
-    from .call import Call
+    from ...codes import EtcdError
+    from ..call import Call
 
 __all__ = ["Line", "Place", "created_at"]
 

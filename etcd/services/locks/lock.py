@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
-from ..codes import Code, EtcdError
-from ..messages import rpc_pb2 as rpc
-from ..messages.requests import Op
+from ...codes import Code, EtcdError
+from ...messages import rpc_pb2 as rpc
+from ...messages.requests import Op
 from .line import Line
 from .without_codes import without_codes
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from .call import Call
+    from ..call import Call
 
 __all__ = ["lock", "unlock"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from ..messages import rpc_pb2 as rpc
-from ..watching.stream import WatchStream
+from ...messages import rpc_pb2 as rpc
+from ...watching.stream import WatchStream
+from ..side_by_side import until_first
+from ..watch import leader_lost
 from .line import Line
-from .side_by_side import until_first
-from .watch import leader_lost
 from .without_codes import without_codes
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from .call import Call, Outlet
+    from ..call import Call, Outlet
 
 __all__ = ["observe"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..codes import Code, EtcdError
+from ...codes import Code, EtcdError
 
 if TYPE_CHECKING:
     from collections.abc import Generator

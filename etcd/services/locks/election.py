@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
-from ..codes import Code, EtcdError
-from ..messages import rpc_pb2 as rpc
+from ...codes import Code, EtcdError
+from ...messages import rpc_pb2 as rpc
 from .line import Line, Place, created_at
 from .observing import observe
 from .without_codes import without_codes
@@ -15,7 +15,7 @@ from .without_codes import without_codes
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from .call import Call
+    from ..call import Call
 
 __all__ = ["campaign", "leader", "observe", "proclaim", "resign"]
 
