@@ -108,15 +108,20 @@ class Tokens:
             if found.left_ms > 0:
                 self._keep(token, found.name, found.proof, found.left_ms / 1000)
 
-    def show_untrusted(self, token: str) -> tuple[bytes, bytes]:
-        """Return name and proof of the user that has a token, which lives longer by that.
+    def show_untrusted(self, token: str, holds: Callable[[bytes, bytes], bool]) -> bytes:
+        """Return the name of the user that has a token, which lives longer by that.
+
+        Args:
+            token: as a caller shows it.
+            holds: whether a proof still lets the user of a name in.
 
         Raises:
-            EtcdError: the token is unknown here, or over.
+            EtcdError: the token is unknown here or over, or its user is not let in by it any more.
         """
         found = self._tokens.pop(token, None)
         now = trio.current_time()
-        if found is None or found.until <= now:
+        # One that is refused must not live longer by that: its user may be let in again later.
+        if found is None or found.until <= now or not holds(found.name, found.proof):
             raise EtcdError(*INVALID_TOKEN)
         found.until = now + TOKEN_SECONDS
         if found.renew_at <= now:
@@ -124,7 +129,7 @@ class Tokens:
             shared = rpc.Token(digest=_digest(token), name=found.name, proof=found.proof)
             self._shared.renew(shared)
         self._tokens[token] = found
-        return found.name, found.proof
+        return found.name
 
     def _keep(self, token: str, name: bytes, proof: bytes, seconds: float) -> None:
         now = trio.current_time()

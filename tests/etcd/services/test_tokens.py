@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from quorate.etcd.access.logged_tokens import LoggedTokens
+from quorate.etcd.access.needs import FREE
 from quorate.etcd.access.tokens import TOKEN_SECONDS, Tokens
 from quorate.etcd.backend.backend import Backend
 from quorate.etcd.codes import Code, EtcdError
@@ -29,13 +30,26 @@ def tokens_of(backend: Backend, seed: int) -> Tokens:
     return Tokens(Random(seed).randbytes, LoggedTokens(backend))
 
 
-async def shown(tokens: Tokens, token: str) -> tuple[bytes, bytes] | None:
-    """Show a token to a member, as a call does; None if it is refused."""
+async def shown(tokens: Tokens, token: str, *, holds: bool = True) -> tuple[bytes, bytes] | None:
+    """Show a token to a member, as a call does; None if it is refused.
+
+    Args:
+        tokens: of the member.
+        token: is shown.
+        holds: its user is still let in by it.
+    """
+    asked: list[tuple[bytes, bytes]] = []
+
+    def held(name: bytes, proof: bytes) -> bool:
+        asked.append((name, proof))
+        return holds
+
     await tokens.learn(token)
     try:
-        return tokens.show_untrusted(token)
+        assert tokens.show_untrusted(token, held) == asked[0][0]
     except EtcdError:
         return None
+    return asked[0]
 
 
 @in_world
@@ -150,3 +164,30 @@ async def test_a_call_with_a_token_of_another_member_is_admitted(world: EtcdWorl
         context.admit(token, RANGE, request)
     with pytest.raises(EtcdError, match="invalid auth token"):
         await context.admit_when_known("made up", RANGE, request)
+
+
+@in_world
+async def test_a_token_that_is_refused_does_not_live_longer(world: EtcdWorld) -> None:
+    """Else its owner could wait, by showing it, until its user is let in again."""
+    one, two = tokens_of(world.backend, 1), tokens_of(world.backend, 2)
+    token = await one.make(*ANNA)
+    commands = len(world.member.commands)
+    for tokens in (one, two, one, two):
+        await trio.sleep(0.3 * TOKEN_SECONDS)
+        assert await shown(tokens, token, holds=False) is None
+    assert await shown(one, token) is None
+    assert await shown(two, token) is None
+    assert len(world.member.commands) == commands
+
+
+@pytest.mark.parametrize("path", sorted(FREE))
+@in_world
+async def test_what_needs_no_token_is_served_with_one_that_is_over(
+    world: EtcdWorld, path: str
+) -> None:
+    """So logs in again who has one, as clients of etcd 3.4 do."""
+    made = World.made(b"~*", b"+@all")
+    context = PortContext(world.backend, world.hub, made.users)
+    assert context.admit("it is over", path, b"") is not None
+    call = await context.admit_when_known("it is over", path, b"")
+    assert (call.user, call.principal) == (None, 0)
