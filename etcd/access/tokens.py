@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from ..codes import INVALID_TOKEN, EtcdError
+from ..keyspace.tokens import LIFE_MS
 from ..messages import rpc_pb2 as rpc
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["TOKEN_SECONDS", "SharedTokens", "Tokens"]
 
 TOKEN_SECONDS: Final = 300.0
-"""How long a token lives since it was last shown to a member, as in etcd. Shorter, and idle clients
+"""How long a token lives at least since it was last shown, as in etcd. Shorter, and idle clients
 have their passwords checked more often; longer, and a lost token is good for longer."""
 
-_RENEWAL_SECONDS: Final = TOKEN_SECONDS / 2
-"""Between two renewals in the log. If smaller, tokens cost more entries; if larger, a token that is
-shown to one member all the time may soon be over for the others."""
+_KEPT_SECONDS: Final = LIFE_MS / 1000
+_RENEWAL_SECONDS: Final = _KEPT_SECONDS - TOKEN_SECONDS
+"""Between two renewals in the log. If it were larger, a token that one member was shown could end
+early for the others."""
 
 _MOST: Final = 65_536
 """Tokens of a member; beyond that the one is forgotten that was shown least recently. Fewer, and
@@ -55,7 +57,7 @@ class SharedTokens(Protocol):
         """Ask the leader whose token it is.
 
         Raises:
-            EtcdError: there is no leader.
+            EtcdError: there is no leader, or too many ask at this moment.
         """
         ...
 
@@ -89,7 +91,7 @@ class Tokens:
         """
         token = self._random_bytes(_TOKEN_BYTES).hex()
         await self._shared.put(rpc.Token(digest=_digest(token), name=name, proof=proof))
-        self._keep(token, name, proof, TOKEN_SECONDS)
+        self._keep(token, name, proof, _KEPT_SECONDS)
         return token
 
     def knows(self, token: str) -> bool:
@@ -138,8 +140,8 @@ class Tokens:
             if len(self._tokens) < _MOST and self._tokens[oldest].until > now:
                 break
             del self._tokens[oldest]
-        renew_at = now + seconds - _RENEWAL_SECONDS
-        self._tokens[token] = _Token(name, proof, now + seconds, renew_at)
+        renew_at = now + seconds - TOKEN_SECONDS
+        self._tokens[token] = _Token(name, proof, now + min(seconds, TOKEN_SECONDS), renew_at)
 
 
 def _digest(token: str) -> bytes:
