@@ -196,7 +196,7 @@ async def test_what_needs_no_token_is_served_with_one_that_is_over(
 
 @in_world
 async def test_no_member_ends_a_token_before_its_time(world: EtcdWorld) -> None:
-    for shown_after in (1, 30, 59, 61, 149, 151):
+    for shown_after in (59, 149):
         one, two = tokens_of(world.backend, shown_after), tokens_of(world.backend, 2)
         token = await one.make(*ANNA)
         await trio.sleep(shown_after)
