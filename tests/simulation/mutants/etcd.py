@@ -11,11 +11,13 @@ import attrs
 import pytest
 import trio
 
+from quorate.etcd.access.logged_tokens import LoggedTokens
 from quorate.etcd.backend import joining
 from quorate.etcd.backend.keep_alives import KeepAlives
 from quorate.etcd.keyspace.compaction import Compaction
 from quorate.etcd.keyspace.keys import Keys
 from quorate.etcd.keyspace.leases import Leases
+from quorate.etcd.keyspace.tokens import Tokens
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.together import replies_in_untrusted
 from quorate.etcd.state import leasing
@@ -267,6 +269,24 @@ def swap_the_replies_of_joined_puts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(joining, "replies_in_untrusted", replies_in)
 
 
+def give_tokens_for_one_member(patch: pytest.MonkeyPatch) -> None:
+    """Give a token that no other member learns of."""
+
+    async def put(_self: LoggedTokens, _token: rpc.Token) -> None:
+        await trio.lowlevel.checkpoint()
+
+    patch.setattr(LoggedTokens, "put", put)
+
+
+def forget_tokens_at_a_load(patch: pytest.MonkeyPatch) -> None:
+    """Begin without tokens after a start or a snapshot."""
+
+    def load(_self: Tokens) -> None:
+        pass
+
+    patch.setattr(Tokens, "load", load)
+
+
 ETCD_MUTANTS: Final = (
     EtcdMutant(end_leases_by_ones_own_clock, 5, ("Etcd.Model", "StateMachineSafety")),
     EtcdMutant(let_elections_eat_leases, 5, ("Etcd.Model", "Etcd.Watch")),
@@ -286,6 +306,8 @@ ETCD_MUTANTS: Final = (
     EtcdMutant(split_a_revision, 5, ("Etcd.Watch",)),
     EtcdMutant(show_the_present_for_the_past, 5, ("Etcd.Watch",)),
     EtcdMutant(swap_the_replies_of_joined_puts, 3, ("Etcd.Put",)),
+    EtcdMutant(give_tokens_for_one_member, 3, ("Etcd.Token",)),
+    EtcdMutant(forget_tokens_at_a_load, 20, ("Etcd.Token",), first=2),
 )
 
 
