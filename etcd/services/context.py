@@ -75,6 +75,15 @@ class Everybody:
         await trio.lowlevel.checkpoint()
         return 0
 
+    def state_of(self, user: str | None) -> object:
+        """Return None: it never changes."""
+        del user
+
+    async def wait_revised(self, user: str | None, state: object) -> None:
+        """Wait for ever."""
+        del user, state
+        await trio.sleep_forever()
+
     async def authenticate(self, name: str, password: str) -> str:  # noqa: ARG002
         """Raise: there is nothing to log in to."""
         raise EtcdError(*AUTH_NOT_ENABLED)
