@@ -78,7 +78,7 @@ async def demo(
         The folder with initdb and psql; the newest one of Debian if left out.
     secure
         Patroni talks to the members with TLS, and logs in as a user that may use its keys only.
-        Needs Patroni 4.1.1 or newer: earlier ones ask for the members with an old login.
+        Debian's Patroni needs python3-idna for that.
     """
     programs = find_programs(patroni, postgres)
     if directory and directory.exists() and content_of(directory):
