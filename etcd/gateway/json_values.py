@@ -105,7 +105,8 @@ def _describe(error: json.JSONDecodeError) -> str:
     if not rest.strip(_SPACE) or error.msg == "Unterminated string starting at":
         return EOF
     for literal in _LITERALS:
-        if rest[0] == literal[0]:
+        # Elsewhere it would be wrong even if it were whole.
+        if error.msg == "Expecting value" and rest[0] == literal[0]:
             same = 0
             while rest[same] == literal[same]:
                 same += 1
