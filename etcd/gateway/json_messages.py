@@ -20,7 +20,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 
 from ..codes import Code, EtcdError
-from .json_values import Literal, bytes_untrusted, next_value_untrusted
+from .json_values import Literal, bytes_untrusted, next_value_untrusted, only_value_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,10 +176,7 @@ def _bool(value: object) -> bool:
 def _integer(name: str, least: int, most: int) -> _Convert:
     def convert(value: object) -> object:
         if isinstance(value, str) and not isinstance(value, Literal):
-            found = next_value_untrusted(value)
-            if found is None:
-                raise EtcdError(Code.INVALID_ARGUMENT, "unexpected end of JSON input")
-            value = found[0]
+            value = only_value_untrusted(value)
         if _is_integer(value, least, most):
             return value
         number = isinstance(value, int | Literal) and not isinstance(value, bool)

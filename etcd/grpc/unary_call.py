@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..codes import Code, EtcdError
+from ..codes import NO_REQUEST, Code, EtcdError
 from ..services.table import DIRECT, UNARY
 from .framing import MessageReader, only_message_untrusted
 from .server_call import ServerCall, decode_untrusted
@@ -90,7 +90,7 @@ class UnaryCall(ServerCall):
 
     def _begin(self, message: bytes | None) -> None:
         if message is None:
-            raise EtcdError(Code.INTERNAL, "grpc: the call has ended without a whole request")
+            raise EtcdError(*NO_REQUEST)
         op = DIRECT.get(self._method.path)
         call = None if op is None else self.connection.admit(self._head, message)
         if op is not None and call is not None:

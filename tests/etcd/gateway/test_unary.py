@@ -139,6 +139,10 @@ async def test_what_is_no_request_ends_its_connection(autojump_clock: Clock) -> 
             client = gateway.connect()
             await client.stream.send_all(data)
             assert (await client.rest()).status in {400, 431}
+        after_head = gateway.connect()
+        assert (await after_head.get("/nothing", method="HEAD")).status == 404
+        await after_head.stream.send_all(b"nonsense\r\n\r\n")
+        assert b"Bad Request" in bytes(await after_head.stream.receive_some())
         await trio.testing.wait_all_tasks_blocked()
         assert not gateway.open
 
