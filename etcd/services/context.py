@@ -29,8 +29,14 @@ _CHECKED: Final = {
     Op.LEASE_TIME_TO_LIVE: Op.LEASE_TIME_TO_LIVE_CHECKED,
 }
 """What is done only if a lease got no key since its keys were checked. Both have the lease's id in
-their first field. Puts are not among these: they show and remove no key of another user, and many
-of one lease at once would keep each other from being made."""
+their first field.
+
+Puts are not among these. A key of another user that joins the lease between check and put leaves a
+lease with keys of both, which neither can revoke or list. Either user can make such a lease without
+a race, here and in etcd: it puts its key while the lease has none yet. (etcd checks a single put as
+it applies it, but not one in a transaction.) So the check is a help against mistakes, and what it
+misses shows and removes nothing. Many puts of one lease at once would keep each other from being
+made."""
 
 _ATTEMPTS: Final = 5
 """If smaller, a lease that gets keys all the time is hardly revoked; if larger, a client waits

@@ -414,6 +414,33 @@ async def test_a_key_that_joins_a_lease_behind_the_check_is_safe(
     assert (await world.get(b"a1") is None) == (path == REVOKE)
 
 
+@in_world
+async def test_a_key_that_joins_a_lease_behind_the_check_of_a_put_stays_safe(
+    world: EtcdWorld,
+) -> None:
+    """The put is made, as it is if it comes first. Then anna may neither revoke nor list."""
+    made = World.made(b"~a*", b"+@all")
+    lease = await world.grant(60)
+
+    async def leased_keys(_lease: int) -> tuple[int, Sequence[bytes]]:
+        found = world.member.state.revision, [b"b"] if await world.get(b"b") is not None else []
+        await world.put(b"b", lease=lease)
+        return found
+
+    users = ReplicatedUsers(made.access, leased_keys, NoOthers())
+    context = PortContext(world.backend, world.hub, users)
+    token = await users.authenticate("anna", "secret")
+    put_a = rpc.PutRequest(key=b"a", lease=lease).SerializeToString()
+    await context.call_direct(DIRECT[PUT], token, PUT, put_a)
+    assert await world.get(b"a") == b""
+    for path in (PUT, REVOKE, TIME_TO_LIVE):
+        request = rpc.LeaseTimeToLiveRequest(ID=lease, keys=True).SerializeToString()
+        with pytest.raises(EtcdError, match="permission denied"):
+            sent = put_a if path == PUT else request
+            await context.call_direct(DIRECT[path], token, path, sent)
+    assert await world.get(b"b") == b""
+
+
 def test_a_program_that_judges_is_asked_in_redis_words() -> None:
     asked: list[list[bytes]] = []
 
