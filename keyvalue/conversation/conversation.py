@@ -226,9 +226,9 @@ class Conversation:
         """The rules have changed: check the present request again, unless it was sent already."""
         request = self._request
         if isinstance(request, JoinedRequest):
-            request.recheck = request.check_again
+            request.recheck = lambda _joined: request.check_again()
         elif request is not None:
-            request.recheck = self.check_again
+            request.recheck = lambda _request: self.check_again()
 
     def check_again(self) -> Sequence[Request]:
         """Return the present request if it may be sent now; see `Request.recheck`."""

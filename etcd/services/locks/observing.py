@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+import attrs
+
 from ...messages import rpc_pb2 as rpc
 from ...watching.stream import WatchStream
 from ..side_by_side import until_first
@@ -31,8 +33,9 @@ async def observe(call: Call, requests: AsyncIterator[Message], outlet: Outlet) 
     """
     request = cast("rpc.LeaderRequest", await anext(requests))
     await call.backend.wait_for_leader()
+    call = attrs.evolve(call, path=_PATH, message=request.SerializeToString())
     if call.users is not None:
-        call.users.check(call.user, _PATH, request.SerializeToString())
+        call.users.check(call.user, call.path, call.message)
 
     async def follow() -> None:
         with without_codes():
