@@ -19,7 +19,7 @@ import attrs
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 
-from ..codes import Code, EtcdError
+from ..codes import TOO_MANY_OPS, Code, EtcdError
 from .json_values import Literal, bytes_untrusted, next_value_untrusted, only_value_untrusted
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ _INTEGERS: Final = {
     FieldDescriptor.CPPTYPE_UINT32: ("uint32", 0, (1 << 32) - 1),
     FieldDescriptor.CPPTYPE_UINT64: ("uint64", 0, (1 << 64) - 1),
 }
+_MOST_NESTED: Final = 64
+"""Messages inside each other; a transaction is two of them, and only transactions nest. If smaller,
+transactions fail that the state takes; if larger than 100, protobuf can't read them, and gives no
+reason."""
+
 _PACKAGE: Final = "quorate.etcd."
 _BYTE: Final = 0xFF
 _LONE_SURROGATES: Final = re.compile("[\ud800-\udfff]")
@@ -73,13 +78,12 @@ def fill_untrusted(message: Message, value: object) -> None:
     Raises:
         EtcdError: a value has a wrong type.
     """
-    try:
-        _fill(message, value)
-    except RecursionError:
-        raise EtcdError(Code.INVALID_ARGUMENT, "exceeded max depth") from None
+    _fill(message, value, _MOST_NESTED)
 
 
-def _fill(message: Message, value: object) -> None:
+def _fill(message: Message, value: object, depth: int) -> None:
+    if not depth:
+        raise EtcdError(*TOO_MANY_OPS)
     if value is None:
         return
     if not isinstance(value, dict):
@@ -88,10 +92,10 @@ def _fill(message: Message, value: object) -> None:
     for name, given in cast("dict[str, object]", value).items():
         field = fields.get(name)
         if field is not None and given is not None:
-            _set(message, field, given)
+            _set(message, field, given, depth - 1)
 
 
-def _set(message: Message, field: _Field, given: object) -> None:
+def _set(message: Message, field: _Field, given: object, depth: int) -> None:
     convert = field.convert
     if field.repeated:
         if not isinstance(given, list):
@@ -99,13 +103,13 @@ def _set(message: Message, field: _Field, given: object) -> None:
         target = getattr(message, field.name)
         for each in cast("list[object]", given):
             if convert is None:
-                _fill(target.add(), each)
+                _fill(target.add(), each, depth)
             else:
                 target.append(convert(each))
     elif convert is None:
         inner = cast("Message", getattr(message, field.name))
         inner.SetInParent()  # an empty one counts, too
-        _fill(inner, given)
+        _fill(inner, given, depth)
     else:
         setattr(message, field.name, convert(given))
 

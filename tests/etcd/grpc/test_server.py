@@ -10,7 +10,7 @@ from h2.events import ConnectionTerminated, PingAckReceived
 from h2.settings import SettingCodes
 from trio.testing import MockClock
 
-from quorate.etcd.codes import Code, EtcdError
+from quorate.etcd.codes import USERS_CHANGED, Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.services.call import Call, Outlet
@@ -384,3 +384,8 @@ async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockC
         await world.client.turn()
         (request,) = world.backend.requests
         assert (request.op, request.message, request.principal) == (Op.PUT, b"m", 7)
+        # The users have changed before it was sent: it is begun anew.
+        request.done(EtcdError(*USERS_CHANGED))
+        await world.client.turn()
+        answer = world.client.answers[stream_id]
+        assert answer.messages == [b"m of 7"]
