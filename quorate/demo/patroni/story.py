@@ -86,6 +86,7 @@ async def demo(
     place = directory or Path(tempfile.mkdtemp(prefix="quorate-patroni-"))
     place.mkdir(parents=True, exist_ok=True)
     place.chmod(0o711)  # PostgreSQL's user goes through it to the folder of its node
+    await programs.require_runnable(place.resolve())
     return await exit_status(partial(_run, place.resolve(), programs, secure=secure))
 
 
