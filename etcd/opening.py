@@ -108,7 +108,9 @@ def make_etcd_server(
     most = config.limits.max_request_bytes
     backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
 
-    users = ReplicatedUsers(access, partial(_leased_keys, backend), LoggedTokens(backend))
+    users = ReplicatedUsers(
+        access, partial(_leased_keys, backend), LoggedTokens(backend), protected=protected
+    )
 
     def own_families() -> list[Family]:
         return etcd_families(port, context)

@@ -65,6 +65,11 @@ class NoOthers:
         return rpc.TokenFound()
 
 
+async def no_leases(_lease: int) -> tuple[int, Sequence[bytes]]:
+    await trio.lowlevel.checkpoint()
+    return 1, ()
+
+
 @attrs.define
 class World:
     state: Users
@@ -148,6 +153,20 @@ async def test_a_wrong_name_or_password_gets_no_token(
         with pytest.raises(EtcdError, match="authentication failed, invalid user ID or password"):
             await world.users.authenticate(name, password)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("protected", [False, True])
+async def test_a_user_without_a_password_is_no_way_in_from_other_machines(
+    autojump_clock: MockClock, *, protected: bool
+) -> None:
+    world = World.made(b"~*", b"+@all", b"nopass")
+    here = await world.users.authenticate("anna", "anything")
+    users = ReplicatedUsers(world.access, no_leases, NoOthers(), protected=protected)
+    if protected:
+        with pytest.raises(EtcdError, match="authentication failed"):
+            await users.authenticate("anna", "anything")
+    else:
+        assert await users.authenticate("anna", "anything") != here
 
 
 async def test_a_slow_hash_is_checked_by_the_verifier(autojump_clock: MockClock) -> None:
