@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
-from ...etcd.codes import NO_LEADER, Code
+from ...etcd.codes import COMPACTED, NO_LEADER, Code
 from ...etcd.messages import rpc_pb2 as rpc
 from ...local.etcd_client import EtcdRefusedError, GatewayClient
 from .records import Read, Records, Write
@@ -76,7 +76,7 @@ class Calls:
                 return await client(path, request, kind)
         except EtcdRefusedError as error:
             lost = error.code == Code.UNKNOWN and path.startswith(_LOCKS)
-            if error.code not in _ORDINARY and not lost:
+            if error.code not in _ORDINARY and not lost and not _says_compacted(request, error):
                 self.records.trouble.append(f"{error}, as an answer to {request!r:.200}")
             raise
 
@@ -125,6 +125,12 @@ class Calls:
         """Note a read."""
         self.records.reads.append(read)
         self.note(read.high)
+
+
+def _says_compacted(request: "Message", error: EtcdRefusedError) -> bool:
+    """Say whether a request named a revision, and is refused because of it."""
+    names = isinstance(request, rpc.CompactionRequest | rpc.RangeRequest) and request.revision
+    return bool(names) and COMPACTED[1] in str(error)
 
 
 def put_message(write: Write) -> rpc.PutRequest:

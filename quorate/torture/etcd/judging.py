@@ -11,7 +11,8 @@ it, and no search is needed:
 - a read is the state at some revision between what was known and what was answered;
 - a key with a lease goes by its client, or by the end of the lease, with all keys of that; and no
   lease ends before the time that its client knows, or long after it;
-- no member compacts history within an hour;
+- what clients compact is refused, and nothing else within an hour (`judging_past`);
+- a watch has shown everything up to where it says that it has;
 - a client that takes the lock has the oldest key.
 """
 
@@ -24,9 +25,10 @@ from typing import Final, TypeAlias
 import attrs
 
 from ...etcd.messages import rpc_pb2 as rpc
+from .judging_past import judge_past, judge_watch
 from .records import LOCK, Hold, Lease, Read, Records, Watched, Write
 
-__all__ = ["KEPT_S", "LATE_S", "LONG_S", "SLACK_S", "judge"]
+__all__ = ["LATE_S", "LONG_S", "SLACK_S", "judge"]
 
 SLACK_S: Final = 0.05
 """How much earlier a lease may end than its client knows: log time has whole milliseconds, and
@@ -42,10 +44,6 @@ larger, elections count as progress; if smaller, time with few requests does not
 
 LONG_S: Final = 30.0
 """A run of this length has some of everything. If smaller, one fault may be the whole run."""
-
-KEPT_S: Final = 3500.0
-"""No client compacts, and members keep their history for an hour, unless it is larger than all that
-these clients write. They count from when they apply, so a watch may see it some time later."""
 
 MOST: Final = 20
 """How many findings are reported: one mistake often makes many."""
@@ -72,7 +70,9 @@ def judge(records: Records) -> list[str]:
     for watched in records.watches:
         found += _merge(watched, history)
     found += _gaps(records, history)
-    found += _compacted(records, history)
+    found += judge_past(records)
+    for watched in records.watches:
+        found += judge_watch(watched, records, history.seen.get(watched.start - 1))
     found += _Replay(records, history).run()
     found += _answered(records, history)
     found += _other_answers(records)
@@ -115,16 +115,6 @@ def _gaps(records: Records, history: _History) -> Iterator[str]:
         shown = [event.kv.mod_revision for each in watched.deliveries for event in each.events]
         if watched.whole and max(shown, default=watched.start - 1) < last:
             yield f"{watched.name} showed nothing after {max(shown, default=None)}, of {last}"
-
-
-def _compacted(records: Records, history: _History) -> Iterator[str]:
-    """Yield which members refused to show what they must still have."""
-    for watched in records.watches:
-        last = watched.start - 1
-        age = watched.began - history.seen.get(last, watched.began)
-        if last > 1 and age < KEPT_S:
-            words = f"though {last} was {age:.1f} s old, and nobody compacts"
-            yield f"{watched.name} showed nothing up to revision {last}, {words}"
 
 
 class _Replay:
