@@ -57,7 +57,12 @@ async def _reply(
     if op is not None:
         admitted = context.admit(token, method.path, data)
         if admitted is not None:
-            return await _submitted(talk, admitted, op, data)
+            try:
+                return await _submitted(talk, admitted, op, data)
+            except EtcdError as error:
+                # Aborted: the users have changed before it was sent, and it begins anew.
+                if error.code is not Code.ABORTED:
+                    raise
         direct = partial(context.call_direct, op, token, method.path, data)
         return await _while_connected(talk, direct)
     call = await context.admit_when_known(token, method.path, data)
@@ -78,7 +83,7 @@ async def _submitted(talk: Talk, call: Call, op: Op, data: bytes) -> bytes:
             replies.append(reply)
             answered.cancel()
 
-        request = call.backend.submit(op, data, done, principal=call.principal)
+        request = call.backend.submit(op, data, done, caller=call.caller)
         try:
             await talk.until_gone()
         finally:
