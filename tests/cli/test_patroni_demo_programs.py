@@ -27,8 +27,11 @@ def laid_out(place: Path) -> Programs:
     return Programs(place / "patroni", place / "patronictl", place / "postgres", None)
 
 
-async def test_programs_that_start_are_taken(tmp_path: Path) -> None:
-    await laid_out(tmp_path).require_runnable(tmp_path)
+async def test_programs_that_start_print_their_versions(tmp_path: Path) -> None:
+    programs = laid_out(tmp_path)
+    program(programs.patroni, "#!/bin/sh\necho patroni 4.1.5\n")
+    program(programs.postgres / "postgres", "#!/bin/sh\necho postgres 15.18\n")
+    assert await programs.versions(tmp_path) == ["patroni 4.1.5", "postgres 15.18"]
 
 
 @pytest.mark.parametrize("name", ["patroni", "postgres/postgres", "postgres/psql"])
@@ -36,14 +39,14 @@ async def test_a_program_that_may_not_be_executed_is_named(tmp_path: Path, name:
     programs = laid_out(tmp_path)
     (tmp_path / name).chmod(0o644)
     with pytest.raises(UsageError, match=f"{name} does not start as this user.*Permission denied"):
-        await programs.require_runnable(tmp_path)
+        await programs.versions(tmp_path)
 
 
 async def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
     programs = laid_out(tmp_path)
     program(programs.patroni, "#!/bin/sh\necho No module named psycopg2 >&2\nexit 3\n")
     with pytest.raises(UsageError, match="exit status 3; it says: No module named psycopg2"):
-        await programs.require_runnable(tmp_path)
+        await programs.versions(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts programs as another user")
@@ -53,7 +56,7 @@ async def test_a_folder_that_the_user_of_postgresql_cannot_reach_is_named(tmp_pa
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     with pytest.raises(UsageError, match=f"--dir {closed}: user daemon cannot reach it"):
-        await programs.require_runnable(closed)
+        await programs.versions(closed)
 
 
 def test_a_missing_program_is_named(tmp_path: Path) -> None:

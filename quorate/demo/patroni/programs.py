@@ -43,11 +43,14 @@ class Programs:
         if self.user is not None:
             shutil.chown(path, self.user)
 
-    async def require_runnable(self, place: Path) -> None:
+    async def versions(self, place: Path) -> list[str]:
         """Have each program print its version, started as the demo starts it.
 
         Args:
             place: the folder of all data, which the user of the programs must reach.
+
+        Returns:
+            what Patroni and PostgreSQL print.
 
         Raises:
             UsageError: a program does not start, or the folder is not reached; says why.
@@ -57,12 +60,14 @@ class Programs:
                 f"--dir {place}: {_whom(self.user)} cannot reach it; expected a folder below ones "
                 "that everyone may pass, such as /var/tmp/demo"
             )
-        await _require_runnable(self.patroni, self.user, place)
-        await _require_runnable(self.postgres / "postgres", self.user, place)
-        await _require_runnable(self.postgres / "psql", None, place)
+        await _version(self.postgres / "psql", None, place)
+        return [
+            await _version(self.patroni, self.user, place),
+            await _version(self.postgres / "postgres", self.user, place),
+        ]
 
 
-async def _require_runnable(program: Path, user: str | None, place: Path) -> None:
+async def _version(program: Path, user: str | None, place: Path) -> str:
     try:
         done = await _run(place, user, program, "--version")
     except OSError as error:
@@ -70,11 +75,12 @@ async def _require_runnable(program: Path, user: str | None, place: Path) -> Non
             f"{program} does not start as {_whom(user)}: {error.strerror}; "
             "make it accessible to that user, or give another one with --patroni or --postgres"
         ) from None
+    said = done.stdout.decode(errors="replace").strip()[-_MAX_WORDS:]
     if done.returncode != 0:
-        said = done.stdout.decode(errors="replace").strip()[-_MAX_WORDS:]
         raise UsageError(
             f"{program} --version as {_whom(user)}: exit status {done.returncode}; it says: {said}"
         )
+    return said
 
 
 async def _run(
