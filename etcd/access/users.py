@@ -74,6 +74,8 @@ class ReplicatedUsers:
         self._tokens = Tokens(access.random_bytes, shared)
         self._rights: dict[bytes, Rights] = {}
         self._failures = OnceLog()
+        self._revised = trio.Event()  # at the next change of users
+        access.users.listen(self._note_change)
         self._holds = partial(access.logins.holds, remote=protected)
 
     @property
@@ -168,6 +170,16 @@ class ReplicatedUsers:
                 raise EtcdError(*PERMISSION_DENIED)
         return min(revisions, default=0)
 
+    def state_of(self, user: str | None) -> object:
+        """Return what a user is now; see `services.call.Users`."""
+        return self.enabled, None if user is None else self._access.users.get(_name(user))
+
+    async def wait_revised(self, user: str | None, state: object) -> None:
+        """Wait until a user is something else; see `services.call.Users`."""
+        # An election takes nobody's rights: then the users are unknown for a moment.
+        while not self._access.users.known or self.state_of(user) == state:
+            await self._revised.wait()
+
     async def authenticate(self, name: str, password: str) -> str:
         """Return a new token for a user.
 
@@ -192,6 +204,10 @@ class ReplicatedUsers:
         return await self._tokens.make(user, proof)
 
     # --- parts
+
+    def _note_change(self) -> None:
+        self._revised.set()
+        self._revised = trio.Event()
 
     def _require_known(self) -> None:
         if not self._access.users.known:

@@ -77,6 +77,15 @@ class Everybody:
         await trio.lowlevel.checkpoint()
         return 0
 
+    def state_of(self, user: str | None) -> object:
+        """Return the user itself: it never changes."""
+        return user
+
+    async def wait_revised(self, user: str | None, state: object) -> None:
+        """Wait for ever."""
+        del user, state
+        await trio.sleep_forever()
+
     async def authenticate(self, name: str, password: str) -> str:  # noqa: ARG002
         """Raise: there is nothing to log in to."""
         raise EtcdError(*AUTH_NOT_ENABLED)

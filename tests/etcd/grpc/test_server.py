@@ -14,6 +14,7 @@ from quorate.etcd.codes import USERS_CHANGED, Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.services.call import Call, Outlet
+from quorate.etcd.services.context import Everybody
 from quorate.etcd.services.table import STREAMS
 from tests.support.grpc_world import GrpcWorld
 
@@ -347,19 +348,8 @@ async def test_headers_that_are_too_long_end_the_connection(autojump_clock: Mock
 
 
 async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockClock) -> None:
-    class OneUser:
+    class OneUser(Everybody):
         enabled = True
-        version = 1
-
-        @property
-        def names(self) -> list[str]:
-            return ["anna"]
-
-        def knows(self, token: str) -> bool:
-            return True
-
-        async def learn(self, token: str) -> None:
-            await trio.lowlevel.checkpoint()
 
         def identify(self, token: str) -> tuple[str | None, int]:
             return ("anna", 7) if token == "t" else (None, 0)
@@ -368,12 +358,6 @@ async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockC
             if user is None:
                 raise EtcdError(Code.INVALID_ARGUMENT, "etcdserver: user name is empty")
             return ()
-
-        async def check_leases(self, user: str, needs: object) -> int:
-            raise AssertionError("nothing needs it")
-
-        async def authenticate(self, name: str, password: str) -> str:
-            return "t"
 
     async with GrpcWorld.opened(OneUser()) as world:
         answer = await world.client.call(PUT)
