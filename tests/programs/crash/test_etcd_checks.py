@@ -298,6 +298,23 @@ def test_a_read_of_the_past_is_the_state_of_that_revision() -> None:
     assert "which it was not at any revision from 3 to 3" in story.found()
 
 
+@pytest.mark.parametrize(("asked", "right"), [(5.0, True), (6.5, False)])
+def test_an_event_of_a_compacted_revision_need_not_show_what_was_before(
+    asked: float, *, right: bool
+) -> None:
+    story = written()
+    one, two, three = story.watches[1].deliveries
+    bare = rpc.Event()
+    bare.CopyFrom(two.events[0])
+    bare.ClearField("prev_kv")
+    doctored(story, [one, Delivery(6.0, [bare, two.events[1]]), three])
+    story.records.compactions.append(Compaction(3, asked, before=0, known=0))
+    words = "watch 1 showed b'torture:a' at 3 without its past"
+    assert [words in each for each in judge(story.records)] == ([] if right else [True])
+    story.records.watches.reverse()
+    assert [words in each for each in judge(story.records)] == ([] if right else [True])
+
+
 @pytest.mark.parametrize(
     ("compaction", "words"),
     [
