@@ -5,7 +5,7 @@ small. So it neither waits for a window of its own, nor looks at those of the me
 """
 
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 from urllib.parse import unquote
 
@@ -52,7 +52,7 @@ __all__ = ["GrpcClient"]
 
 PATIENCE_S: Final = 30.0
 AGAIN_S: Final = 1.0
-"""How often the last request of a stream is sent again."""
+"""After how long the last request of a stream is sent again."""
 
 _HELLO: Final = (
     PREFACE
@@ -73,7 +73,6 @@ class GrpcClient:
         _, self._host, self._port = basic_url(endpoint)
         self._decoder = Decoder()
         self._in = bytearray()
-        self._sending = trio.Lock()
         self._stream_id = -1
 
     async def __aenter__(self) -> Self:
@@ -118,32 +117,19 @@ class GrpcClient:
     ) -> None:
         """Make a call with a stream of replies; see `GatewayClient.follow`.
 
-        The last request is sent again and again.
+        The last request is sent again with replies that come later.
         """
-        async with self._repeated(path, requests):
-            with self._telling_where(path):
-                async for each in self._replies(path):
-                    if not take(kind.FromString(each)):
-                        return
-
-    @asynccontextmanager
-    async def _repeated(self, path: str, requests: "Sequence[Message]") -> AsyncGenerator[None]:
         with self._telling_where(path):
             await self._begin(path)
             for request in requests:
                 await self._send_message(request)
-
-        async def repeat() -> None:
-            # If the connection is lost, that is found where replies are read.
-            with suppress(OSError, trio.BrokenResourceError):
-                while True:
-                    await trio.sleep(AGAIN_S)
+            again = trio.current_time() + AGAIN_S
+            async for each in self._replies(path):
+                if not take(kind.FromString(each)):
+                    return
+                if trio.current_time() >= again:
                     await self._send_message(requests[-1])
-
-        async with trio.open_nursery(strict_exception_groups=False) as nursery:
-            nursery.start_soon(repeat)
-            yield
-            nursery.cancel_scope.cancel()
+                    again = trio.current_time() + AGAIN_S
 
     @contextmanager
     def _telling_where(self, path: str) -> Generator[None]:
@@ -157,8 +143,7 @@ class GrpcClient:
     # --- sending
 
     async def _send(self, data: bytes) -> None:
-        async with self._sending:
-            await self._stream.send_all(data)
+        await self._stream.send_all(data)
 
     async def _begin(self, path: str) -> None:
         self._stream_id += 2
