@@ -5,7 +5,7 @@ small. So it neither waits for a window of its own, nor looks at those of the me
 """
 
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 from urllib.parse import unquote
 
@@ -103,10 +103,11 @@ class GrpcClient:
                 await self._begin(path)
                 # The stream for keep-alives is left after one.
                 await self._send_message(request, END_STREAM)
-                replies = [kind.FromString(each) async for each in self._replies(path)]
-        if len(replies) != 1:
-            raise TransportError(f"{self._where}: {len(replies)} replies to {path}: expected one")
-        return replies[0]
+                async with aclosing(self._replies(path)) as replies:
+                    found = [kind.FromString(each) async for each in replies]
+        if len(found) != 1:
+            raise TransportError(f"{self._where}: {len(found)} replies to {path}: expected one")
+        return found[0]
 
     async def follow(
         self,
@@ -124,12 +125,13 @@ class GrpcClient:
             for request in requests:
                 await self._send_message(request)
             again = trio.current_time() + AGAIN_S
-            async for each in self._replies(path):
-                if not take(kind.FromString(each)):
-                    return
-                if trio.current_time() >= again:
-                    await self._send_message(requests[-1])
-                    again = trio.current_time() + AGAIN_S
+            async with aclosing(self._replies(path)) as replies:
+                async for each in replies:
+                    if not take(kind.FromString(each)):
+                        return
+                    if trio.current_time() >= again:
+                        await self._send_message(requests[-1])
+                        again = trio.current_time() + AGAIN_S
 
     @contextmanager
     def _telling_where(self, path: str) -> Generator[None]:
