@@ -142,15 +142,15 @@ class GatewayClient:
         path: str,
         requests: Sequence[Message],
         kind: type[Reply],
-        take: Callable[[Reply], None],
+        take: Callable[[Reply], bool],
     ) -> None:
-        """Make a call with a stream of replies, until the server ends it.
+        """Make a call with a stream of replies, until the server or `take` ends it.
 
         Args:
             path: of the method.
             requests: all of them; they are sent at once.
             kind: of each reply.
-            take: called with each.
+            take: called with each; says whether to go on. If not, the connection is of no use.
 
         Raises:
             EtcdRefusedError: the server has refused it, or ended the stream with an error.
@@ -166,7 +166,8 @@ class GatewayClient:
                 for each in lines:
                     if not each.startswith(b'{"result"'):
                         raise _refusal_untrusted(where, _OK, each)
-                    take(_reply_untrusted(where, each, kind))
+                    if not take(_reply_untrusted(where, each, kind)):
+                        return
                 if len(line) > MAX_REPLY_BYTES:
                     raise h11.RemoteProtocolError(f"a line with over {MAX_REPLY_BYTES:,} bytes")
 

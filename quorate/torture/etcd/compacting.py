@@ -7,14 +7,15 @@ import trio
 
 from ...etcd.codes import Code
 from ...etcd.messages import rpc_pb2 as rpc
-from ...local.etcd_client import EtcdRefusedError, GatewayClient
+from ...local.etcd_client import EtcdRefusedError
 from .calls import Calls
+from .connecting import Client
 from .records import END, PREFIX, Compaction, Past, Read
 from .watching import begin, follow
 
 __all__ = ["compact"]
 
-KEPT: Final = 300
+KEPT: Final = 50
 """Most revisions that stay. If smaller, all watches that break are cut, and few go on; if larger,
 hardly one is cut."""
 NEAR: Final = 3
@@ -44,9 +45,9 @@ async def compact(calls: Calls, rng: random.Random) -> None:
                 begin(watched.name, cut, calls.records, cut=True)
 
 
-async def _compact(calls: Calls, client: GatewayClient, revision: int) -> None:
+async def _compact(calls: Calls, client: Client, revision: int) -> None:
     records = calls.records
-    compaction = Compaction(revision, trio.current_time(), records.asked, records.compacted)
+    compaction = Compaction(revision, trio.current_time(), records.asked(), records.compacted)
     records.compactions.append(compaction)
     request = rpc.CompactionRequest(revision=revision)
     try:
@@ -60,7 +61,7 @@ async def _compact(calls: Calls, client: GatewayClient, revision: int) -> None:
         calls.note(reply.header.revision)
 
 
-async def _read(calls: Calls, client: GatewayClient, revision: int) -> None:
+async def _read(calls: Calls, client: Client, revision: int) -> None:
     """Read all keys as of a revision, if that is known."""
     records = calls.records
     low, known = records.known, records.compacted
@@ -72,9 +73,9 @@ async def _read(calls: Calls, client: GatewayClient, revision: int) -> None:
     except EtcdRefusedError as error:
         if error.code != Code.OUT_OF_RANGE:
             raise
-        records.past.append(Past(revision, known, records.asked, served=False))
+        records.past.append(Past(revision, known, records.asked(), served=False))
         return
-    records.past.append(Past(revision, known, records.asked, served=True))
+    records.past.append(Past(revision, known, records.asked(), served=True))
     calls.read(Read(revision, revision, PREFIX, END, reply.kvs))
     calls.note(reply.header.revision)
     if reply.header.revision < low:

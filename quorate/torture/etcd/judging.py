@@ -72,6 +72,7 @@ def judge(records: Records) -> list[str]:
     found += _gaps(records, history)
     found += judge_past(records)
     for watched in records.watches:
+        found += _bare(watched, history, records)
         found += judge_watch(watched, records, history.seen.get(watched.start - 1))
     found += _Replay(records, history).run()
     found += _answered(records, history)
@@ -98,11 +99,44 @@ def _merge(watched: Watched, history: _History) -> Iterator[str]:
             if revision != last + 1:
                 yield f"{watched.name} showed revision {revision} in a reply after {last}"
             last = revision
-            if history.events.setdefault(revision, events) != events:
+            both = _joined(history.events.get(revision, events), events)
+            if both is None:
                 words = f"{_shown(events)}, and another one {_shown(history.events[revision])}"
                 yield f"{watched.name} showed at revision {revision} {words}"
+            else:
+                history.events[revision] = both
             seen = history.seen.get(revision, delivery.at)
             history.seen[revision] = min(seen, delivery.at)
+
+
+def _joined(some: Sequence[rpc.Event], others: Sequence[rpc.Event]) -> list[rpc.Event] | None:
+    """Return the events with what either shows of the past; None if they differ otherwise.
+
+    As with etcd, an event of a compacted revision has no `prev_kv`.
+    """
+    if len(some) != len(others):
+        return None
+    both: list[rpc.Event] = []
+    for one, other in zip(some, others, strict=True):
+        full, bare = (one, other) if one.HasField("prev_kv") else (other, one)
+        if (full.type, full.kv) != (bare.type, bare.kv):
+            return None
+        if bare.HasField("prev_kv") and bare.prev_kv != full.prev_kv:
+            return None
+        both.append(full)
+    return both
+
+
+def _bare(watched: Watched, history: _History, records: Records) -> Iterator[str]:
+    """Yield which events of a watch lack what was before, and were not compacted."""
+    for delivery in watched.deliveries:
+        for event in delivery.events:
+            revision = event.kv.mod_revision
+            if event.HasField("prev_kv") or revision <= records.asked(delivery.at):
+                continue
+            others = [each for each in history.events[revision] if each.kv == event.kv]
+            if any(each.HasField("prev_kv") for each in others):
+                yield f"{watched.name} showed {event.kv.key!r} at {revision} without its past"
 
 
 def _gaps(records: Records, history: _History) -> Iterator[str]:
@@ -123,6 +157,7 @@ class _Replay:
     def __init__(self, records: Records, history: _History) -> None:
         self._history = history
         self._at_rest = records.at_rest
+        self._asked = records.asked()
         self._state: State = {}
         self._found: list[str] = []
         self._leases = {each.lease: each for each in records.leases}
@@ -247,7 +282,8 @@ class _Replay:
 
     def _apply(self, revision: int, event: rpc.Event) -> None:
         kv, was = event.kv, self._state.get(event.kv.key)
-        if event.prev_kv != (was or rpc.KeyValue()):
+        compacted = revision <= self._asked and not event.HasField("prev_kv")
+        if event.prev_kv != (was or rpc.KeyValue()) and not compacted:
             words = f"{event.prev_kv!r:.200} before it, and {was!r:.200} was there"
             self._found.append(f"{kv.key!r} at {revision} has {words}")
         if event.type == rpc.Event.DELETE:

@@ -224,10 +224,10 @@ class Records:
         """The highest revision that a watch has shown."""
         return max((each.next - 1 for each in self.watches), default=1)
 
-    @property
-    def asked(self) -> int:
-        """The highest revision that a client asked to compact."""
-        return max((each.revision for each in self.compactions), default=0)
+    def asked(self, at: float = math.inf) -> int:
+        """Return the highest revision that clients asked to compact until some moment."""
+        asked = (each.revision for each in self.compactions if each.asked <= at)
+        return max(asked, default=0)
 
     @property
     def compacted(self) -> int:

@@ -10,7 +10,7 @@ import trio
 
 from ...errors import TransportError
 from ...etcd.messages import rpc_pb2 as rpc
-from ...local.etcd_client import GatewayClient
+from .connecting import Client, connected
 from .records import END, PREFIX, Delivery, Progress, Records, Watched
 
 __all__ = ["Urls", "Watches", "begin", "follow"]
@@ -82,8 +82,11 @@ class Watches:
             self._begin(member, 2)
         rng = random.Random(f"{self.seed}/etcd/watch/{member}")  # noqa: S311 - no secret
         while member in self.urls():
-            with suppress(TransportError), trio.move_on_after(BREAK_S * rng.random()):
-                async with GatewayClient(self.urls()[member]) as call:
+            with (
+                suppress(TransportError, trio.TooSlowError),
+                trio.move_on_after(BREAK_S * rng.random()),
+            ):
+                async with connected(self.urls()[member], rng) as call:
                     if start := await follow(call, self.following[member], self.records):
                         self._begin(member, start, cut=True)
             await trio.sleep(_PAUSE_S)
@@ -101,7 +104,7 @@ def begin(name: str, start: int, records: Records, *, cut: bool = False) -> Watc
     return watched
 
 
-async def follow(call: GatewayClient, watched: Watched, records: Records) -> int:
+async def follow(call: Client, watched: Watched, records: Records) -> int:
     """Go on with a watch until it ends, and ask once how far it is.
 
     Returns:
@@ -115,7 +118,7 @@ async def follow(call: GatewayClient, watched: Watched, records: Records) -> int
     )
     start = 0
 
-    def take(reply: rpc.WatchResponse) -> None:
+    def take(reply: rpc.WatchResponse) -> bool:
         nonlocal start
         if reply.created:
             records.resumed += bool(watched.deliveries)
@@ -127,6 +130,7 @@ async def follow(call: GatewayClient, watched: Watched, records: Records) -> int
             _take_events(reply, watched, records)
         elif not reply.created:
             watched.progress.append(Progress(reply.header.revision, watched.next - 1))
+        return not reply.canceled
 
     requests = [
         rpc.WatchRequest(create_request=create),
