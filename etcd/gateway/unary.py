@@ -10,7 +10,8 @@ import trio
 from ..codes import Code, EtcdError
 from ..services.table import DIRECT, UNARY
 from .answers import Answer, error_answer
-from .json_messages import decode_untrusted, encode
+from .json_messages import decode_untrusted
+from .json_replies import encode_in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -44,7 +45,7 @@ async def answer_unary(
         context.count(method, error.code)
         return error_answer(error)
     context.count(method, Code.OK)
-    return Answer(200, encode(method.response.FromString(reply)))
+    return Answer(200, await encode_in_turns(method.response.FromString(reply)))
 
 
 async def _reply(

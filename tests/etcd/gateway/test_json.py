@@ -1,16 +1,20 @@
 """Messages as JSON: what etcd's gateway reads, writes and says about mistakes."""
 
 import contextlib
+import json
 from typing import Any, cast
 
 import pytest
-from google.protobuf.json_format import MessageToJson
+import trio
+from google.protobuf.json_format import MessageToDict, MessageToJson
 from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from quorate.etcd.codes import Code, EtcdError
-from quorate.etcd.gateway.json_messages import decode_untrusted, encode
+from quorate.etcd.gateway.json_messages import MAX_PARTS, decode_untrusted
+from quorate.etcd.gateway.json_replies import encode, encode_in_turns
 from quorate.etcd.messages import rpc_pb2 as rpc
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -32,6 +36,7 @@ TXNS = st.builds(
 def test_a_message_is_read_as_it_was_written(message: Any) -> None:
     kind = cast("type[Message]", type(message))
     assert decode_untrusted(kind, encode(message)) == message
+    assert json.loads(encode(message)) == MessageToDict(message, preserving_proto_field_name=True)
     assert decode_untrusted(kind, MessageToJson(message).encode()) == message
 
 
@@ -131,6 +136,33 @@ def test_deep_or_endless_values_are_refused() -> None:
     nested = b'{"failure":[{"request_txn":' * 2000 + b"{}" + b"}]}" * 2000
     with pytest.raises(EtcdError, match="exceeded max depth"):
         decode_untrusted(rpc.TxnRequest, nested)
+
+
+async def test_other_tasks_run_while_a_large_reply_is_written(autojump_clock: MockClock) -> None:
+    reply = rpc.RangeResponse(kvs=[rpc.KeyValue(key=b"k", value=bytes(1000))] * 2000, count=2000)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        assert await encode_in_turns(reply) == encode(reply)
+        nursery.cancel_scope.cancel()
+    assert turns > 20
+
+
+def test_a_request_of_too_many_parts_is_refused_before_they_are_made() -> None:
+    many: tuple[list[object], ...] = (
+        [{}] * (MAX_PARTS + 1),
+        [{"request_txn": {"success": [{}] * 99}}] * 99,
+    )
+    for parts in many:
+        with pytest.raises(EtcdError, match="too many operations in txn request"):
+            decode_untrusted(rpc.TxnRequest, json.dumps({"success": parts}).encode())
 
 
 def test_zero_false_and_empty_fields_are_left_out() -> None:
