@@ -23,12 +23,12 @@ from ..codes import TOO_MANY_OPS, Code, EtcdError
 from .json_values import Literal, bytes_untrusted, next_value_untrusted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from google.protobuf.descriptor import Descriptor, EnumDescriptor
     from google.protobuf.message import Message
 
-__all__ = ["decode_untrusted", "encode", "fill_untrusted", "to_json"]
+__all__ = ["decode_untrusted", "encode", "encode_in_pieces", "fill_untrusted", "to_json"]
 
 _M = TypeVar("_M", bound="Message")
 _Convert: TypeAlias = "Callable[[object], object]"
@@ -52,6 +52,36 @@ _LONE_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 def encode(message: Message) -> bytes:
     """Return a message as JSON without spaces."""
     return to_json(MessageToDict(message, preserving_proto_field_name=True))
+
+
+def encode_in_pieces(message: Message) -> Iterator[bytes]:
+    """Yield a message as JSON without spaces, in pieces that take little time each.
+
+    In each message, what is inside it comes behind its plain fields.
+    """
+    fields = message.ListFields()
+    inner = [each for each in fields if each[0].message_type is not None]
+    if not inner:
+        yield encode(message)
+        return
+    plain = type(message)()
+    for field, value in fields:
+        if field.message_type is None and field.is_repeated:
+            getattr(plain, field.name).extend(value)
+        elif field.message_type is None:
+            setattr(plain, field.name, value)
+    start = encode(plain)[:-1]
+    for field, value in inner:
+        yield start + (b"" if start == b"{" else b",") + b'"%b":' % field.name.encode()
+        start = b""
+        if field.is_repeated:
+            for number, each in enumerate(value):
+                yield b"," if number else b"["
+                yield from encode_in_pieces(each)
+            start = b"]"
+        else:
+            yield from encode_in_pieces(value)
+    yield start + b"}"
 
 
 def to_json(value: object) -> bytes:

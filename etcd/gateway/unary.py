@@ -10,7 +10,7 @@ import trio
 from ..codes import Code, EtcdError
 from ..services.table import DIRECT, UNARY
 from .answers import Answer, error_answer
-from .json_messages import decode_untrusted, encode
+from .json_messages import decode_untrusted, encode, encode_in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +25,14 @@ __all__ = ["MESSAGE_BYTES", "answer_unary", "not_implemented", "too_large"]
 
 MESSAGE_BYTES: Final = 2 << 20
 """Longest request as protobuf, as etcd's; what it lets through may be too large for the log."""
+
+
+_AT_ONCE_BYTES: Final = 64 << 10
+"""A reply that is made JSON at once, in some 5 ms. Smaller, and usual replies take longer; larger,
+and it holds up the member."""
+
+_AT_ONCE_PIECES: Final = 1000
+"""Of a larger reply, likewise; a key has two."""
 
 
 async def answer_unary(
@@ -42,7 +50,19 @@ async def answer_unary(
         context.count(method, error.code)
         return error_answer(error)
     context.count(method, Code.OK)
-    return Answer(200, encode(method.response.FromString(reply)))
+    return Answer(200, await _to_json(method.response.FromString(reply), len(reply)))
+
+
+async def _to_json(message: Message, size: int) -> bytes:
+    """Return a reply as JSON; if it is large, other tasks run in between."""
+    if size <= _AT_ONCE_BYTES:
+        return encode(message)
+    pieces: list[bytes] = []
+    for piece in encode_in_pieces(message):
+        if not len(pieces) % _AT_ONCE_PIECES:
+            await trio.lowlevel.checkpoint()
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 async def _reply(

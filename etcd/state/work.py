@@ -27,8 +27,8 @@ request holds up the member's heartbeats."""
 
 MAX_TXN_STEPS: Final = 80_000
 """The same for a transaction, which all members apply, one after the other with all else: less than
-50 ms, most of all where it deletes and returns what was there. Larger, and one request holds up the
-whole cluster; smaller, and a transaction can't compare the keys of a prefix as etcd's clients do."""
+50 ms. Larger, and one request holds up the whole cluster; smaller, and a transaction can't compare
+the keys of a prefix as etcd's clients do."""
 
 ROW_STEPS: Final = 4
 """Reading a row; looking at a key in the index is one step."""

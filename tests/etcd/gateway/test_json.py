@@ -1,6 +1,7 @@
 """Messages as JSON: what etcd's gateway reads, writes and says about mistakes."""
 
 import contextlib
+import json
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.etcd.codes import Code, EtcdError
-from quorate.etcd.gateway.json_messages import decode_untrusted, encode
+from quorate.etcd.gateway.json_messages import decode_untrusted, encode, encode_in_pieces
 from quorate.etcd.messages import rpc_pb2 as rpc
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -33,6 +34,24 @@ def test_a_message_is_read_as_it_was_written(message: Any) -> None:
     kind = cast("type[Message]", type(message))
     assert decode_untrusted(kind, encode(message)) == message
     assert decode_untrusted(kind, MessageToJson(message).encode()) == message
+
+
+@given(message=PUTS | RANGES | TXNS)
+def test_the_pieces_of_a_message_are_the_message(message: Any) -> None:
+    pieces = b"".join(encode_in_pieces(message))
+    assert json.loads(pieces) == json.loads(encode(message))
+
+
+def test_a_long_reply_has_a_piece_for_each_key() -> None:
+    kvs = [rpc.KeyValue(key=b"foo", version=1)] * 2
+    deep = rpc.ResponseOp(response_range=rpc.RangeResponse(kvs=kvs, more=True))
+    reply = rpc.TxnResponse(header=rpc.ResponseHeader(revision=3), responses=[deep, deep])
+    pieces = [*encode_in_pieces(reply)]
+    assert pieces.count(b'{"key":"Zm9v","version":"1"}') == 4
+    assert json.loads(b"".join(pieces)) == json.loads(encode(reply))
+    urls = rpc.Member(clientURLs=["a", "b"], name="c")
+    members = rpc.MemberListResponse(members=[urls])
+    assert json.loads(b"".join(encode_in_pieces(members))) == json.loads(encode(members))
 
 
 TEXTS = st.recursive(

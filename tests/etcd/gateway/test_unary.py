@@ -133,6 +133,18 @@ async def test_large_requests_are_refused_as_by_etcd(
         assert (await endless.rest()).status == 429
 
 
+async def test_others_go_on_while_a_long_reply_is_written(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unary, "_AT_ONCE_BYTES", 100)
+    async with open_gateway() as gateway:
+        for number in range(3):
+            await gateway.world.put(b"foo%d" % number)
+        reply = await gateway.post("/v3/kv/range", {"key": "Zm9v", "range_end": "AA=="})
+        assert (reply.status, reply.json["count"]) == (200, "3")
+        assert [kv["version"] for kv in reply.json["kvs"]] == ["1"] * 3
+
+
 @pytest.mark.parametrize("depth", [17, 60, 200])
 async def test_transactions_in_each_other_are_too_many_as_in_etcd(
     autojump_clock: Clock, depth: int
