@@ -62,7 +62,7 @@ async def serve(stream: trio.abc.Stream, context: PortContext) -> None:
     while again:
         asked = None
         try:
-            with trio.move_on_after(IDLE_SECONDS), context.stopping.interrupts():
+            with context.stopping.interrupts(IDLE_SECONDS):
                 asked = await talk.request()
             if asked is None:
                 return

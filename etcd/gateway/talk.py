@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import h11
 import trio
+
+from ..services.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,8 +29,6 @@ as base64 with its escapes. Larger: clients make us buffer more."""
 BODY_SECONDS: Final = 30.0
 """How long the body of a request, and each piece of an answer, may take. Shorter: slow networks
 fail. Longer: what hangs keeps its memory for longer."""
-
-_RECEIVE_BYTES: Final = 64 << 10
 
 
 class BodyTooLargeError(Exception):
@@ -50,7 +51,7 @@ class Talk:
     """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
-        self._stream = stream
+        self._wire = Wire(stream)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._head_only = False
         self._broken = False
@@ -61,6 +62,9 @@ class Talk:
         Raises:
             h11.RemoteProtocolError: it is none, or is too long.
         """
+        if self._http.trailing_data[0]:
+            # A client that sends many requests at once must not keep others from their turn.
+            await trio.lowlevel.checkpoint()
         event = await self._next()
         if not isinstance(event, h11.Request):
             return None
@@ -79,20 +83,24 @@ class Talk:
         """
         pieces: list[bytes] = []
         size = 0
-        with trio.fail_after(BODY_SECONDS):
-            while (piece := await self.piece()) is not None:
-                size += len(piece)
-                if size > BODY_BYTES:
-                    raise BodyTooLargeError(size)
-                pieces.append(piece)
+        until = trio.current_time() + BODY_SECONDS
+        while (piece := await self.piece(until)) is not None:
+            size += len(piece)
+            if size > BODY_BYTES:
+                raise BodyTooLargeError(size)
+            pieces.append(piece)
         return b"".join(pieces)
 
-    async def piece(self) -> bytes | None:
-        """Return the next piece of the body; None at its end."""
+    async def piece(self, until: float = math.inf) -> bytes | None:
+        """Return the next piece of the body; None at its end.
+
+        Raises:
+            trio.TooSlowError: it is not here at that time (trio's clock).
+        """
         if self._http.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
             await self._write([go_on])
-        event = await self._next()
+        event = await self._next(until)
         match event:
             case h11.Data():
                 return bytes(event.data)
@@ -104,7 +112,7 @@ class Talk:
     async def until_gone(self) -> None:
         """Return once the client has closed or is lost; its whole request was read before."""
         try:
-            data = bytes(await self._stream.receive_some(_RECEIVE_BYTES))
+            data = await self._wire.receive()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
         # A client that closes one direction looks like one that closes both. Go's net/http, and so
@@ -120,8 +128,7 @@ class Talk:
         headers = [*answer.headers, ("content-length", str(len(answer.body)))]
         body = b"" if self._head_only else answer.body
         head = _response(answer.status, headers)
-        with trio.fail_after(BODY_SECONDS):
-            await self._write([head, h11.Data(data=body), h11.EndOfMessage()])
+        await self._write([head, h11.Data(data=body), h11.EndOfMessage()], BODY_SECONDS)
 
     async def begin(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Begin an answer whose length is not known."""
@@ -137,8 +144,7 @@ class Talk:
 
     async def end(self) -> None:
         """End an answer that `begin` began."""
-        with trio.fail_after(BODY_SECONDS):
-            await self._write([h11.EndOfMessage()])
+        await self._write([h11.EndOfMessage()], BODY_SECONDS)
 
     def again(self) -> bool:
         """Whether another request may follow; then this connection is ready for it."""
@@ -156,20 +162,24 @@ class Talk:
         """Whether no answer has begun."""
         return self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}
 
-    async def _next(self) -> object:
-        while True:
-            event = self._http.next_event()
-            if event is not h11.NEED_DATA:
-                return event
-            self._http.receive_data(bytes(await self._stream.receive_some(_RECEIVE_BYTES)))
+    async def _next(self, until: float = math.inf) -> object:
+        # A scope costs more than to look: most bodies come with their heads.
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            with trio.fail_at(until):
+                self._http.receive_data(await self._wire.receive())
+        return event
 
-    async def _write(self, events: Iterable[h11.Event]) -> None:
+    async def _write(self, events: Iterable[h11.Event], seconds: float = math.inf) -> None:
         if self._broken:
             raise trio.BrokenResourceError("an answer was interrupted in the middle of a piece")
         parts = [self._http.send(event) for event in events]
-        self._broken = True
-        await self._stream.send_all(b"".join(part for part in parts if part))
-        self._broken = False
+        # Most answers go out at once, and need no scope.
+        rest = self._wire.send_some(b"".join(part for part in parts if part))
+        if rest:
+            self._broken = True
+            with trio.fail_after(seconds):
+                await self._wire.send(rest)
+            self._broken = False
 
 
 def _response(status: int, headers: Iterable[tuple[str, str]]) -> h11.Response:
