@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from ..services.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .answers import Answer
+    from .answers import Answer, Headers
 
 __all__ = ["BODY_BYTES", "HEAD_BYTES", "BodyTooLargeError", "Talk"]
 
@@ -69,9 +70,6 @@ class Talk:
         if not isinstance(event, h11.Request):
             return None
         self._head_only = event.method == b"HEAD"
-        length = dict(event.headers).get(b"content-length", b"0")
-        if int(length) > BODY_BYTES:  # h11 has checked that it is a number
-            raise BodyTooLargeError(int(length))
         return event
 
     async def body(self) -> bytes:
@@ -100,7 +98,11 @@ class Talk:
         if self._http.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
             await self._write([go_on])
-        event = await self._next(until)
+        event: object = self._http.next_event()
+        # A scope costs more than this look, and most bodies come with their heads.
+        if event is h11.NEED_DATA:
+            with trio.fail_at(until):
+                event = await self._next()
         match event:
             case h11.Data():
                 return bytes(event.data)
@@ -125,12 +127,11 @@ class Talk:
 
     async def send(self, answer: Answer) -> None:
         """Send a whole answer."""
-        headers = [*answer.headers, ("content-length", str(len(answer.body)))]
+        head = _response(answer.status, answer.headers, len(answer.body))
         body = b"" if self._head_only else answer.body
-        head = _response(answer.status, headers)
         await self._write([head, h11.Data(data=body), h11.EndOfMessage()], BODY_SECONDS)
 
-    async def begin(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+    async def begin(self, status: int, headers: Headers) -> None:
         """Begin an answer whose length is not known."""
         await self._write([_response(status, headers)])
 
@@ -162,11 +163,9 @@ class Talk:
         """Whether no answer has begun."""
         return self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}
 
-    async def _next(self, until: float = math.inf) -> object:
-        # A scope costs more than to look: most bodies come with their heads.
+    async def _next(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            with trio.fail_at(until):
-                self._http.receive_data(await self._wire.receive())
+            self._http.receive_data(await self._wire.receive())
         return event
 
     async def _write(self, events: Iterable[h11.Event], seconds: float = math.inf) -> None:
@@ -182,6 +181,8 @@ class Talk:
             self._broken = False
 
 
-def _response(status: int, headers: Iterable[tuple[str, str]]) -> h11.Response:
-    reason = HTTPStatus(status).phrase
-    return h11.Response(status_code=status, headers=list(headers), reason=reason)
+@functools.lru_cache(256)
+def _response(status: int, headers: Headers, length: int | None = None) -> h11.Response:
+    """Return the head of an answer, of which there are few different ones."""
+    lines = list(headers) if length is None else [*headers, ("content-length", str(length))]
+    return h11.Response(status_code=status, headers=lines, reason=HTTPStatus(status).phrase)
