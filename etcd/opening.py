@@ -125,6 +125,7 @@ def make_etcd_server(
         tls=_tls_of(member, config),
         most=config.limits.max_clients,
         protected=protected,
+        audited=access.audit.refused,
     )
     member.etcd_status = partial(etcd_status, port, context)
     url = config.etcd.url(config.own.host)
