@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import trio
 
 from ...keyvalue.access.logins import Pending
+from ...keyvalue.clients.penalties import network_of
 from ...log_events import log_event
 from ...transport.strangers import OnceLog
 from ..backend.backend import LEADER_WAIT_S
@@ -180,8 +181,8 @@ class ReplicatedUsers:
         while not self._access.users.known or self.state_of(user) == state:
             await self._revised.wait()
 
-    async def authenticate(self, name: str, password: str) -> str:
-        """Return a new token for a user.
+    async def authenticate(self, name: str, password: str, peer: str = "") -> str:
+        """Return a new token for a user; see `services.call.Users`.
 
         Raises:
             EtcdError: name or password is wrong, or there is no authentication.
@@ -192,7 +193,7 @@ class ReplicatedUsers:
         user, secret = _name(name), _name(password)
         proof = self._access.logins.check(user, secret)
         if isinstance(proof, Pending):
-            proof = await self._verify(proof.work)
+            proof = await self._verify(proof.work, peer)
             self._access.logins.remember(secret, proof)
             # An election may have begun: a right password must not be called wrong.
             self._require_known()
@@ -200,6 +201,8 @@ class ReplicatedUsers:
             await trio.lowlevel.checkpoint()
         if not proof or not self._holds(user, proof):
             self._log_failure(user)
+            # As at the port of Redis's clients: guessing passwords must take long.
+            await trio.sleep(self._access.penalties.failed(peer, trio.current_time()))
             raise EtcdError(*AUTH_FAILED)
         return await self._tokens.make(user, proof)
 
@@ -229,7 +232,7 @@ class ReplicatedUsers:
             rights = self._rights[name] = Rights(access)
         return rights
 
-    async def _verify(self, work: Callable[[], bytes]) -> bytes:
+    async def _verify(self, work: Callable[[], bytes], peer: str) -> bytes:
         """Run work off the event loop.
 
         Raises:
@@ -242,7 +245,9 @@ class ReplicatedUsers:
             results.append(result)
             done.set()
 
-        if not self._access.verifier.submit(work, take, wanted=lambda: waits):
+        if not self._access.verifier.submit(
+            work, take, address=network_of(peer), wanted=lambda: waits
+        ):
             raise EtcdError(*TOO_MANY_REQUESTS)
         try:
             await done.wait()

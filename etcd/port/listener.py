@@ -19,9 +19,11 @@ import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Never
 
+import attrs
 import trio
 
 from ...log_events import log_event
+from ...transport import Address
 from ..gateway import server as gateway
 from ..grpc import server as grpc
 from .protocols import PeekedStream, is_grpc, peek_untrusted, secured
@@ -175,12 +177,13 @@ class EtcdPort:
             if self._context.stopping.begun:
                 return
             peeked = PeekedStream(stream, first)
+            context = attrs.evolve(self._context, peer=str(Address(*address)))
             if is_grpc(first):
-                await grpc.serve(peeked, self._context)
+                await grpc.serve(peeked, context)
             elif first.startswith(b"*"):
                 await stream.send_all(_FOR_REDIS)
             else:
-                await gateway.serve(peeked, self._context)
+                await gateway.serve(peeked, context)
             with trio.move_on_after(DRAIN_SECONDS):
                 await stream.aclose()
         except _CONNECTION_ERRORS as error:

@@ -61,7 +61,7 @@ async def authenticate(call: Call, request: Message) -> bytes:
         EtcdError: name or password is wrong, or there is no authentication.
     """
     asked = cast("rpc.AuthenticateRequest", request)
-    token = await _users(call).authenticate(asked.name, asked.password)
+    token = await _users(call).authenticate(asked.name, asked.password, call.peer)
     return _header(call) + rpc.AuthenticateResponse(token=token).SerializeToString()
 
 

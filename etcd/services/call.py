@@ -127,8 +127,14 @@ class Users(Protocol):
         """
         ...
 
-    async def authenticate(self, name: str, password: str) -> str:
+    async def authenticate(self, name: str, password: str, peer: str = "") -> str:
         """Return a new token for a user.
+
+        Args:
+            name: of the user.
+            password: of the user.
+            peer: address and port of the client: failures there delay the next answers, and
+                addresses take turns.
 
         Raises:
             EtcdError: name or password is wrong, or there is no authentication.
@@ -151,6 +157,7 @@ class Call:
         rules: version of the users by which the call was allowed.
         path: of gRPC, which names the method.
         message: the request, encoded; None before the first one of a method that streams.
+        peer: address and port of the client; empty if unknown.
     """
 
     backend: Backend
@@ -162,6 +169,7 @@ class Call:
     rules: int = 0
     path: str = ""
     message: bytes | None = None
+    peer: str = ""
 
     @property
     def caller(self) -> Caller:

@@ -86,7 +86,7 @@ class Everybody:
         del user, state
         await trio.sleep_forever()
 
-    async def authenticate(self, name: str, password: str) -> str:  # noqa: ARG002
+    async def authenticate(self, name: str, password: str, peer: str = "") -> str:  # noqa: ARG002
         """Raise: there is nothing to log in to."""
         raise EtcdError(*AUTH_NOT_ENABLED)
 
@@ -101,6 +101,7 @@ class PortContext:
         users: judges callers.
         stopping: ends connections when the port stops.
         figures: returns the figures of the member in the text of Prometheus.
+        peer: address and port of the client; each connection has a context of its own.
         requests: how many calls with one reply have ended, by method and code.
     """
 
@@ -109,6 +110,7 @@ class PortContext:
     users: Users = attrs.field(factory=Everybody)
     stopping: Stopping = attrs.field(factory=Stopping)
     figures: Callable[[], str] = str
+    peer: str = ""
     requests: Counter[tuple[str, Code]] = attrs.field(factory=Counter[tuple[str, Code]])
 
     def count(self, method: Method, code: Code) -> None:
@@ -161,8 +163,9 @@ class PortContext:
         self, user: str | None, principal: int, path: str, message: bytes | None, checked: int = 0
     ) -> Call:
         users = self.users
+        rules, peer = users.version, self.peer
         return Call(
-            self.backend, self.hub, user, principal, users, checked, users.version, path, message
+            self.backend, self.hub, user, principal, users, checked, rules, path, message, peer
         )
 
     async def call_direct(self, op: Op, token: str, path: str, message: bytes) -> bytes:

@@ -20,7 +20,7 @@ from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.access.hashing import hash_secret
 from quorate.keyvalue.access.judges import ClientAuthoriser
 from quorate.keyvalue.access.users import Users
-from quorate.keyvalue.access.verifier import Verifier
+from quorate.keyvalue.access.verifier import MAX_WAITING, Verifier
 from quorate.keyvalue.clients.port_access import PortAccess
 from tests.support.etcd_world import EtcdWorld, in_world
 
@@ -169,6 +169,50 @@ async def test_a_user_without_a_password_is_no_way_in_from_other_machines(
         assert await users.authenticate("anna", "anything") != here
 
 
+async def test_guessing_passwords_takes_long_and_delays_nobody_elsewhere(
+    autojump_clock: MockClock,
+) -> None:
+    world = World.made(b"~*", b"+@all")
+
+    async def seconds(peer: str) -> float:
+        began = trio.current_time()
+        with pytest.raises(EtcdError, match="authentication failed"):
+            await world.users.authenticate("anna", "wrong", peer)
+        return trio.current_time() - began
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.access.verifier.run)
+        assert await seconds("10.0.0.1:1") < 0.1
+        for _ in range(8):  # which need no hash here
+            world.access.penalties.failed("10.0.0.1:2", trio.current_time())
+        assert await seconds("10.0.0.1:3") >= 3
+        assert await seconds("10.0.0.2:1") < 0.1
+        began = trio.current_time()
+        assert await world.users.authenticate("anna", "secret", "10.0.0.1:1")
+        assert trio.current_time() == began
+        nursery.cancel_scope.cancel()
+
+
+async def test_logins_of_one_address_leave_room_for_those_of_others(
+    autojump_clock: MockClock,
+) -> None:
+    world = World.made(b"~*", b"+@all")
+    world.state.set(b"carl", [b"on", hash_secret(b"slow", bytes(16))], 3)
+    async with trio.open_nursery() as nursery:
+        for port in range(MAX_WAITING):
+            nursery.start_soon(refused, world.users, "guess", f"10.0.0.1:{port}")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(world.users.authenticate, "carl", "slow", "10.0.0.2:1")
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.access.verifier.waiting == MAX_WAITING
+        nursery.cancel_scope.cancel()
+
+
+async def refused(users: ReplicatedUsers, password: str, peer: str) -> None:
+    with pytest.raises(EtcdError, match="too many requests"):
+        await users.authenticate("anna", password, peer)
+
+
 async def test_a_slow_hash_is_checked_by_the_verifier(autojump_clock: MockClock) -> None:
     world = World.made(b"~*", b"+@all")
     world.state.set(b"carl", [b"on", hash_secret(b"slow", bytes(16))], 3)
@@ -190,11 +234,11 @@ async def test_a_call_without_a_token_is_refused(autojump_clock: MockClock) -> N
 
 def test_the_members_are_listed_without_a_token() -> None:
     world = World.made(b"~*", b"+@all")
-    context = PortContext(cast("Any", None), cast("Any", None), world.users)
+    context = PortContext(cast("Any", None), cast("Any", None), world.users, peer="10.0.0.1:1")
     request = rpc.MemberListRequest().SerializeToString()
     call = context.admit("", "/etcdserverpb.Cluster/MemberList", request)
     assert call is not None
-    assert (call.user, call.principal) == (None, 0)
+    assert (call.user, call.principal, call.peer) == (None, 0, "10.0.0.1:1")
 
 
 async def test_a_token_ends_when_it_was_not_shown_for_long(autojump_clock: MockClock) -> None:
