@@ -107,7 +107,6 @@ def make_etcd_server(
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
     most = config.limits.max_request_bytes
     backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
-
     leased_keys, tokens = partial(_leased_keys, backend), LoggedTokens(backend)
     users = ReplicatedUsers(access, leased_keys, tokens, protected=protected)
 
@@ -128,8 +127,7 @@ def make_etcd_server(
         audited=access.audit.refused,
     )
     member.etcd_status = partial(etcd_status, port, context)
-    url = config.etcd.url(config.own.host)
-    _check_url(url, config)
+    _check_url(url := config.etcd.url(config.own.host), config)
     return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)
 
 
