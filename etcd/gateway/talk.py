@@ -61,6 +61,7 @@ class Talk:
         Raises:
             h11.RemoteProtocolError: it is none, or is too long.
         """
+        self._head_only = False  # what was asked before it: this may be no request
         event = await self._next()
         if not isinstance(event, h11.Request):
             return None
