@@ -59,4 +59,4 @@ class Caller(NamedTuple):
 
 
 ANYBODY: Final = Caller()
-"""Nobody in particular, to whom everything is allowed."""
+"""Nobody in particular, who may do everything."""

@@ -169,7 +169,7 @@ def _nothing(_result: bytes | RequestError) -> None:
 
 
 def _replies(result: bytes | RequestError, count: int) -> Sequence[bytes | RequestError]:
-    """Return the reply to each of so many requests."""
+    """Return the reply to each request of an entry."""
     if isinstance(result, bytes):
         try:
             return replies_in_untrusted(result, count)[1]

@@ -117,7 +117,8 @@ async def test_large_requests_are_refused_as_by_etcd(
     autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unary, "MESSAGE_BYTES", 20_000)
-    monkeypatch.setattr(talk, "BODY_BYTES", 40_000)
+    for module in (server, talk):
+        monkeypatch.setattr(module, "BODY_BYTES", 40_000)
     async with open_gateway() as gateway:
         reply = await gateway.post("/v3/kv/put", {"key": "Zm9v", "value": "AAAA" * 7000})
         text = "grpc: received message larger than max (21009 vs. 20000)"
