@@ -77,24 +77,15 @@ async def restore(
     options = _Options(
         to, new_cluster, members, client_port, etcd_port, as_json, key_file and source
     )
+    point = parse_point(at)
     if (source / MANIFEST).is_file():
-        if at is not None or key_file is not None:
-            raise UsageError(
-                f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
-                "up to where each is restored: leave them out"
-            )
-        if etcd_port is not None:
-            raise UsageError(
-                f"--etcd-port: {source} is of a cluster with partitions: leave it out, and write a "
-                "table [etcd] into each machine.toml"
-            )
+        _refuse_for_partitions(source, options, whole=at is None and key_file is None)
         return await _restore_partitions(source, options)
     if etcd_port is not None and new_cluster is None:
         raise UsageError(
             f"--etcd-port: without --new-cluster, the table [etcd] is in {to / 'node.toml'}: leave "
             "it out"
         )
-    point = parse_point(at)
     with _opened(source, key_file, to) as place:
         return await _restore(place, point, options)
 
@@ -108,6 +99,20 @@ class _Options:
     etcd_port: int | None
     as_json: bool
     archive: Path | None
+
+
+def _refuse_for_partitions(source: Path, options: _Options, *, whole: bool) -> None:
+    """Refuse options that a cluster with partitions has no use for."""
+    if not whole:
+        raise UsageError(
+            f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
+            "up to where each is restored: leave them out"
+        )
+    if options.etcd_port is not None:
+        raise UsageError(
+            f"--etcd-port: {source} is of a cluster with partitions: leave it out, and write a "
+            "table [etcd] into each machine.toml"
+        )
 
 
 async def _restore_partitions(source: Path, options: _Options) -> int:
