@@ -20,7 +20,7 @@ from quorate.etcd.keyspace.leases import Leases
 from quorate.etcd.keyspace.tokens import Tokens
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.together import replies_in_untrusted
-from quorate.etcd.state import leasing, machine
+from quorate.etcd.state import leasing, machine, ranges
 from quorate.etcd.state.machine import EtcdState
 from quorate.etcd.state.transactions import Transaction
 from quorate.etcd.watching.hub import WatchHub
@@ -293,7 +293,7 @@ def read_what_is_compacted(patch: pytest.MonkeyPatch) -> None:
     def check_revision(revision: int, current: int, _compacted: int) -> None:
         original(revision, current, -1)
 
-    original = machine.check_revision
+    original = ranges.check_revision
     patch.setattr(machine, "check_revision", check_revision)
 
 
@@ -303,7 +303,7 @@ def refuse_the_compacted_revision(patch: pytest.MonkeyPatch) -> None:
     def check_revision(revision: int, current: int, compacted: int) -> None:
         original(revision, current, compacted + 1)
 
-    original = machine.check_revision
+    original = ranges.check_revision
     patch.setattr(machine, "check_revision", check_revision)
 
 
