@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from ...errors import RequestError
-from ...etcd.codes import EtcdError
+from ...etcd.codes import COMPACTED, EtcdError
 from ...etcd.messages import rpc_pb2 as rpc
 from ...etcd.messages.requests import Op
 from ..door import PATIENCE
@@ -64,6 +64,7 @@ class Etcd(Workload):
         self._count = 0
         self._several = 0  # how often several puts at one moment were answered
         self._told = 1  # the highest revision that anybody was told
+        self._compacted = 0  # the highest one that somebody was told is compacted
         self._leases: list[int] = []
         self._watches: list[Followed] = []
         self._logins = Logins(book)
@@ -203,7 +204,9 @@ class Etcd(Workload):
 
     async def _compact(self, door: Door) -> None:
         revision = max(self._told - door.rng.randrange(KEPT_REVISIONS), 1)
-        await self._ask(door, Op.COMPACT, rpc.CompactionRequest(revision=revision))
+        reply = await self._ask(door, Op.COMPACT, rpc.CompactionRequest(revision=revision))
+        if reply is not None:
+            self._compacted = max(self._compacted, revision)
 
     # --- leases
 
@@ -310,10 +313,14 @@ class Etcd(Workload):
 
     async def _ask(self, door: Door, op: Op, request: Message) -> bytes | None:
         """Ask some member; return its reply, or None if there is none, or an error."""
-        told = self._told
+        told, compacted = self._told, self._compacted
 
         async def call(api: Api) -> bytes:
-            return await api.backend.call(op, request.SerializeToString())
+            try:
+                return await api.backend.call(op, request.SerializeToString())
+            except EtcdError as error:
+                self._check_refusal(request, error)
+                raise
 
         reply = await self._at_some_member(door, call)
         if not isinstance(reply, bytes):
@@ -323,10 +330,21 @@ class Etcd(Workload):
         if fresh:
             if revision < told:
                 raise ViolationError(f"Etcd.Stale: {request} was answered at {revision} < {told}")
+            if isinstance(request, rpc.RangeRequest) and 0 < request.revision < compacted:
+                words = f"was answered after {compacted} was compacted"
+                raise ViolationError(f"Etcd.Compacted: {request} {words}")
             self._told = max(self._told, revision)
         if isinstance(request, rpc.RangeRequest):
             self._check_read(request, rpc.RangeResponse.FromString(reply))
         return reply
+
+    def _check_refusal(self, request: Message, error: EtcdError) -> None:
+        compacted = self._book.model.compacted
+        if not isinstance(request, rpc.RangeRequest) or error.text != COMPACTED[1]:
+            return
+        if request.revision >= compacted:
+            words = f"was refused, and only {compacted} is compacted"
+            self._book.trouble.append(f"Compacted: {request} {words}")
 
     def _check_read(self, request: rpc.RangeRequest, reply: rpc.RangeResponse) -> None:
         at = request.revision or reply.header.revision

@@ -21,6 +21,7 @@ CHEAP = (
     "forget_the_gaps_at_a_start",
     "skip_a_revision_at_a_load",
     "compare_after_the_writes",
+    "refuse_the_compacted_revision",
     "lose_a_revision_after_history",
     "split_a_revision",
     "swap_the_replies_of_joined_puts",

@@ -24,11 +24,12 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from ...etcd.keyspace.leases import GRACE_MS
 from ...etcd.messages import rpc_pb2 as rpc
 from .judging_past import judge_past, judge_watch
 from .records import LOCK, Hold, Lease, Read, Records, Watched, Write
 
-__all__ = ["LATE_S", "LONG_S", "SLACK_S", "judge"]
+__all__ = ["ELECTION_S", "LATE_S", "LONG_S", "SLACK_S", "judge"]
 
 SLACK_S: Final = 0.05
 """How much earlier a lease may end than its client knows: log time has whole milliseconds, and
@@ -41,6 +42,12 @@ if larger, a lease that ends too late is missed."""
 STILL_S: Final = 0.5
 """More of the time between two revisions does not count as progress: there may be no quorum. If
 larger, elections count as progress; if smaller, time with few requests does not."""
+
+ELECTION_S: Final = 3.0
+"""After so long without a revision there may be a new term, which gives leases `GRACE_S`. If
+larger, terms are missed that follow each other quickly; if smaller, a slow machine has terms."""
+
+GRACE_S: Final = GRACE_MS / 1000
 
 LONG_S: Final = 30.0
 """A run of this length has some of everything. If smaller, one fault may be the whole run."""
@@ -269,11 +276,16 @@ class _Replay:
             self._found.append(f"lease {lease.lease} ended at revision {revision} with {words}")
 
     def _progress(self, start: float, end: float) -> float:
-        """Return for how many seconds there was progress between two moments."""
+        """Return for how many seconds there was progress between two moments, but for new terms."""
         if end - start <= LATE_S:
             return 0.0
         between = self._moments[bisect(self._moments, start) : bisect(self._moments, end)]
-        return sum(min(b - a, STILL_S) for a, b in pairwise(between))
+        terms = [0.0]
+        for before, after in pairwise(between):
+            terms[-1] += min(after - before, STILL_S)
+            if after - before >= ELECTION_S:
+                terms.append(0.0)
+        return sum(max(seconds - GRACE_S, 0.0) for seconds in terms)
 
     def _lease_of(self, key: bytes) -> int:
         return self._state[key].lease if key in self._state else 0

@@ -11,7 +11,7 @@ from quorate.etcd.codes import Code
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.local.etcd_client import EtcdRefusedError, GatewayClient
 from quorate.torture.etcd.calls import Calls
-from quorate.torture.etcd.judging import LONG_S, SLACK_S, judge
+from quorate.torture.etcd.judging import ELECTION_S, LONG_S, SLACK_S, judge
 from quorate.torture.etcd.judging_past import KEPT_S
 from quorate.torture.etcd.keys import User
 from quorate.torture.etcd.records import (
@@ -503,8 +503,23 @@ def test_a_lease_that_ends_long_after_its_time_is_found() -> None:
     for i in range(30):
         story.put((B, b"%d" % (10 + i)))
     story.happens((A, None))
-    assert "14.5 s with progress after its time" in story.found()
+    assert "12.5 s with progress after its time" in story.found()
     lease.unanswered = 6
+    assert judge(story.records) == []
+
+
+def test_a_lease_may_end_late_when_leaders_do_not_last() -> None:
+    story = written()
+    lease = story.lease(5, until=0.0)
+    lease.ttl, lease.answered = 2.0, 4.0
+    story.put((A, b"4"), lease=5)
+    for i in range(60):
+        story.put((B, b"%d" % (10 + i)))
+    story.happens((A, None))
+    assert "with progress after its time" in story.found()
+    for watched in story.watches:
+        for i, delivery in enumerate(watched.deliveries):
+            watched.deliveries[i] = Delivery(delivery.at + i // 5 * ELECTION_S, delivery.events)
     assert judge(story.records) == []
 
 

@@ -20,7 +20,7 @@ from quorate.etcd.keyspace.leases import Leases
 from quorate.etcd.keyspace.tokens import Tokens
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.together import replies_in_untrusted
-from quorate.etcd.state import leasing
+from quorate.etcd.state import leasing, machine, ranges
 from quorate.etcd.state.machine import EtcdState
 from quorate.etcd.state.transactions import Transaction
 from quorate.etcd.watching.hub import WatchHub
@@ -287,6 +287,26 @@ def forget_tokens_at_a_load(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tokens, "load", load)
 
 
+def read_what_is_compacted(patch: pytest.MonkeyPatch) -> None:
+    """Serve reads of compacted revisions by what is left of them."""
+
+    def check_revision(revision: int, current: int, _compacted: int) -> None:
+        original(revision, current, -1)
+
+    original = ranges.check_revision
+    patch.setattr(machine, "check_revision", check_revision)
+
+
+def refuse_the_compacted_revision(patch: pytest.MonkeyPatch) -> None:
+    """Refuse reads of the first revision that is not compacted, too."""
+
+    def check_revision(revision: int, current: int, compacted: int) -> None:
+        original(revision, current, compacted + 1)
+
+    original = ranges.check_revision
+    patch.setattr(machine, "check_revision", check_revision)
+
+
 ETCD_MUTANTS: Final = (
     EtcdMutant(end_leases_by_ones_own_clock, 5, ("Etcd.Model", "StateMachineSafety")),
     EtcdMutant(let_elections_eat_leases, 5, ("Etcd.Model", "Etcd.Watch")),
@@ -298,6 +318,8 @@ ETCD_MUTANTS: Final = (
     EtcdMutant(forget_the_keys_of_leases_at_a_load, 5, ("Etcd.Model", "Etcd.Read", "KeyError")),
     EtcdMutant(compare_after_the_writes, 3, ("Etcd.Model",)),
     EtcdMutant(compact_by_ones_own_clock, 5, ("StateMachineSafety",)),
+    EtcdMutant(read_what_is_compacted, 5, ("Etcd.Compacted", "Etcd.Read")),
+    EtcdMutant(refuse_the_compacted_revision, 5, ("Etcd.Compacted",)),
     EtcdMutant(lose_a_revision_after_history, 5, ("Etcd.Watch",)),
     EtcdMutant(show_history_twice, 5, ("Etcd.Watch",), first=1),
     EtcdMutant(leak_what_is_before_the_start, 5, ("Etcd.Watch",), first=4),
