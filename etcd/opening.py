@@ -29,11 +29,11 @@ from .watching.hub import WatchHub
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Never
 
     from ..keyvalue.clients.port_access import PortAccess
-    from ..metrics import Family
+    from ..metrics import Family, Histogram
     from ..node import Member, NodeConfig
     from .state.machine import EtcdState
 
@@ -52,6 +52,7 @@ class EtcdServer:
         name: of the member, for clients.
         url: where clients reach it.
         families: returns the figures of the port and the keyspace.
+        durations: of calls, by kind: ``read`` or ``write``.
     """
 
     backend: Backend
@@ -59,6 +60,7 @@ class EtcdServer:
     name: str
     url: str
     families: Callable[[], list[Family]]
+    durations: Mapping[str, Histogram]
 
     async def run(
         self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
@@ -107,7 +109,6 @@ def make_etcd_server(
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
     most = config.limits.max_request_bytes
     backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
-
     users = ReplicatedUsers(access, partial(_leased_keys, backend), LoggedTokens(backend))
 
     def own_families() -> list[Family]:
@@ -129,7 +130,8 @@ def make_etcd_server(
     member.etcd_status = partial(etcd_status, port, context)
     url = config.etcd.url(config.own.host)
     _check_url(url, config)
-    return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)
+    name = f"member-{config.member_id}"
+    return EtcdServer(backend, port, name, url, own_families, context.durations)
 
 
 async def _leased_keys(backend: Backend, lease: int) -> tuple[int, Sequence[bytes]]:

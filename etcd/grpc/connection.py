@@ -148,9 +148,9 @@ class Connection:
         self._check(head)
         return await self._context.call_direct(op, head.token, head.path, message)
 
-    def count(self, method: Method, code: Code) -> None:
-        """Count the end of a call with one reply."""
-        self._context.count(method, code)
+    def count(self, method: Method, code: Code, began: float) -> None:
+        """Count the end of a call with one reply; see `PortContext.count`."""
+        self._context.count(method, code, began)
 
     def hold(self, call: ServerCall, size: int) -> None:
         """Count bytes of a request as in memory.

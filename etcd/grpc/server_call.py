@@ -47,8 +47,8 @@ class CallHost(Protocol):
         """Make a call of a method that is one request of the state machine."""
         ...
 
-    def count(self, method: Method, code: Code) -> None:
-        """Count the end of a call with one reply."""
+    def count(self, method: Method, code: Code, began: float) -> None:
+        """Count the end of a call with one reply; see `PortContext.count`."""
         ...
 
     def hold(self, call: ServerCall, size: int) -> None:

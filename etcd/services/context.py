@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from ...metrics import Histogram
 from ..codes import AUTH_NOT_ENABLED, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op
@@ -79,6 +80,18 @@ class Everybody:
         raise EtcdError(*AUTH_NOT_ENABLED)
 
 
+_KINDS: Final = {
+    "Range": "read",
+    "LeaseTimeToLive": "read",
+    "LeaseLeases": "read",
+    "Put": "write",
+    "DeleteRange": "write",
+    "Txn": "write",
+    "LeaseGrant": "write",
+    "LeaseRevoke": "write",
+}
+
+
 @attrs.frozen
 class PortContext:
     """What all connections of a port share.
@@ -90,6 +103,7 @@ class PortContext:
         stopping: ends connections when the port stops.
         figures: returns the figures of the member in the text of Prometheus.
         requests: how many calls with one reply have ended, by method and code.
+        durations: of those that are one request of the state machine, by kind.
     """
 
     backend: Backend
@@ -98,10 +112,16 @@ class PortContext:
     stopping: Stopping = attrs.field(factory=Stopping)
     figures: Callable[[], str] = str
     requests: Counter[tuple[str, Code]] = attrs.field(factory=Counter[tuple[str, Code]])
+    durations: dict[str, Histogram] = attrs.field(
+        factory=lambda: {"read": Histogram(), "write": Histogram()}
+    )
 
-    def count(self, method: Method, code: Code) -> None:
-        """Count the end of a call with one reply."""
+    def count(self, method: Method, code: Code, began: float) -> None:
+        """Count the end of a call with one reply, which began at that time of trio's clock."""
         self.requests[method.name, code] += 1
+        # A call that waits by its nature, as for a lock, would say nothing about the cluster.
+        if kind := _KINDS.get(method.name):
+            self.durations[kind].observe(trio.current_time() - began)
 
     def admit(self, token: str, path: str, message: bytes | None) -> Call | None:
         """Return what a method gets, if the caller may call it; None if that takes a while.
