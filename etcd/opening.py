@@ -105,11 +105,10 @@ def make_etcd_server(
         ConfigurationError: the protobuf library is not that of other members.
     """
     require_library()
-    # Lease ids must differ among members that start at one moment.
-    rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
-    most = config.limits.max_request_bytes
-    backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
-    users = ReplicatedUsers(access, partial(_leased_keys, backend), LoggedTokens(backend))
+    backend = _backend(member, config, state)
+    users = ReplicatedUsers(
+        access, partial(_leased_keys, backend), LoggedTokens(backend), protected=protected
+    )
 
     def own_families() -> list[Family]:
         return etcd_families(port, context)
@@ -132,6 +131,13 @@ def make_etcd_server(
     _check_url(url, config)
     name = f"member-{config.member_id}"
     return EtcdServer(backend, port, name, url, own_families, context.durations)
+
+
+def _backend(member: Member, config: NodeConfig, state: EtcdState) -> Backend:
+    # Lease ids must differ among members that start at one moment.
+    rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
+    most = config.limits.max_request_bytes
+    return Backend(member, state, rng, config.cluster, max_request_bytes=most)
 
 
 async def _leased_keys(backend: Backend, lease: int) -> tuple[int, Sequence[bytes]]:

@@ -17,7 +17,7 @@ from ..errors import ConfigurationError, TransportError, UsageError
 from ..transport.tls.connection import describe_tls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -181,15 +181,19 @@ class GatewayClient:
         return _reply_untrusted(f"{self._where}{path}", answer, kind)
 
     async def follow(
-        self, path: str, request: Message, kind: type[Reply], take: Callable[[Reply], None]
+        self,
+        path: str,
+        requests: Sequence[Message],
+        kind: type[Reply],
+        take: Callable[[Reply], bool],
     ) -> None:
-        """Make a call with a stream of replies, until the server ends it.
+        """Make a call with a stream of replies, until the server or `take` ends it.
 
         Args:
             path: of the method.
-            request: the only one.
+            requests: all of them; they are sent at once.
             kind: of each reply.
-            take: called with each.
+            take: called with each; says whether to go on. If not, the connection is of no use.
 
         Raises:
             EtcdRefusedError: the server has refused it, or ended the stream with an error.
@@ -197,7 +201,7 @@ class GatewayClient:
         """
         where, line = f"{self._where}{path}", b""
         with self._telling_where(path):
-            await self._send(path, request)
+            await self._send(path, *requests)
             while not isinstance(found := await self._next(), h11.EndOfMessage):
                 if not isinstance(found, h11.Data):
                     continue
@@ -205,7 +209,8 @@ class GatewayClient:
                 for each in lines:
                     if not each.startswith(b'{"result"'):
                         raise _refusal_untrusted(where, _OK, each)
-                    take(_reply_untrusted(where, each, kind))
+                    if not take(_reply_untrusted(where, each, kind)):
+                        return
                 if len(line) > MAX_REPLY_BYTES:
                     raise h11.RemoteProtocolError(f"a line with over {MAX_REPLY_BYTES:,} bytes")
 
@@ -221,9 +226,12 @@ class GatewayClient:
         except h11.RemoteProtocolError as error:
             raise TransportError(f"{self._where}: expected etcd's JSON gateway: {error}") from error
 
-    async def _send(self, path: str, request: Message) -> None:
+    async def _send(self, path: str, *requests: Message) -> None:
         assert self._stream is not None, "it is connected"
-        body = json_format.MessageToJson(request, preserving_proto_field_name=True).encode()
+        body = "".join(
+            json_format.MessageToJson(request, preserving_proto_field_name=True)
+            for request in requests
+        ).encode()
         head = [
             ("host", f"{self._host}:{self._port}"),
             ("content-type", "application/json"),
