@@ -29,11 +29,11 @@ from .watching.hub import WatchHub
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Never
 
     from ..keyvalue.clients.port_access import PortAccess
-    from ..metrics import Family
+    from ..metrics import Family, Histogram
     from ..node import Member, NodeConfig
     from .state.machine import EtcdState
 
@@ -52,6 +52,7 @@ class EtcdServer:
         name: of the member, for clients.
         url: where clients reach it.
         families: returns the figures of the port and the keyspace.
+        durations: of calls, by kind: ``read`` or ``write``.
     """
 
     backend: Backend
@@ -59,6 +60,7 @@ class EtcdServer:
     name: str
     url: str
     families: Callable[[], list[Family]]
+    durations: Mapping[str, Histogram]
 
     async def run(
         self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
@@ -103,12 +105,10 @@ def make_etcd_server(
         ConfigurationError: the protobuf library is not that of other members.
     """
     require_library()
-    # Lease ids must differ among members that start at one moment.
-    rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
-    most = config.limits.max_request_bytes
-    backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
-    leased_keys, tokens = partial(_leased_keys, backend), LoggedTokens(backend)
-    users = ReplicatedUsers(access, leased_keys, tokens, protected=protected)
+    backend = _backend(member, config, state)
+    users = ReplicatedUsers(
+        access, partial(_leased_keys, backend), LoggedTokens(backend), protected=protected
+    )
 
     def own_families() -> list[Family]:
         return etcd_families(port, context)
@@ -127,7 +127,15 @@ def make_etcd_server(
         audited=access.audit.refused,
     )
     member.etcd_status = partial(etcd_status, port, context)
-    return EtcdServer(backend, port, f"member-{config.member_id}", _url_of(config), own_families)
+    url, name = _url_of(config), f"member-{config.member_id}"
+    return EtcdServer(backend, port, name, url, own_families, context.durations)
+
+
+def _backend(member: Member, config: NodeConfig, state: EtcdState) -> Backend:
+    # Lease ids must differ among members that start at one moment.
+    rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
+    most = config.limits.max_request_bytes
+    return Backend(member, state, rng, config.cluster, max_request_bytes=most)
 
 
 async def _leased_keys(backend: Backend, lease: int) -> tuple[int, Sequence[bytes]]:

@@ -407,7 +407,7 @@ async def _open_key_value(
                 await nursery.start(etcd.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
-            count_clients(member, port)
+            count_clients(member, port, {} if etcd is None else etcd.durations)
             # Outermost: whoever watches sees the stop, too.
             others = list if etcd is None else etcd.families
             async with showing(member, config, guard, port, watches, others=others):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -16,13 +17,16 @@ from ..node.live.figures import member_families
 from .opening import make_web_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from ..keyvalue.port.listener import ClientPort
     from ..keyvalue.programs.watch import LocalWatches
     from ..metrics import Family
     from ..node import Member, NodeConfig
     from .guard import Guard
+
+
+_NO_CALLS: Final[Mapping[str, Histogram]] = MappingProxyType({})
 
 
 @asynccontextmanager
@@ -82,23 +86,33 @@ async def _read(member: Member) -> bytes:
     return await member.query(bulk_array([b"GET", b""]))
 
 
-def count_clients(member: Member, port: ClientPort) -> None:
-    """Have live events show what clients of a port do."""
+def count_clients(
+    member: Member, port: ClientPort, etcd: Mapping[str, Histogram] = _NO_CALLS
+) -> None:
+    """Have live events show what clients do.
+
+    Args:
+        member: whose events they are.
+        port: of Redis's clients.
+        etcd: how long the calls of etcd's clients took, by kind; empty without a port for them.
+    """
     counters, reporter = port.state.counters, member.reporter
-    reporter.counts["commands"] = lambda: counters.commands
+    calls = tuple(etcd.values())
+    reporter.counts["commands"] = lambda: counters.commands + sum(each.count for each in calls)
     # Each read once, by the port that its client uses, also if the leader is elsewhere. A duration
     # is observed for each command, however many share a request; stale reads make no request.
-    reads = counters.durations["read"]
-    reporter.counts["reads"] = lambda: reads.count + counters.stale_reads
+    reads = [counters.durations["read"], *(etcd[kind] for kind in etcd if kind == "read")]
+    reporter.counts["reads"] = lambda: sum(each.count for each in reads) + counters.stale_reads
     reporter.counts["input_bytes"] = lambda: counters.input_bytes
     reporter.counts["output_bytes"] = lambda: counters.output_bytes
 
     def durations() -> Histogram:
         # Without those of operators, which may wait for long by their nature.
-        both = Histogram()
-        for each in (counters.durations["read"], counters.durations["write"]):
-            both.counts = [one + other for one, other in zip(both.counts, each.counts, strict=True)]
-            both.total += each.total
-        return both
+        found = Histogram()
+        for each in (counters.durations["read"], counters.durations["write"], *calls):
+            pairs = zip(found.counts, each.counts, strict=True)
+            found.counts = [one + other for one, other in pairs]
+            found.total += each.total
+        return found
 
     reporter.histograms["command"] = durations

@@ -38,13 +38,14 @@ async def answer_unary(
     Raises:
         trio.BrokenResourceError: the client is gone.
     """
+    began = trio.current_time()
     try:
         message = decode_untrusted(method.request, body)
         reply = await _reply(talk, context, method, token, message)
     except EtcdError as error:
-        context.count(method, error.code)
+        context.count(method, error.code, began)
         return error_answer(error)
-    context.count(method, Code.OK)
+    context.count(method, Code.OK, began)
     return Answer(200, await encode_in_turns(method.response.FromString(reply)))
 
 

@@ -153,9 +153,9 @@ class Connection:
         """Whether too much waits for the client to send a reply of so many bytes, too."""
         return self.http2.waiting_bytes + self.http2.out_bytes + size > _WAITING_BYTES
 
-    def count(self, method: Method, code: Code) -> None:
-        """Count the end of a call with one reply."""
-        self._context.count(method, code)
+    def count(self, method: Method, code: Code, began: float) -> None:
+        """Count the end of a call with one reply; see `PortContext.count`."""
+        self._context.count(method, code, began)
 
     def hold(self, call: ServerCall, size: int) -> None:
         """Count bytes of a request as in memory.

@@ -51,8 +51,8 @@ class CallHost(Protocol):
         """Whether too much waits for the client to send a reply of so many bytes, too."""
         ...
 
-    def count(self, method: Method, code: Code) -> None:
-        """Count the end of a call with one reply."""
+    def count(self, method: Method, code: Code, began: float) -> None:
+        """Count the end of a call with one reply; see `PortContext.count`."""
         ...
 
     def hold(self, call: ServerCall, size: int) -> None:

@@ -42,6 +42,7 @@ class UnaryCall(ServerCall):
         super().__init__(connection, stream_id, half_closed=False)
         self._head = head
         self._method = method
+        self._began = trio.current_time()
         self._reader: MessageReader | None = None  # of a message that comes in pieces
         self._request: Request | None = None
         self._scope: trio.CancelScope | None = None
@@ -69,13 +70,13 @@ class UnaryCall(ServerCall):
     def fail(self, error: EtcdError) -> None:
         """See `ServerCall`."""
         if not self.ended:
-            self.connection.count(self._method, error.code)
+            self.connection.count(self._method, error.code, self._began)
         super().fail(error)
 
     def reply_and_end(self, message: bytes) -> None:
         """See `ServerCall`."""
         if not self.ended:
-            self.connection.count(self._method, Code.OK)
+            self.connection.count(self._method, Code.OK, self._began)
         super().reply_and_end(message)
 
     def _message_untrusted(self, data: bytes, *, ended: bool) -> bytes | None:

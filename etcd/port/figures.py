@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...metrics.family import Sample, counter, gauge
+from ...metrics.family import Sample, counter, gauge, histogram, labelled
 from ...node.requests.status import EtcdStatus
 from .refusals import NO_USERS, TLS, TOO_MANY
 
@@ -58,6 +58,11 @@ def etcd_families(port: EtcdPort, context: PortContext) -> list[Family]:
                 Sample(port.refusals.counts[kind], (("reason", kind),))
                 for kind in (TOO_MANY, TLS, NO_USERS)
             ),
+        ),
+        histogram(
+            "quorate_etcd_request_duration_seconds",
+            "Time from the head of a call that reads or changes keys or leases to its reply.",
+            labelled("kind", context.durations),
         ),
         counter(
             "quorate_etcd_requests_total",

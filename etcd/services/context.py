@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from ...metrics import Histogram
 from ..access.needs import FREE
 from ..codes import AUTH_NOT_ENABLED, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
@@ -91,6 +92,18 @@ class Everybody:
         raise EtcdError(*AUTH_NOT_ENABLED)
 
 
+_KINDS: Final = {
+    "Range": "read",
+    "LeaseTimeToLive": "read",
+    "LeaseLeases": "read",
+    "Put": "write",
+    "DeleteRange": "write",
+    "Txn": "write",
+    "LeaseGrant": "write",
+    "LeaseRevoke": "write",
+}
+
+
 @attrs.frozen
 class PortContext:
     """What all connections of a port share.
@@ -103,6 +116,7 @@ class PortContext:
         figures: returns the figures of the member in the text of Prometheus.
         peer: address and port of the client; each connection has a context of its own.
         requests: how many calls with one reply have ended, by method and code.
+        durations: of those that are one request of the state machine, by kind.
     """
 
     backend: Backend
@@ -112,10 +126,16 @@ class PortContext:
     figures: Callable[[], str] = str
     peer: str = ""
     requests: Counter[tuple[str, Code]] = attrs.field(factory=Counter[tuple[str, Code]])
+    durations: dict[str, Histogram] = attrs.field(
+        factory=lambda: {"read": Histogram(), "write": Histogram()}
+    )
 
-    def count(self, method: Method, code: Code) -> None:
-        """Count the end of a call with one reply."""
+    def count(self, method: Method, code: Code, began: float) -> None:
+        """Count the end of a call with one reply, which began at that time of trio's clock."""
         self.requests[method.name, code] += 1
+        # A call that waits by its nature, as for a lock, would say nothing about the cluster.
+        if kind := _KINDS.get(method.name):
+            self.durations[kind].observe(trio.current_time() - began)
 
     def admit(self, token: str, path: str, message: bytes | None) -> Call | None:
         """Return what a method gets, if the caller may call it; None if that takes a while.

@@ -20,6 +20,8 @@ SOMETIMES = {
     "quorate_etcd_connections",
     "quorate_etcd_keys",
     "quorate_etcd_leases",
+    "quorate_etcd_refused_total",
+    "quorate_etcd_request_duration_seconds",
     "quorate_etcd_requests_total",
     "quorate_etcd_revision",
     "quorate_etcd_watches",
