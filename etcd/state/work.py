@@ -73,9 +73,9 @@ class Work:
                 "the range in pages, with a limit",
             )
 
-    def read(self, size: int) -> None:
-        """Charge a row that is returned or compared, of some bytes; errors as for `look`."""
-        self.look(ROW_STEPS)
+    def read(self, size: int, rows: int = 1) -> None:
+        """Charge rows that are returned or compared, of some bytes; errors as for `look`."""
+        self.look(ROW_STEPS * rows)
         self._bytes -= size
         if self._bytes < 0:
             raise EtcdError(
