@@ -62,6 +62,7 @@ FUTURE_REVISION: Final = (
 TOO_LARGE: Final = (Code.INVALID_ARGUMENT, "etcdserver: request is too large")
 TOO_MANY_REQUESTS: Final = (Code.RESOURCE_EXHAUSTED, "etcdserver: too many requests")
 NO_SPACE: Final = (Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
+NO_REQUEST: Final = (Code.INTERNAL, "grpc: the call has ended without a whole request")
 LEASE_NOT_FOUND: Final = (Code.NOT_FOUND, "etcdserver: requested lease not found")
 LEASE_EXISTS: Final = (Code.FAILED_PRECONDITION, "etcdserver: lease already exists")
 LEASE_CHANGED: Final = (

@@ -10,14 +10,17 @@ import trio
 from ..codes import Code, EtcdError
 from ..services.table import DIRECT, UNARY
 from .answers import Answer, error_answer
-from .json_messages import decode_untrusted, encode, encode_in_pieces
+from .json_messages import decode_untrusted
+from .json_replies import encode_in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from google.protobuf.message import Message
 
+    from ..messages.requests import Op
     from ..methods import Method
+    from ..services.call import Call
     from ..services.context import PortContext
     from .talk import Talk
 
@@ -25,14 +28,6 @@ __all__ = ["MESSAGE_BYTES", "answer_unary", "not_implemented", "too_large"]
 
 MESSAGE_BYTES: Final = 2 << 20
 """Longest request as protobuf, as etcd's; what it lets through may be too large for the log."""
-
-
-_AT_ONCE_BYTES: Final = 64 << 10
-"""A reply that is made JSON at once, in some 5 ms. Smaller, and usual replies take longer; larger,
-and it holds up the member."""
-
-_AT_ONCE_PIECES: Final = 1000
-"""Of a larger reply, likewise; a key has two."""
 
 
 async def answer_unary(
@@ -50,19 +45,7 @@ async def answer_unary(
         context.count(method, error.code)
         return error_answer(error)
     context.count(method, Code.OK)
-    return Answer(200, await _to_json(method.response.FromString(reply), len(reply)))
-
-
-async def _to_json(message: Message, size: int) -> bytes:
-    """Return a reply as JSON; if it is large, other tasks run in between."""
-    if size <= _AT_ONCE_BYTES:
-        return encode(message)
-    pieces: list[bytes] = []
-    for piece in encode_in_pieces(message):
-        if not len(pieces) % _AT_ONCE_PIECES:
-            await trio.lowlevel.checkpoint()
-        pieces.append(piece)
-    return b"".join(pieces)
+    return Answer(200, await encode_in_turns(method.response.FromString(reply)))
 
 
 async def _reply(
@@ -73,6 +56,14 @@ async def _reply(
         raise too_large(len(data))
     op = DIRECT.get(method.path)
     if op is not None:
+        admitted = context.admit(token, method.path, data)
+        if admitted is not None:
+            try:
+                return await _submitted(talk, admitted, op, data)
+            except EtcdError as error:
+                # Aborted: the users have changed before it was sent, and it begins anew.
+                if error.code is not Code.ABORTED:
+                    raise
         direct = partial(context.call_direct, op, token, method.path, data)
         return await _while_connected(talk, direct)
     call = await context.admit_when_known(token, method.path, data)
@@ -80,6 +71,26 @@ async def _reply(
     if function is None:
         raise not_implemented(method)
     return await _while_connected(talk, partial(function, call, message))
+
+
+async def _submitted(talk: Talk, call: Call, op: Op, data: bytes) -> bytes:
+    """Make a request of the state machine, and cancel it when the client goes."""
+    replies: list[bytes | EtcdError] = []
+    # Most calls come here. This task waits for the client, and the reply ends that: cheaper than a
+    # task for each.
+    with trio.CancelScope() as answered:
+
+        def done(reply: bytes | EtcdError) -> None:
+            replies.append(reply)
+            answered.cancel()
+
+        request = call.backend.submit(op, data, done, caller=call.caller)
+        try:
+            await talk.until_gone()
+        finally:
+            if request is not None and not replies:
+                request.cancel()
+    return _only(replies)
 
 
 async def _while_connected(talk: Talk, function: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -98,6 +109,11 @@ async def _while_connected(talk: Talk, function: Callable[[], Awaitable[bytes]])
         except EtcdError as error:
             replies.append(error)
         nursery.cancel_scope.cancel()
+    return _only(replies)
+
+
+def _only(replies: Sequence[bytes | EtcdError]) -> bytes:
+    """Return or raise the reply, if the client has waited for it."""
     for reply in replies:
         if isinstance(reply, EtcdError):
             raise reply

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..codes import Code, EtcdError
+from ...node.requests.request import QUERY
+from ..codes import NO_REQUEST, TOO_MANY_REQUESTS, Code, EtcdError
 from ..services.table import DIRECT, UNARY
 from .framing import MessageReader, only_message_untrusted
 from .server_call import ServerCall, decode_untrusted
@@ -91,7 +92,7 @@ class UnaryCall(ServerCall):
 
     def _begin(self, message: bytes | None) -> None:
         if message is None:
-            raise EtcdError(Code.INTERNAL, "grpc: the call has ended without a whole request")
+            raise EtcdError(*NO_REQUEST)
         op = DIRECT.get(self._method.path)
         call = None if op is None else self.connection.admit(self._head, message)
         if op is not None and call is not None and not call.backend.is_long(op, message):
@@ -114,8 +115,18 @@ class UnaryCall(ServerCall):
     def _done(self, result: bytes | EtcdError) -> None:
         if isinstance(result, EtcdError):
             self.fail(result)
+        elif self._only_reads and self.connection.is_full(len(result)):
+            self.fail(EtcdError(*TOO_MANY_REQUESTS))
         else:
             self.reply_and_end(result)
+
+    @property
+    def _only_reads(self) -> bool:
+        """Whether the reply may be left out, since nothing was done. False if that is not known."""
+        if self._scope is not None:
+            return False
+        # What is answered while it is being submitted is read from this member's own state.
+        return self._request is None or self._request.kind is QUERY
 
     async def _run(self, scope: trio.CancelScope, message: bytes) -> None:
         with scope:

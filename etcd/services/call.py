@@ -114,6 +114,19 @@ class Users(Protocol):
         """
         ...
 
+    def state_of(self, user: str | None) -> object:
+        """Return what a user is now, to be compared; None is a caller without a token."""
+        ...
+
+    async def wait_revised(self, user: str | None, state: object) -> None:
+        """Wait until a user is known to be something else than it was.
+
+        Args:
+            user: its name, or None.
+            state: what it was, of `state_of`.
+        """
+        ...
+
     async def authenticate(self, name: str, password: str) -> str:
         """Return a new token for a user.
 

@@ -77,23 +77,15 @@ async def restore(
     options = _Options(
         to, new_cluster, members, client_port, etcd_port, as_json, key_file and source
     )
-    if (source / MANIFEST).is_file():
+    whole = (source / MANIFEST).is_file()
+    _check_etcd_port(options, source, whole=whole)
+    if whole:
         if at is not None or key_file is not None:
             raise UsageError(
                 f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
                 "up to where each is restored: leave them out"
             )
-        if etcd_port is not None:
-            raise UsageError(
-                f"--etcd-port: {source} is of a cluster with partitions: leave it out, and write a "
-                "table [etcd] into each machine.toml"
-            )
         return await _restore_partitions(source, options)
-    if etcd_port is not None and new_cluster is None:
-        raise UsageError(
-            f"--etcd-port: without --new-cluster, the table [etcd] is in {to / 'node.toml'}: leave "
-            "it out"
-        )
     point = parse_point(at)
     with _opened(source, key_file, to) as place:
         return await _restore(place, point, options)
@@ -108,6 +100,22 @@ class _Options:
     etcd_port: int | None
     as_json: bool
     archive: Path | None
+
+
+def _check_etcd_port(options: _Options, source: Path, *, whole: bool) -> None:
+    """Check that there are new files in which a port for clients of etcd is written."""
+    if options.etcd_port is None:
+        return
+    if whole:
+        raise UsageError(
+            f"--etcd-port: {source} is of a cluster with partitions: leave it out, and write a "
+            "table [etcd] into each machine.toml"
+        )
+    if options.new_cluster is None:
+        raise UsageError(
+            f"--etcd-port: without --new-cluster, the table [etcd] is in "
+            f"{options.to / 'node.toml'}: leave it out"
+        )
 
 
 async def _restore_partitions(source: Path, options: _Options) -> int:

@@ -11,9 +11,10 @@ import trio.testing
 from quorate.etcd.backend.caller import ANYBODY, Caller
 from quorate.etcd.codes import EtcdError
 from quorate.etcd.grpc.server import serve
-from quorate.etcd.messages.requests import Op
+from quorate.etcd.messages.requests import Op, is_command
 from quorate.etcd.services.context import PortContext, Users
 from quorate.etcd.services.stopping import Stopping
+from quorate.node.requests.request import COMMAND, QUERY, RequestKind
 
 from .grpc_client import GrpcClient
 
@@ -28,6 +29,7 @@ class Submitted:
     message: bytes
     done: Callable[[bytes | EtcdError], None]
     principal: int
+    kind: RequestKind
     cancelled: bool = False
 
     def cancel(self) -> None:
@@ -54,7 +56,8 @@ class ScriptedBackend:
         if self.reply is not None:
             done(self.reply(op, message))
             return None
-        self.requests.append(Submitted(op, message, done, caller.principal))
+        kind = COMMAND if is_command(op) else QUERY
+        self.requests.append(Submitted(op, message, done, caller.principal, kind))
         return self.requests[-1]
 
     def is_long(self, op: Op, message: bytes) -> bool:

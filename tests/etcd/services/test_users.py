@@ -15,7 +15,7 @@ from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.services.context import PortContext
 from quorate.etcd.services.locks.observing import observe
-from quorate.etcd.services.table import DIRECT, UNARY
+from quorate.etcd.services.table import DIRECT, STREAMS, UNARY
 from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.access.hashing import hash_secret
 from quorate.keyvalue.access.judges import ClientAuthoriser
@@ -63,6 +63,11 @@ class NoOthers:
     async def find(self, digest: bytes) -> rpc.TokenFound:
         await trio.lowlevel.checkpoint()
         return rpc.TokenFound()
+
+
+async def no_leases(_lease: int) -> tuple[int, Sequence[bytes]]:
+    await trio.lowlevel.checkpoint()
+    return 1, ()
 
 
 @attrs.define
@@ -148,6 +153,20 @@ async def test_a_wrong_name_or_password_gets_no_token(
         with pytest.raises(EtcdError, match="authentication failed, invalid user ID or password"):
             await world.users.authenticate(name, password)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("protected", [False, True])
+async def test_a_user_without_a_password_is_no_way_in_from_other_machines(
+    autojump_clock: MockClock, *, protected: bool
+) -> None:
+    world = World.made(b"~*", b"+@all", b"nopass")
+    here = await world.users.authenticate("anna", "anything")
+    users = ReplicatedUsers(world.access, no_leases, NoOthers(), protected=protected)
+    if protected:
+        with pytest.raises(EtcdError, match="authentication failed"):
+            await users.authenticate("anna", "anything")
+    else:
+        assert await users.authenticate("anna", "anything") != here
 
 
 async def test_a_slow_hash_is_checked_by_the_verifier(autojump_clock: MockClock) -> None:
@@ -305,6 +324,52 @@ async def test_observe_is_judged_by_the_election_that_it_names(
             with pytest.raises(EtcdError, match="permission denied"):
                 await observe(call, served, sent)
     assert sent.statistics().current_buffer_used == (pattern == b"~app/*")
+    replies.close()
+
+
+def lose_and_find_the_leader(made: World) -> None:
+    made.access.users.forget()
+    made.access.users.settle()
+
+
+REVISIONS: list[tuple[Callable[[World], object], bool]] = [
+    (lambda made: made.state.set(b"anna", [b"resetpass", hashed(b"new")], 3), True),
+    (lambda made: made.state.set(b"anna", [b"resetkeys"], 3), True),
+    (lambda made: made.state.delete([b"anna"], 3), True),
+    (lambda made: made.state.set(b"bert", [b"on"], 3), False),
+    (lose_and_find_the_leader, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("revise", "ends"), REVISIONS, ids=["password", "keys", "deleted", "another", "election"]
+)
+@in_world
+async def test_a_watch_ends_when_its_user_is_changed(
+    world: EtcdWorld, revise: Callable[[World], object], *, ends: bool
+) -> None:
+    made = World.made(b"~*", b"+@all")
+    context = PortContext(world.backend, world.hub, made.users)
+    token = await made.users.authenticate("anna", "secret")
+    call = await context.admit_when_known(token, WATCH, None)
+    sent, replies = trio.open_memory_channel[bytes](10)
+    requests, served = trio.open_memory_channel[Message](1)
+    requests.send_nowait(rpc.WatchRequest(create_request=rpc.WatchCreateRequest(key=b"k")))
+    ended: list[str] = []
+
+    async def serve() -> None:
+        try:
+            await STREAMS[WATCH](call, served, sent)
+        except EtcdError as error:
+            ended.append(error.text)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        await trio.testing.wait_all_tasks_blocked()
+        revise(made)
+        await trio.testing.wait_all_tasks_blocked()
+        assert ended == ["etcdserver: the user was changed; call again"] * ends
+        nursery.cancel_scope.cancel()
     replies.close()
 
 
