@@ -107,7 +107,6 @@ def make_etcd_server(
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
     most = config.limits.max_request_bytes
     backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
-
     users = ReplicatedUsers(
         access, partial(_leased_keys, backend), LoggedTokens(backend), protected=protected
     )
@@ -129,8 +128,7 @@ def make_etcd_server(
         audited=access.audit.refused,
     )
     member.etcd_status = partial(etcd_status, port, context)
-    url = config.etcd.url(config.own.host)
-    _check_url(url, config)
+    url = _checked_url(config)
     return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)
 
 
@@ -141,14 +139,16 @@ async def _leased_keys(backend: Backend, lease: int) -> tuple[int, Sequence[byte
     return revision, rpc.LeaseTimeToLiveResponse.FromString(body).keys
 
 
-def _check_url(url: str, config: NodeConfig) -> None:
-    """Warn if clients are sent to a URL that leads to their own machine."""
+def _checked_url(config: NodeConfig) -> str:
+    """Return where clients are sent; warn if that is their own machine."""
+    url = config.etcd.url(config.own.host)
     if _is_here(urlsplit(url).hostname) and not all(_is_here(each.host) for each in config.peers):
         words = (
             "clients at other machines are sent to %(url)s, which is their own machine: expected "
         )
         words += "advertise in the table [etcd]"
         log_event(_log, logging.WARNING, "etcd_url_local", words, url=url)
+    return url
 
 
 def _is_here(host: str | None) -> bool:

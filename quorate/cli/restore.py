@@ -81,10 +81,7 @@ async def restore(
     _check_etcd_port(options, source, whole=whole)
     if whole:
         if at is not None or key_file is not None:
-            raise UsageError(
-                f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
-                "up to where each is restored: leave them out"
-            )
+            raise _decided_by_manifest(source)
         return await _restore_partitions(source, options)
     point = parse_point(at)
     with _opened(source, key_file, to) as place:
@@ -100,6 +97,13 @@ class _Options:
     etcd_port: int | None
     as_json: bool
     archive: Path | None
+
+
+def _decided_by_manifest(source: Path) -> UsageError:
+    return UsageError(
+        f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
+        "up to where each is restored: leave them out"
+    )
 
 
 def _check_etcd_port(options: _Options, source: Path, *, whole: bool) -> None:
