@@ -6,13 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
+from google.protobuf.message import DecodeError
 
 from ...errors import RequestError
 from ...keyvalue.protocol.payload import ETCD
 from ...node.requests.request import COMMAND, CONFIRM, QUERY
 from ...node.requests.task_calls import Calls
 from ..codes import TOO_LARGE, EtcdError
-from ..messages.requests import decode_reply
+from ..messages import rpc_pb2 as rpc
+from ..messages.requests import Op, decode_reply
 from .caller import ANYBODY, Caller
 from .catching_up import CatchingUp
 from .contact import LeaderContact
@@ -20,6 +22,7 @@ from .identity import Identity
 from .joining import MAX_ENTRY_BYTES, SMALL_BYTES, Joining
 from .keep_alives import KeepAlives
 from .member_errors import error_of
+from .pages import is_long, read_in_pages
 from .routing import Where, route_untrusted
 from .submission import Load, Submission
 from .turn_end import TurnEnd
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
 
     from ...node.requests.gateway import Gateway
     from ...node.requests.request import Request, RequestKind
-    from ..messages.requests import Op
     from ..state.machine import EtcdState
     from .routing import Route
 
@@ -180,6 +182,22 @@ class Backend:
         Raises:
             EtcdError: the reply is an error.
         """
+        if self.is_long(op, message):
+            request = rpc.RangeRequest.FromString(message)
+            return await read_in_pages(partial(self._ask_once, caller=caller), request)
+        return await self._ask_once(op, message, caller=caller)
+
+    def is_long(self, op: Op, message: bytes) -> bool:
+        """Say whether a message asks for a range of many keys: then a task must `call`."""
+        if op is not Op.RANGE or len(message) > MAX_MESSAGE_BYTES:
+            return False
+        try:
+            request = rpc.RangeRequest.FromString(message)
+        except DecodeError:
+            return False
+        return is_long(self.state, request)
+
+    async def _ask_once(self, op: Op, message: bytes, *, caller: Caller) -> tuple[int, bytes]:
         route = self._route_untrusted(op, message)
         if route.where is Where.HERE:
             await trio.lowlevel.checkpoint()

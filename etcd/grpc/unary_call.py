@@ -96,7 +96,7 @@ class UnaryCall(ServerCall):
             raise EtcdError(*NO_REQUEST)
         op = DIRECT.get(self._method.path)
         call = None if op is None else self.connection.admit(self._head, message)
-        if op is not None and call is not None:
+        if op is not None and call is not None and not call.backend.is_long(op, message):
             done = partial(self._done_direct, message)
             self._request = call.backend.submit(op, message, done, caller=call.caller)
         else:

@@ -81,13 +81,15 @@ class Op(enum.IntEnum):
     next one."""
     TOKEN_KNOWN = 19
     """A `Token` with a digest alone: asks whose it is; answered by `TokenFound`."""
+    RANGE_PAGE = 20
+    """A `RangeRequest`: a part of a long range; the reply has no count. No client can send it."""
 
 
 _OPS: Final = {int(op): op for op in Op}
 
 _QUERIES: Final = frozenset({
     Op.RANGE, Op.LEASE_TIME_TO_LIVE, Op.LEASE_TIME_TO_LIVE_CHECKED, Op.LEASE_LEASES, Op.HASH_KV,
-    Op.ANNOUNCEMENTS, Op.TOKEN_KNOWN,
+    Op.ANNOUNCEMENTS, Op.TOKEN_KNOWN, Op.RANGE_PAGE,
 })  # fmt: skip
 
 

@@ -156,7 +156,8 @@ class PortContext:
         user, principal = self.users.identify(token)
         if self.users.check(user, path, message):
             return None
-        return self._call(user, principal, path, message)
+        users = self.users
+        return Call(self.backend, self.hub, user, principal, users, 0, users.version, path, message)
 
     async def admit_when_known(self, token: str, path: str, message: bytes | None) -> Call:
         """Return what a method gets; ask the leader if the user's rights hang on that.
@@ -173,10 +174,11 @@ class PortContext:
         if not self.users.knows(token):
             await self.users.learn(token)
         user, principal = self.users.identify(token)
-        needs = self.users.check(user, path, message)
+        needs, rules = self.users.check(user, path, message), self.users.version
         checked = 0
         if needs and user is not None:
             checked = await self.users.check_leases(user, needs)
+<<<<<<< HEAD
         return self._call(user, principal, path, message, checked)
 
     def _call(
@@ -186,6 +188,10 @@ class PortContext:
         rules, peer = users.version, self.peer
         return Call(
             self.backend, self.hub, user, principal, users, checked, rules, path, message, peer
+=======
+        return Call(
+            self.backend, self.hub, user, principal, self.users, checked, rules, path, message
+>>>>>>> k-left
         )
 
     async def call_direct(self, op: Op, token: str, path: str, message: bytes) -> bytes:

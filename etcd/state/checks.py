@@ -215,6 +215,7 @@ _parse_announce = _parser(rpc.Announcement, _check_announcement)
 
 _PARSERS: Final[dict[Op, Callable[[bytes], Message]]] = {
     Op.RANGE: _parse_range,
+    Op.RANGE_PAGE: _parse_range,
     Op.PUT: _parse_put,
     Op.DELETE_RANGE: _parse_delete_range,
     Op.TXN: _parse_txn,

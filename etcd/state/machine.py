@@ -76,6 +76,7 @@ class EtcdState:
         self.halted = False
         self._handlers: dict[Op, Callable[..., bytes]] = {
             Op.RANGE: self._range,
+            Op.RANGE_PAGE: self._range_page,
             Op.PUT: self._put,
             Op.DELETE_RANGE: self._delete_range,
             Op.TXN: self._txn,
@@ -145,6 +146,10 @@ class EtcdState:
     def lease_count(self) -> int:
         """Number of leases that exist."""
         return len(self._leases)
+
+    def count(self, key: bytes, range_end: bytes) -> int:
+        """Return how many keys a range has."""
+        return self._keys.count(key, range_end)
 
     def listen(self, callback: Callable[[int, Sequence[Change]], None]) -> None:
         """Have each revision reported, with its changes in order, when it is applied.
@@ -291,6 +296,10 @@ class EtcdState:
     def _range(self, request: rpc.RangeRequest) -> bytes:
         check_revision(request.revision, self.revision, self.compacted)
         return range_body(self._keys, Work(), request, max(request.revision, 0))
+
+    def _range_page(self, request: rpc.RangeRequest) -> bytes:
+        check_revision(request.revision, self.revision, self.compacted)
+        return range_body(self._keys, Work(), request, max(request.revision, 0), counts=False)
 
     def _put(self, request: rpc.PutRequest) -> bytes:
         check_lease(self._leases, request)

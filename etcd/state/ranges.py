@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..keyspace.keys import Keys
     from .work import Work
 
-__all__ = ["check_revision", "kv_fields", "range_body"]
+__all__ = ["check_revision", "is_plain", "kv_fields", "range_body"]
 
 _NEAR: Final = 1000
 """Changes since the revision that is read. More, and to go through them takes longer than to go
@@ -74,7 +74,15 @@ def kv_fields(rows: Iterable[bytes]) -> list[bytes]:
     return pieces
 
 
-def range_body(keys: Keys, work: Work, request: rpc.RangeRequest, revision: int) -> bytes:
+def is_plain(request: rpc.RangeRequest) -> bool:
+    """Say whether a range returns its keys in their order, and all of them up to the limit."""
+    in_order = request.sort_order in _UNSORTED.get(request.sort_target, ())
+    return in_order and _sorting(request) is None and not _filtered(request)
+
+
+def range_body(
+    keys: Keys, work: Work, request: rpc.RangeRequest, revision: int, *, counts: bool = True
+) -> bytes:
     """Return the reply to a range, without header.
 
     Args:
@@ -82,6 +90,8 @@ def range_body(keys: Keys, work: Work, request: rpc.RangeRequest, revision: int)
         work: charged.
         request: its revision is checked.
         revision: at which it reads; 0 for the present state, with the request under way.
+        counts: the reply has the number of keys; without it, a page of an earlier revision takes
+            no longer for what is behind it.
 
     Raises:
         EtcdError: it is too much work.
@@ -91,7 +101,7 @@ def range_body(keys: Keys, work: Work, request: rpc.RangeRequest, revision: int)
         version = keys.live.get(key)
         places, count = (iter(()), 0) if version is None else (iter((version[0],)), 1)
     else:
-        places, count = _places(keys, work, request, revision)
+        places, count = _places(keys, work, request, revision, counts=counts)
     if request.count_only:
         return _COUNT + varint(count) if count else b""
     sorting = _sorting(request)
@@ -119,14 +129,17 @@ _UNSORTED: Final = {
 
 
 def _places(
-    keys: Keys, work: Work, request: rpc.RangeRequest, revision: int
+    keys: Keys, work: Work, request: rpc.RangeRequest, revision: int, *, counts: bool
 ) -> tuple[Iterator[int], int]:
-    """Return where the keys of a range lie, and how many they are."""
+    """Return where the keys of a range lie, and how many they are, or 0."""
     key, range_end = request.key, request.range_end
     live = keys.live
     if not revision or revision >= keys.revision + bool(keys.changes):
-        return (live[one][0] for one in keys.span(key, range_end)), keys.count(key, range_end)
+        count = keys.count(key, range_end) if counts else 0
+        return (live[one][0] for one in keys.span(key, range_end)), count
     places = _places_at(keys, work, request, revision)
+    if not counts:
+        return places, 0
     if request.limit and request.range_end:
         changed = _changed_since(keys, work, revision)
         if changed is not None:

@@ -23,7 +23,7 @@ MAX_LEASE_KEYS: Final = 10_000
 MAX_STEPS: Final = 400_000
 """About half a microsecond each. A current range costs only the keys that it returns, so reading in
 pages has no end. Smaller, and etcd's clients cannot list what they list today; larger, and one
-request holds up the member's heartbeats."""
+request that sorts or filters, which is not read in pages, holds up the member's heartbeats."""
 
 MAX_TXN_STEPS: Final = 80_000
 """The same for a transaction, which all members apply, one after the other with all else: less than
@@ -73,9 +73,9 @@ class Work:
                 "the range in pages, with a limit",
             )
 
-    def read(self, size: int) -> None:
-        """Charge a row that is returned or compared, of some bytes; errors as for `look`."""
-        self.look(ROW_STEPS)
+    def read(self, size: int, rows: int = 1) -> None:
+        """Charge rows that are returned or compared, of some bytes; errors as for `look`."""
+        self.look(ROW_STEPS * rows)
         self._bytes -= size
         if self._bytes < 0:
             raise EtcdError(

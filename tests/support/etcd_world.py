@@ -137,7 +137,8 @@ class EtcdMember:
         elif self.parked is not None:
             self.parked.append(request)
         else:
-            self.answer(request)
+            for each in still_allowed((request,)):
+                self.answer(each)
 
     def submit_all(self, requests: list[Request]) -> None:
         """Answer, fail or keep the requests of one turn."""

@@ -591,6 +591,27 @@ async def test_a_request_that_waits_is_sent_only_if_the_users_then_allow_it(
 
 
 @in_world
+async def test_rights_that_end_while_the_leader_is_asked_for_a_leases_keys_do_not_count(
+    world: EtcdWorld,
+) -> None:
+    made = World.made(b"~a*", b"~b*", b"+@all")
+    await world.grant(60, 5)
+
+    async def leased_keys(_lease: int) -> tuple[int, Sequence[bytes]]:
+        await trio.lowlevel.checkpoint()
+        made.state.set(b"anna", [b"resetkeys", b"~b*"], 3)
+        return world.member.state.revision, [b"b"]
+
+    users = ReplicatedUsers(made.access, leased_keys, NoOthers())
+    context = PortContext(world.backend, world.hub, users)
+    token = await users.authenticate("anna", "secret")
+    request = rpc.PutRequest(key=b"a", lease=5).SerializeToString()
+    with pytest.raises(EtcdError, match="permission denied"):
+        await context.call_direct(DIRECT[PUT], token, PUT, request)
+    assert await world.get(b"a") is None
+
+
+@in_world
 async def test_a_request_that_waits_goes_on_when_the_users_are_known_again(
     world: EtcdWorld,
 ) -> None:
