@@ -10,14 +10,13 @@ is ignored, and null is as if it were not there. A wrong value is an error with 
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import attrs
+import msgspec
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.json_format import MessageToDict
 
 from ..codes import Code, EtcdError
 from .json_values import Literal, bytes_untrusted, next_value_untrusted
@@ -32,6 +31,7 @@ __all__ = ["decode_untrusted", "encode", "fill_untrusted", "to_json"]
 
 _M = TypeVar("_M", bound="Message")
 _Convert: TypeAlias = "Callable[[object], object]"
+_Show: TypeAlias = "Callable[[Any], object]"
 
 _INTEGERS: Final = {
     FieldDescriptor.CPPTYPE_INT32: ("int32", -(1 << 31), (1 << 31) - 1),
@@ -39,6 +39,7 @@ _INTEGERS: Final = {
     FieldDescriptor.CPPTYPE_UINT32: ("uint32", 0, (1 << 32) - 1),
     FieldDescriptor.CPPTYPE_UINT64: ("uint64", 0, (1 << 64) - 1),
 }
+_AS_STRINGS: Final = {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64}
 _PACKAGE: Final = "quorate.etcd."
 _BYTE: Final = 0xFF
 _LONE_SURROGATES: Final = re.compile("[\ud800-\udfff]")
@@ -46,12 +47,37 @@ _LONE_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 def encode(message: Message) -> bytes:
     """Return a message as JSON without spaces."""
-    return to_json(MessageToDict(message, preserving_proto_field_name=True))
+    return to_json(_plain(message))
 
 
 def to_json(value: object) -> bytes:
-    """Return a value as JSON without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    """Return a value as JSON without spaces; bytes become base64."""
+    return msgspec.json.encode(value)
+
+
+def _plain(message: Message) -> dict[str, object]:
+    # `json_format.MessageToDict` takes twice as long.
+    return {field.name: _shower(field)(value) for field, value in message.ListFields()}
+
+
+@cache
+def _shower(field: FieldDescriptor) -> _Show:
+    """Return what makes what `to_json` takes of a value of a field."""
+    show = _one_shower(field)
+    return (lambda values: [show(value) for value in values]) if field.is_repeated else show
+
+
+def _one_shower(field: FieldDescriptor) -> _Show:
+    if field.message_type is not None:
+        return _plain
+    if field.enum_type is not None:
+        names = {value.number: value.name for value in field.enum_type.values}
+        return lambda number: names.get(number, number)
+    return str if field.cpp_type in _AS_STRINGS else _unchanged
+
+
+def _unchanged(value: object) -> object:
+    return value
 
 
 def decode_untrusted(kind: type[_M], body: bytes) -> _M:
