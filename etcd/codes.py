@@ -62,11 +62,16 @@ FUTURE_REVISION: Final = (
 TOO_LARGE: Final = (Code.INVALID_ARGUMENT, "etcdserver: request is too large")
 TOO_MANY_REQUESTS: Final = (Code.RESOURCE_EXHAUSTED, "etcdserver: too many requests")
 NO_SPACE: Final = (Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
+NO_REQUEST: Final = (Code.INTERNAL, "grpc: the call has ended without a whole request")
 LEASE_NOT_FOUND: Final = (Code.NOT_FOUND, "etcdserver: requested lease not found")
 LEASE_EXISTS: Final = (Code.FAILED_PRECONDITION, "etcdserver: lease already exists")
 LEASE_CHANGED: Final = (
     Code.ABORTED,
     "etcdserver: the lease gets keys while it is asked who may do this; try again",
+)
+USERS_CHANGED: Final = (
+    Code.ABORTED,
+    "etcdserver: the users change while the request waits; try again",
 )
 LEASE_TTL_TOO_LARGE: Final = (Code.OUT_OF_RANGE, "etcdserver: too large lease TTL")
 NO_LEADER: Final = (Code.UNAVAILABLE, "etcdserver: no leader")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 
 from ...keyvalue.access.rules import READ, READ_WRITE, WRITE
-from ..codes import Code, EtcdError
+from ..codes import TOO_MANY_OPS, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
+from ..messages.requests import MAX_DEPTH
 from ..methods import BY_GRPC_PATH
 from .rights import ADMIN, LeaseNeed, Need
 
@@ -42,9 +43,6 @@ _ADMIN: Final = frozenset({
 })  # fmt: skip
 
 _AUTH: Final = "/etcdserverpb.Auth/"
-
-_DEPTH: Final = 32
-"""Transactions inside of one another. protobuf's own bound is 100, and the state's is lower."""
 
 
 def needs_untrusted(path: str, message: bytes | None) -> Sequence[Need | LeaseNeed]:
@@ -120,9 +118,9 @@ def _of_attaching(lease: int) -> Iterator[LeaseNeed]:
         yield LeaseNeed(lease, "set", WRITE)
 
 
-def _of_transaction(request: rpc.TxnRequest, depth: int = 0) -> Iterator[Need | LeaseNeed]:
-    if depth > _DEPTH:
-        raise EtcdError(Code.INVALID_ARGUMENT, "etcdserver: too many nested transactions")
+def _of_transaction(request: rpc.TxnRequest, depth: int = MAX_DEPTH) -> Iterator[Need | LeaseNeed]:
+    if not depth:
+        raise EtcdError(*TOO_MANY_OPS)
     for compare in request.compare:
         yield Need("get", READ, compare.key, compare.range_end)
     for each in (*request.success, *request.failure):
@@ -134,6 +132,6 @@ def _of_transaction(request: rpc.TxnRequest, depth: int = 0) -> Iterator[Need | 
             case "request_delete_range":
                 yield from _of(each.request_delete_range)
             case "request_txn":
-                yield from _of_transaction(each.request_txn, depth + 1)
+                yield from _of_transaction(each.request_txn, depth - 1)
             case _:
                 pass

@@ -6,7 +6,8 @@
 - `streams.py`: calls whose replies are a stream; `requests.py`: their requests
 - `pages.py`: version, health and figures
 - `answers.py`: whole answers, and the forms of errors
-- `json_messages.py`: messages as JSON; `json_values.py`: values, and the texts of errors about them
+- `json_messages.py`: requests as JSON; `json_values.py`: values, and the texts of errors about them
+- `json_replies.py`: replies as JSON
 
 Read first: `server.py`, `json_messages.py`.
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from ..codes import Code
-from .json_messages import to_json
+from .json_replies import to_json
 
 if TYPE_CHECKING:
     from ..codes import EtcdError

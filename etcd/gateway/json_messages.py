@@ -1,25 +1,22 @@
-"""Messages of the API as JSON, as etcd's gateway reads and writes them.
+"""Requests as JSON, as etcd's gateway reads them.
 
-Out: names as in `rpc.proto`, bytes as base64, 64-bit integers as strings, enums by name, and what
-is zero, false or empty is left out.
-
-In: names likewise or in camel case, integers also as numbers, enums also by number. What is unknown
-is ignored, and null is as if it were not there. A wrong value is an error with the text of etcd;
-`json_format.Parse` of protobuf has other texts, and takes wrong base64 without a word.
+Names are as in `rpc.proto` or in camel case, integers and enums may be numbers or strings, and
+bytes are base64. What is unknown is ignored, and null is as if it were not there. A wrong value is
+an error with the text of etcd; `json_format.Parse` of protobuf has other texts, and takes wrong
+base64 without a word.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 import attrs
-import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 
-from ..codes import Code, EtcdError
-from .json_values import Literal, bytes_untrusted, next_value_untrusted
+from ..codes import TOO_MANY_OPS, Code, EtcdError
+from .json_values import Literal, bytes_untrusted, next_value_untrusted, only_value_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,11 +24,10 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor
     from google.protobuf.message import Message
 
-__all__ = ["decode_untrusted", "encode", "fill_untrusted", "to_json"]
+__all__ = ["MAX_PARTS", "decode_untrusted", "fill_untrusted"]
 
 _M = TypeVar("_M", bound="Message")
 _Convert: TypeAlias = "Callable[[object], object]"
-_Show: TypeAlias = "Callable[[Any], object]"
 
 _INTEGERS: Final = {
     FieldDescriptor.CPPTYPE_INT32: ("int32", -(1 << 31), (1 << 31) - 1),
@@ -39,45 +35,17 @@ _INTEGERS: Final = {
     FieldDescriptor.CPPTYPE_UINT32: ("uint32", 0, (1 << 32) - 1),
     FieldDescriptor.CPPTYPE_UINT64: ("uint64", 0, (1 << 64) - 1),
 }
-_AS_STRINGS: Final = {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64}
+_MOST_NESTED: Final = 64
+"""Messages inside each other; a transaction is two of them, and only transactions nest. If smaller,
+transactions fail that the state takes; if larger than 100, protobuf can't read them, and gives no
+reason."""
+MAX_PARTS: Final = 4096
+"""Values in all lists of a request. A transaction has the longest ones, of 1,024 operations and
+compares at most. Larger, and a body full of empty ones takes seconds to read."""
+
 _PACKAGE: Final = "quorate.etcd."
 _BYTE: Final = 0xFF
 _LONE_SURROGATES: Final = re.compile("[\ud800-\udfff]")
-
-
-def encode(message: Message) -> bytes:
-    """Return a message as JSON without spaces."""
-    return to_json(_plain(message))
-
-
-def to_json(value: object) -> bytes:
-    """Return a value as JSON without spaces; bytes become base64."""
-    return msgspec.json.encode(value)
-
-
-def _plain(message: Message) -> dict[str, object]:
-    # `json_format.MessageToDict` takes twice as long.
-    return {field.name: _shower(field)(value) for field, value in message.ListFields()}
-
-
-@cache
-def _shower(field: FieldDescriptor) -> _Show:
-    """Return what makes what `to_json` takes of a value of a field."""
-    show = _one_shower(field)
-    return (lambda values: [show(value) for value in values]) if field.is_repeated else show
-
-
-def _one_shower(field: FieldDescriptor) -> _Show:
-    if field.message_type is not None:
-        return _plain
-    if field.enum_type is not None:
-        names = {value.number: value.name for value in field.enum_type.values}
-        return lambda number: names.get(number, number)
-    return str if field.cpp_type in _AS_STRINGS else _unchanged
-
-
-def _unchanged(value: object) -> object:
-    return value
 
 
 def decode_untrusted(kind: type[_M], body: bytes) -> _M:
@@ -97,43 +65,54 @@ def fill_untrusted(message: Message, value: object) -> None:
     """Set the fields of a message.
 
     Raises:
-        EtcdError: a value has a wrong type.
+        EtcdError: a value has a wrong type, or there are too many.
     """
-    try:
-        _fill(message, value)
-    except RecursionError:
-        raise EtcdError(Code.INVALID_ARGUMENT, "exceeded max depth") from None
+    _Filling().fill(message, value, _MOST_NESTED)
 
 
-def _fill(message: Message, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, dict):
-        raise _mismatch(value, "map[string]json.RawMessage")
-    fields = _fields(cast("Descriptor", message.DESCRIPTOR))
-    for name, given in cast("dict[str, object]", value).items():
-        field = fields.get(name)
-        if field is not None and given is not None:
-            _set(message, field, given)
+class _Filling:
+    """Sets the fields of a message, and of the messages in it."""
 
+    def __init__(self) -> None:
+        self._left = MAX_PARTS
 
-def _set(message: Message, field: _Field, given: object) -> None:
-    convert = field.convert
-    if field.repeated:
-        if not isinstance(given, list):
-            raise _mismatch(given, "[]json.RawMessage")
-        target = getattr(message, field.name)
-        for each in cast("list[object]", given):
-            if convert is None:
-                _fill(target.add(), each)
-            else:
-                target.append(convert(each))
-    elif convert is None:
-        inner = cast("Message", getattr(message, field.name))
-        inner.SetInParent()  # an empty one counts, too
-        _fill(inner, given)
-    else:
-        setattr(message, field.name, convert(given))
+    def fill(self, message: Message, value: object, depth: int) -> None:
+        """Set the fields of a message, in which so many may lie inside each other."""
+        if not depth:
+            raise EtcdError(*TOO_MANY_OPS)
+        if value is None:
+            return
+        if not isinstance(value, dict):
+            raise _mismatch(value, "map[string]json.RawMessage")
+        fields = _fields(cast("Descriptor", message.DESCRIPTOR))
+        for name, given in cast("dict[str, object]", value).items():
+            field = fields.get(name)
+            if field is not None and given is not None:
+                self._set(message, field, given, depth - 1)
+
+    def _set(self, message: Message, field: _Field, given: object, depth: int) -> None:
+        convert = field.convert
+        if field.repeated:
+            if not isinstance(given, list):
+                raise _mismatch(given, "[]json.RawMessage")
+            target = getattr(message, field.name)
+            for each in cast("list[object]", given):
+                self._count()
+                if convert is None:
+                    self.fill(target.add(), each, depth)
+                else:
+                    target.append(convert(each))
+        elif convert is None:
+            inner = cast("Message", getattr(message, field.name))
+            inner.SetInParent()  # an empty one counts, too
+            self.fill(inner, given, depth)
+        else:
+            setattr(message, field.name, convert(given))
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise EtcdError(*TOO_MANY_OPS)
 
 
 @attrs.frozen
@@ -202,10 +181,7 @@ def _bool(value: object) -> bool:
 def _integer(name: str, least: int, most: int) -> _Convert:
     def convert(value: object) -> object:
         if isinstance(value, str) and not isinstance(value, Literal):
-            found = next_value_untrusted(value)
-            if found is None:
-                raise EtcdError(Code.INVALID_ARGUMENT, "unexpected end of JSON input")
-            value = found[0]
+            value = only_value_untrusted(value)
         if _is_integer(value, least, most):
             return value
         number = isinstance(value, int | Literal) and not isinstance(value, bool)

@@ -13,13 +13,21 @@ from typing import Final, Never
 
 from ..codes import Code, EtcdError
 
-__all__ = ["Literal", "bytes_untrusted", "next_value_untrusted"]
+__all__ = ["Literal", "bytes_untrusted", "next_value_untrusted", "only_value_untrusted"]
 
 EOF: Final = "unexpected EOF"
 _ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "+/")
 _GROUP: Final = 4
 _LITERALS: Final = ("true", "false", "null")
 _SPACE: Final = " \t\r\n"
+_ESCAPES: Final = {
+    **{chr(code): f"\\x{code:02x}" for code in (*range(0x20), 0x7F)},
+    **{chr(code): "\\" + letter for code, letter in enumerate("abtnvfr", start=7)},
+    "\\": "\\\\",
+    "'": "\\'",
+}
+"""How Go shows characters that are not printed as they are."""
+
 _CONTEXTS: Final = {
     "Expecting value": "looking for beginning of value",
     "Expecting property name enclosed in double quotes": (
@@ -75,13 +83,30 @@ def next_value_untrusted(text: str, at: int = 0) -> tuple[object, int] | None:
         raise EtcdError(Code.INVALID_ARGUMENT, words) from None
 
 
+def only_value_untrusted(text: str) -> object:
+    """Return the value that a text is.
+
+    Raises:
+        EtcdError: it is none, or there is something behind it.
+    """
+    found = next_value_untrusted(text)
+    if found is None:
+        raise EtcdError(Code.INVALID_ARGUMENT, "unexpected end of JSON input")
+    value, end = found
+    rest = text[end:].lstrip(_SPACE)
+    if rest:
+        raise EtcdError(Code.INVALID_ARGUMENT, _unexpected(rest[0], "after top-level value"))
+    return value
+
+
 def _describe(error: json.JSONDecodeError) -> str:
     """Return what Go says where Python says something else."""
     rest = error.doc[error.pos :]
     if not rest.strip(_SPACE) or error.msg == "Unterminated string starting at":
         return EOF
     for literal in _LITERALS:
-        if rest[0] == literal[0]:
+        # Elsewhere it would be wrong even if it were whole.
+        if error.msg == "Expecting value" and rest[0] == literal[0]:
             same = 0
             while rest[same] == literal[same]:
                 same += 1
@@ -109,8 +134,7 @@ def _innermost(text: str) -> str:
 
 
 def _unexpected(character: str, context: str) -> str:
-    shown = "\\'" if character == "'" else character
-    return f"invalid character '{shown}' {context}"
+    return f"invalid character '{_ESCAPES.get(character, character)}' {context}"
 
 
 def bytes_untrusted(text: str) -> bytes:

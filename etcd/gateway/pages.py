@@ -9,7 +9,7 @@ from ..codes import NO_LEADER, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op
 from .answers import Answer, error_answer, text
-from .json_messages import to_json
+from .json_replies import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -22,7 +22,8 @@ from ..messages import rpc_pb2 as rpc
 from ..methods import Streaming
 from ..services.table import STREAMS
 from .answers import JSON_HEADERS, Answer, error_answer, error_line, status_of
-from .json_messages import decode_untrusted, encode
+from .json_messages import decode_untrusted
+from .json_replies import encode_in_turns
 from .requests import Requests
 from .unary import not_implemented
 
@@ -115,8 +116,9 @@ class _Stream:
     async def send(self, reply: bytes) -> None:
         """See `Outlet`."""
         message = self._method.response.FromString(reply)
+        text = await encode_in_turns(message)
         await self._begin(200)
-        await self._talk.send_piece(b'{"result":' + encode(message) + b"}\n")
+        await self._talk.send_piece(b'{"result":' + text + b"}\n")
         if isinstance(message, rpc.WatchResponse):
             self._watches += message.created - message.canceled
             if message.canceled and self._watches <= 0:

@@ -63,6 +63,7 @@ class Talk:
         Raises:
             h11.RemoteProtocolError: it is none, or is too long.
         """
+        self._head_only = False  # what was asked before it: this may be no request
         if self._http.trailing_data[0]:
             # A client that sends many requests at once must not keep others from their turn.
             await trio.lowlevel.checkpoint()

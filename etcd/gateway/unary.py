@@ -10,7 +10,8 @@ import trio
 from ..codes import Code, EtcdError
 from ..services.table import DIRECT, UNARY
 from .answers import Answer, error_answer
-from .json_messages import decode_untrusted, encode
+from .json_messages import decode_untrusted
+from .json_replies import encode_in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -44,7 +45,7 @@ async def answer_unary(
         context.count(method, error.code)
         return error_answer(error)
     context.count(method, Code.OK)
-    return Answer(200, encode(method.response.FromString(reply)))
+    return Answer(200, await encode_in_turns(method.response.FromString(reply)))
 
 
 async def _reply(
@@ -57,7 +58,12 @@ async def _reply(
     if op is not None:
         admitted = context.admit(token, method.path, data)
         if admitted is not None:
-            return await _submitted(talk, admitted, op, data)
+            try:
+                return await _submitted(talk, admitted, op, data)
+            except EtcdError as error:
+                # Aborted: the users have changed before it was sent, and it begins anew.
+                if error.code is not Code.ABORTED:
+                    raise
         direct = partial(context.call_direct, op, token, method.path, data)
         return await _while_connected(talk, direct)
     call = await context.admit_when_known(token, method.path, data)
@@ -78,7 +84,7 @@ async def _submitted(talk: Talk, call: Call, op: Op, data: bytes) -> bytes:
             replies.append(reply)
             answered.cancel()
 
-        request = call.backend.submit(op, data, done, principal=call.principal)
+        request = call.backend.submit(op, data, done, caller=call.caller)
         try:
             await talk.until_gone()
         finally:

@@ -33,7 +33,8 @@ _HELD_BYTES: Final = 64 << 20
 clients that share a connection are refused; larger, and one connection takes that much."""
 
 _WAITING_BYTES: Final = 64 << 20
-"""Replies of one connection that its client does not take. From there on its calls are refused."""
+"""Replies of one connection that its client does not take. From there on its calls are refused, and
+replies to reads are left out: a client may have asked for all of them before the first one came."""
 
 _OUT_BYTES: Final = 256 << 10
 """Bytes that the socket has not taken, from which on streams wait before they send more, and no
@@ -148,6 +149,10 @@ class Connection:
         self._check(head)
         return await self._context.call_direct(op, head.token, head.path, message)
 
+    def is_full(self, size: int) -> bool:
+        """Whether too much waits for the client to send a reply of so many bytes, too."""
+        return self.http2.waiting_bytes + self.http2.out_bytes + size > _WAITING_BYTES
+
     def count(self, method: Method, code: Code) -> None:
         """Count the end of a call with one reply."""
         self._context.count(method, code)
@@ -261,7 +266,7 @@ class Connection:
     def _check(self, head: CallHead) -> None:
         if head.needs_leader and not self._context.backend.has_leader:
             raise EtcdError(*NO_LEADER)
-        if self.http2.waiting_bytes > _WAITING_BYTES:
+        if self.is_full(0):
             raise EtcdError(*TOO_MANY_REQUESTS)
 
     def _parse_head_untrusted(self, headers: Headers) -> CallHead:

@@ -47,6 +47,10 @@ class CallHost(Protocol):
         """Make a call of a method that is one request of the state machine."""
         ...
 
+    def is_full(self, size: int) -> bool:
+        """Whether too much waits for the client to send a reply of so many bytes, too."""
+        ...
+
     def count(self, method: Method, code: Code) -> None:
         """Count the end of a call with one reply."""
         ...

@@ -6,11 +6,13 @@ A call is an object, and only some have a task: a method that is one request of 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from ..codes import Code, EtcdError
+from ...node.requests.request import QUERY
+from ..codes import NO_REQUEST, TOO_MANY_REQUESTS, Code, EtcdError
 from ..services.table import DIRECT, UNARY
 from .framing import MessageReader, only_message_untrusted
 from .server_call import ServerCall, decode_untrusted
@@ -90,20 +92,41 @@ class UnaryCall(ServerCall):
 
     def _begin(self, message: bytes | None) -> None:
         if message is None:
-            raise EtcdError(Code.INTERNAL, "grpc: the call has ended without a whole request")
+            raise EtcdError(*NO_REQUEST)
         op = DIRECT.get(self._method.path)
         call = None if op is None else self.connection.admit(self._head, message)
         if op is not None and call is not None:
-            self._request = call.backend.submit(op, message, self._done, principal=call.principal)
+            done = partial(self._done_direct, message)
+            self._request = call.backend.submit(op, message, done, caller=call.caller)
         else:
-            self._scope = trio.CancelScope()
-            self.connection.nursery.start_soon(self._run, self._scope, message)
+            self._start(message)
+
+    def _start(self, message: bytes) -> None:
+        self._scope = trio.CancelScope()
+        self.connection.nursery.start_soon(self._run, self._scope, message)
+
+    def _done_direct(self, message: bytes, result: bytes | EtcdError) -> None:
+        if isinstance(result, EtcdError) and result.code is Code.ABORTED:
+            # The users have changed before it was sent: a task begins anew.
+            self._start(message)
+        else:
+            self._done(result)
 
     def _done(self, result: bytes | EtcdError) -> None:
         if isinstance(result, EtcdError):
             self.fail(result)
+        elif self._only_reads and self.connection.is_full(len(result)):
+            self.fail(EtcdError(*TOO_MANY_REQUESTS))
         else:
             self.reply_and_end(result)
+
+    @property
+    def _only_reads(self) -> bool:
+        """Whether the reply may be left out, since nothing was done. False if that is not known."""
+        if self._scope is not None:
+            return False
+        # What is answered while it is being submitted is read from this member's own state.
+        return self._request is None or self._request.kind is QUERY
 
     async def _run(self, scope: trio.CancelScope, message: bytes) -> None:
         with scope:

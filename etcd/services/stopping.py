@@ -15,7 +15,7 @@ __all__ = ["Stopping"]
 
 
 class Stopping:
-    """Tells connections that their port stops."""
+    """Lets connections know that their port stops."""
 
     def __init__(self) -> None:
         self.begun = False

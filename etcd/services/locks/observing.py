@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+import attrs
+
+from ...codes import NO_REQUEST, EtcdError
 from ...messages import rpc_pb2 as rpc
 from ...watching.stream import WatchStream
 from ..side_by_side import until_first
@@ -27,12 +30,17 @@ async def observe(call: Call, requests: AsyncIterator[Message], outlet: Outlet) 
     """Serve ``Observe``. It goes on until the client ends it.
 
     Raises:
-        EtcdError: the user may not read the election, or this member has lost its leader.
+        EtcdError: there is no request, the user may not read the election, or this member has lost
+            its leader.
     """
-    request = cast("rpc.LeaderRequest", await anext(requests))
+    asked = await anext(requests, None)
+    if asked is None:
+        raise EtcdError(*NO_REQUEST)
+    request = cast("rpc.LeaderRequest", asked)
     await call.backend.wait_for_leader()
+    call = attrs.evolve(call, path=_PATH, message=request.SerializeToString())
     if call.users is not None:
-        call.users.check(call.user, _PATH, request.SerializeToString())
+        call.users.check(call.user, call.path, call.message)
 
     async def follow() -> None:
         with without_codes():

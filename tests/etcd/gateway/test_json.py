@@ -1,16 +1,20 @@
 """Messages as JSON: what etcd's gateway reads, writes and says about mistakes."""
 
 import contextlib
+import json
 from typing import Any, cast
 
 import pytest
-from google.protobuf.json_format import MessageToJson
+import trio
+from google.protobuf.json_format import MessageToDict, MessageToJson
 from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from quorate.etcd.codes import Code, EtcdError
-from quorate.etcd.gateway.json_messages import decode_untrusted, encode
+from quorate.etcd.gateway.json_messages import MAX_PARTS, decode_untrusted
+from quorate.etcd.gateway.json_replies import encode, encode_in_turns
 from quorate.etcd.messages import rpc_pb2 as rpc
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -32,16 +36,15 @@ TXNS = st.builds(
 def test_a_message_is_read_as_it_was_written(message: Any) -> None:
     kind = cast("type[Message]", type(message))
     assert decode_untrusted(kind, encode(message)) == message
+    assert json.loads(encode(message)) == MessageToDict(message, preserving_proto_field_name=True)
     assert decode_untrusted(kind, MessageToJson(message).encode()) == message
 
 
-TEXTS = st.recursive(
-    st.sampled_from(['"a"', "1", "{}", "tru", "-", "{"]),
-    lambda inner: st.lists(inner).map(lambda parts: '{"key":[' + ",".join(parts)),
-)
+TOKENS = st.sampled_from([*'{}[],:"1-', "null", "true", "tru", '"key"', '"a"', "\\u", "\ud800"])
+TEXTS = st.lists(TOKENS).map("".join)
 
 
-@given(body=st.binary() | TEXTS.map(str.encode))
+@given(body=st.binary() | TEXTS.map(lambda text: text.encode(errors="surrogatepass")))
 def test_whatever_comes_is_a_message_or_an_error(body: bytes) -> None:
     for kind in (rpc.PutRequest, rpc.TxnRequest):
         with contextlib.suppress(EtcdError):
@@ -75,6 +78,8 @@ def test_an_empty_message_inside_another_one_counts() -> None:
         ('{"key":fa', "unexpected EOF"),
         ('{"key":tru}', "invalid character '}' in literal true (expecting 'e')"),
         ('{"key":"Zm9v",}', "invalid character '}' looking for beginning of object key string"),
+        ('{"key":"Zm9v" true}', "invalid character 't' after object key:value pair"),
+        ("{null", "invalid character 'n' looking for beginning of object key string"),
         ('{"key" "Zm9v"}', "invalid character '\"' after object key"),
         ('{"key":"Zm9v" "x"}', "invalid character '\"' after object key:value pair"),
         ("{'key':1}", r"invalid character '\'' looking for beginning of object key string"),
@@ -88,6 +93,9 @@ def test_an_empty_message_inside_another_one_counts() -> None:
         ('{"key":"Zm9vYQ"}', "illegal base64 data at input byte 4"),
         ('{"key":"Zm-_"}', "illegal base64 data at input byte 2"),
         ('{"lease":"abc"}', "invalid character 'a' looking for beginning of value"),
+        ('{"lease":"0x1"}', "invalid character 'x' after top-level value"),
+        ("\0", r"invalid character '\x00' looking for beginning of value"),
+        ('{"key":"\n"}', r"invalid character '\n' in string literal"),
         ('{"lease":""}', "unexpected end of JSON input"),
         ('{"lease":1.5}', "json: cannot unmarshal number 1.5 into Go value of type int64"),
         ('{"lease":"1e2"}', "json: cannot unmarshal number 1e2 into Go value of type int64"),
@@ -128,6 +136,33 @@ def test_deep_or_endless_values_are_refused() -> None:
     nested = b'{"failure":[{"request_txn":' * 2000 + b"{}" + b"}]}" * 2000
     with pytest.raises(EtcdError, match="exceeded max depth"):
         decode_untrusted(rpc.TxnRequest, nested)
+
+
+async def test_other_tasks_run_while_a_large_reply_is_written(autojump_clock: MockClock) -> None:
+    reply = rpc.RangeResponse(kvs=[rpc.KeyValue(key=b"k", value=bytes(1000))] * 2000, count=2000)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        assert await encode_in_turns(reply) == encode(reply)
+        nursery.cancel_scope.cancel()
+    assert turns > 20
+
+
+def test_a_request_of_too_many_parts_is_refused_before_they_are_made() -> None:
+    many: tuple[list[object], ...] = (
+        [{}] * (MAX_PARTS + 1),
+        [{"request_txn": {"success": [{}] * 99}}] * 99,
+    )
+    for parts in many:
+        with pytest.raises(EtcdError, match="too many operations in txn request"):
+            decode_untrusted(rpc.TxnRequest, json.dumps({"success": parts}).encode())
 
 
 def test_zero_false_and_empty_fields_are_left_out() -> None:

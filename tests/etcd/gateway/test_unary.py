@@ -134,12 +134,29 @@ async def test_large_requests_are_refused_as_by_etcd(
         assert (await endless.rest()).status == 429
 
 
+@pytest.mark.parametrize("depth", [17, 60, 200])
+async def test_transactions_in_each_other_are_too_many_as_in_etcd(
+    autojump_clock: Clock, depth: int
+) -> None:
+    request: dict[str, Any] = {"requestPut": FOO}
+    for _ in range(depth - 1):
+        request = {"requestTxn": {"success": [request]}}
+    async with open_gateway() as gateway:
+        reply = await gateway.post("/v3/kv/txn", {"success": [request]})
+        text = "etcdserver: too many operations in txn request"
+        assert (reply.status, reply.json["code"], reply.json["error"]) == (400, 3, text)
+
+
 async def test_what_is_no_request_ends_its_connection(autojump_clock: Clock) -> None:
     async with open_gateway() as gateway:
         for data in (b"\x16\x03\x01\r\n\r\n", b"GET /" + b"x" * talk.HEAD_BYTES * 2):
             client = gateway.connect()
             await client.stream.send_all(data)
             assert (await client.rest()).status in {400, 431}
+        after_head = gateway.connect()
+        assert (await after_head.get("/nothing", method="HEAD")).status == 404
+        await after_head.stream.send_all(b"nonsense\r\n\r\n")
+        assert b"Bad Request" in bytes(await after_head.stream.receive_some())
         await trio.testing.wait_all_tasks_blocked()
         assert not gateway.open
 

@@ -10,14 +10,17 @@ from h2.events import ConnectionTerminated, PingAckReceived
 from h2.settings import SettingCodes
 from trio.testing import MockClock
 
-from quorate.etcd.codes import Code, EtcdError
+from quorate.etcd.codes import USERS_CHANGED, Code, EtcdError
+from quorate.etcd.grpc import connection
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.services.call import Call, Outlet
+from quorate.etcd.services.context import Everybody
 from quorate.etcd.services.table import STREAMS
 from tests.support.grpc_world import GrpcWorld
 
 PUT = "/etcdserverpb.KV/Put"
+RANGE = "/etcdserverpb.KV/Range"
 WATCH = "/etcdserverpb.Watch/Watch"
 
 
@@ -216,6 +219,30 @@ async def test_a_large_reply_waits_for_the_windows_of_the_client(
         assert world.client.answers[other].messages == [large]
 
 
+async def test_replies_to_reads_that_the_client_does_not_take_are_left_out(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_WAITING_BYTES", 250_000)
+    async with GrpcWorld.opened() as world:
+        world.backend.reply = None
+        world.client.credits = False
+        asked = [world.client.begin(path) for path in (RANGE, RANGE, PUT, RANGE)]
+        for stream_id in asked:
+            world.client.send(stream_id, b"", end=True)
+        await world.client.turn()
+        for request in world.backend.requests:
+            request.done(bytes(200_000))
+        await world.client.turn()
+        first, second, put, third = (world.client.answers[each] for each in asked)
+        for answer in (second, third):
+            assert (answer.status, answer.text) == (8, "etcdserver: too many requests")
+        world.client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 400_000})
+        world.client.h2.increment_flow_control_window(600_000)
+        await world.client.turn()
+        # What was done must not look as if it were not.
+        assert (first.status, put.status, len(put.messages[0])) == (0, 0, 200_000)
+
+
 async def test_what_comes_for_a_call_that_is_over_does_no_harm(autojump_clock: MockClock) -> None:
     async with GrpcWorld.opened() as world:
         await world.client.call(PUT)
@@ -347,19 +374,8 @@ async def test_headers_that_are_too_long_end_the_connection(autojump_clock: Mock
 
 
 async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockClock) -> None:
-    class OneUser:
+    class OneUser(Everybody):
         enabled = True
-        version = 1
-
-        @property
-        def names(self) -> list[str]:
-            return ["anna"]
-
-        def knows(self, token: str) -> bool:
-            return True
-
-        async def learn(self, token: str) -> None:
-            await trio.lowlevel.checkpoint()
 
         def identify(self, token: str) -> tuple[str | None, int]:
             return ("anna", 7) if token == "t" else (None, 0)
@@ -368,12 +384,6 @@ async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockC
             if user is None:
                 raise EtcdError(Code.INVALID_ARGUMENT, "etcdserver: user name is empty")
             return ()
-
-        async def check_leases(self, user: str, needs: object) -> int:
-            raise AssertionError("nothing needs it")
-
-        async def authenticate(self, name: str, password: str) -> str:
-            return "t"
 
     async with GrpcWorld.opened(OneUser()) as world:
         answer = await world.client.call(PUT)
@@ -384,3 +394,8 @@ async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockC
         await world.client.turn()
         (request,) = world.backend.requests
         assert (request.op, request.message, request.principal) == (Op.PUT, b"m", 7)
+        # The users have changed before it was sent: it is begun anew.
+        request.done(EtcdError(*USERS_CHANGED))
+        await world.client.turn()
+        answer = world.client.answers[stream_id]
+        assert answer.messages == [b"m of 7"]

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quorate.etcd.gateway.json_messages import encode
+from quorate.etcd.gateway.json_replies import encode
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.methods import BY_GRPC_PATH
 from tests.etcd.oracle.drawn import KEYS, LEASES, Drawing

@@ -96,6 +96,15 @@ async def test_bad_requests_get_etcds_words(world: EtcdWorld) -> None:
 
 
 @in_world
+async def test_an_observer_that_names_no_election_gets_an_error(world: EtcdWorld) -> None:
+    stream = Stream(world, OBSERVE, rpc.LeaderResponse)
+    stream.half_close()
+    await stream.run()
+    assert isinstance(stream.error, EtcdError)
+    assert stream.error.code is Code.INTERNAL
+
+
+@in_world
 async def test_observers_see_each_leader_and_each_value(world: EtcdWorld) -> None:
     stream = Stream(world, OBSERVE, rpc.LeaderResponse)
 
