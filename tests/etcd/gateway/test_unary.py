@@ -195,6 +195,29 @@ async def test_requests_may_follow_each_other_at_once(autojump_clock: Clock) -> 
         assert b'"revision":"4"' in received
 
 
+async def test_many_requests_of_one_client_leave_others_their_turns() -> None:
+    requests = 100
+    near, far = map(trio.SocketStream, trio.socket.socketpair())
+    turns = 0
+    async with open_gateway() as gateway, trio.open_nursery() as nursery:
+        await near.send_all(b"GET /version HTTP/1.1\r\nhost: x\r\n\r\n" * requests)
+        await near.send_eof()
+
+        async def serve() -> None:
+            await server.serve(far, gateway.context)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(serve)
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+    assert turns >= requests - 1
+    replies = await near.receive_some()
+    assert replies.startswith(b"HTTP/1.1 200 ")
+    await near.aclose()
+    await far.aclose()
+
+
 def forever(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, ended: trio.Event) -> None:
     async def wait(call: Call, request: Any) -> bytes:
         assert call.backend is gateway.world.backend
