@@ -69,6 +69,10 @@ LEASE_CHANGED: Final = (
     Code.ABORTED,
     "etcdserver: the lease gets keys while it is asked who may do this; try again",
 )
+USERS_CHANGED: Final = (
+    Code.ABORTED,
+    "etcdserver: the users change while the request waits; try again",
+)
 LEASE_TTL_TOO_LARGE: Final = (Code.OUT_OF_RANGE, "etcdserver: too large lease TTL")
 NO_LEADER: Final = (Code.UNAVAILABLE, "etcdserver: no leader")
 NOT_LEADER: Final = (Code.FAILED_PRECONDITION, "etcdserver: not leader")

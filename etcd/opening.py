@@ -108,7 +108,9 @@ def make_etcd_server(
     most = config.limits.max_request_bytes
     backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
 
-    users = ReplicatedUsers(access, partial(_leased_keys, backend), LoggedTokens(backend))
+    users = ReplicatedUsers(
+        access, partial(_leased_keys, backend), LoggedTokens(backend), protected=protected
+    )
 
     def own_families() -> list[Family]:
         return etcd_families(port, context)
@@ -124,6 +126,7 @@ def make_etcd_server(
         tls=_tls_of(member, config),
         most=config.limits.max_clients,
         protected=protected,
+        audited=access.audit.refused,
     )
     member.etcd_status = partial(etcd_status, port, context)
     url = config.etcd.url(config.own.host)

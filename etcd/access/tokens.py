@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from ..codes import INVALID_TOKEN, EtcdError
+from ..keyspace.tokens import LIFE_MS
 from ..messages import rpc_pb2 as rpc
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["TOKEN_SECONDS", "SharedTokens", "Tokens"]
 
 TOKEN_SECONDS: Final = 300.0
-"""How long a token lives since it was last shown to a member, as in etcd. Shorter, and idle clients
+"""How long a token lives at least since it was last shown, as in etcd. Shorter, and idle clients
 have their passwords checked more often; longer, and a lost token is good for longer."""
 
-_RENEWAL_SECONDS: Final = TOKEN_SECONDS / 2
-"""Between two renewals in the log. If smaller, tokens cost more entries; if larger, a token that is
-shown to one member all the time may soon be over for the others."""
+_KEPT_SECONDS: Final = LIFE_MS / 1000
+_RENEWAL_SECONDS: Final = _KEPT_SECONDS - TOKEN_SECONDS
+"""Between two renewals in the log. If it were larger, a token that one member was shown could end
+early for the others."""
 
 _MOST: Final = 65_536
 """Tokens of a member; beyond that the one is forgotten that was shown least recently. Fewer, and
@@ -55,7 +57,7 @@ class SharedTokens(Protocol):
         """Ask the leader whose token it is.
 
         Raises:
-            EtcdError: there is no leader.
+            EtcdError: there is no leader, or too many ask at this moment.
         """
         ...
 
@@ -89,7 +91,7 @@ class Tokens:
         """
         token = self._random_bytes(_TOKEN_BYTES).hex()
         await self._shared.put(rpc.Token(digest=_digest(token), name=name, proof=proof))
-        self._keep(token, name, proof, TOKEN_SECONDS)
+        self._keep(token, name, proof, _KEPT_SECONDS)
         return token
 
     def knows(self, token: str) -> bool:
@@ -108,15 +110,20 @@ class Tokens:
             if found.left_ms > 0:
                 self._keep(token, found.name, found.proof, found.left_ms / 1000)
 
-    def show_untrusted(self, token: str) -> tuple[bytes, bytes]:
-        """Return name and proof of the user that has a token, which lives longer by that.
+    def show_untrusted(self, token: str, holds: Callable[[bytes, bytes], bool]) -> bytes:
+        """Return the name of the user that has a token, which lives longer by that.
+
+        Args:
+            token: as a caller shows it.
+            holds: whether a proof still lets the user of a name in.
 
         Raises:
-            EtcdError: the token is unknown here, or over.
+            EtcdError: the token is unknown here or over, or its user is not let in by it any more.
         """
         found = self._tokens.pop(token, None)
         now = trio.current_time()
-        if found is None or found.until <= now:
+        # One that is refused must not live longer by that: its user may be let in again later.
+        if found is None or found.until <= now or not holds(found.name, found.proof):
             raise EtcdError(*INVALID_TOKEN)
         found.until = now + TOKEN_SECONDS
         if found.renew_at <= now:
@@ -124,7 +131,7 @@ class Tokens:
             shared = rpc.Token(digest=_digest(token), name=found.name, proof=found.proof)
             self._shared.renew(shared)
         self._tokens[token] = found
-        return found.name, found.proof
+        return found.name
 
     def _keep(self, token: str, name: bytes, proof: bytes, seconds: float) -> None:
         now = trio.current_time()
@@ -133,8 +140,8 @@ class Tokens:
             if len(self._tokens) < _MOST and self._tokens[oldest].until > now:
                 break
             del self._tokens[oldest]
-        renew_at = now + seconds - _RENEWAL_SECONDS
-        self._tokens[token] = _Token(name, proof, now + seconds, renew_at)
+        renew_at = now + seconds - TOKEN_SECONDS
+        self._tokens[token] = _Token(name, proof, now + min(seconds, TOKEN_SECONDS), renew_at)
 
 
 def _digest(token: str) -> bytes:

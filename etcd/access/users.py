@@ -12,6 +12,7 @@ in. Calls wait then, as they wait for a leader, which is what is missing.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
@@ -56,6 +57,8 @@ class ReplicatedUsers:
         leased_keys: returns a revision and the keys of a lease then, as the leader has them; none
             if there is no such lease. This member may be behind, and have none of them.
         shared: the tokens that all members know.
+        protected: clients of other machines are served only as users, so each user needs a
+            password: `nopass` must not open the port.
     """
 
     def __init__(
@@ -63,12 +66,17 @@ class ReplicatedUsers:
         access: PortAccess,
         leased_keys: Callable[[int], Awaitable[LeasedKeys]],
         shared: SharedTokens,
+        *,
+        protected: bool = False,
     ) -> None:
         self._access = access
         self._leased_keys = leased_keys
         self._tokens = Tokens(access.random_bytes, shared)
         self._rights: dict[bytes, Rights] = {}
         self._failures = OnceLog()
+        self._revised = trio.Event()  # at the next change of users
+        access.users.listen(self._note_change)
+        self._holds = partial(access.logins.holds, remote=protected)
 
     @property
     def enabled(self) -> bool:
@@ -115,9 +123,9 @@ class ReplicatedUsers:
         self._require_known()
         if not token:
             return None, 0
-        name, proof = self._tokens.show_untrusted(token)
+        name = self._tokens.show_untrusted(token, self._holds)
         user = self._access.users.get(name)
-        if user is None or not self._access.logins.holds(name, proof):
+        if user is None:  # what holds is the proof of a user that exists
             raise EtcdError(*INVALID_TOKEN)
         return _text(name), user.number
 
@@ -162,6 +170,16 @@ class ReplicatedUsers:
                 raise EtcdError(*PERMISSION_DENIED)
         return min(revisions, default=0)
 
+    def state_of(self, user: str | None) -> object:
+        """Return what a user is now; see `services.call.Users`."""
+        return self.enabled, None if user is None else self._access.users.get(_name(user))
+
+    async def wait_revised(self, user: str | None, state: object) -> None:
+        """Wait until a user is something else; see `services.call.Users`."""
+        # An election takes nobody's rights: then the users are unknown for a moment.
+        while not self._access.users.known or self.state_of(user) == state:
+            await self._revised.wait()
+
     async def authenticate(self, name: str, password: str) -> str:
         """Return a new token for a user.
 
@@ -180,12 +198,16 @@ class ReplicatedUsers:
             self._require_known()
         else:
             await trio.lowlevel.checkpoint()
-        if not proof or not self._access.logins.holds(user, proof):
+        if not proof or not self._holds(user, proof):
             self._log_failure(user)
             raise EtcdError(*AUTH_FAILED)
         return await self._tokens.make(user, proof)
 
     # --- parts
+
+    def _note_change(self) -> None:
+        self._revised.set()
+        self._revised = trio.Event()
 
     def _require_known(self) -> None:
         if not self._access.users.known:

@@ -1,6 +1,7 @@
 """The way from a method of the API to the member, and back.
 
 - `backend.py`: a message becomes a request of the member; the reply gets its header
+- `caller.py`: who sends a request, which is not sent once the users have changed
 - `routing.py`: which messages go into the log, which are read, and where
 - `submission.py`: a request while it waits, and how many may
 - `joining.py`: puts of one turn share an entry of the log

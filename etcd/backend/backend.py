@@ -13,6 +13,7 @@ from ...node.requests.request import COMMAND, CONFIRM, QUERY
 from ...node.requests.task_calls import Calls
 from ..codes import TOO_LARGE, EtcdError
 from ..messages.requests import decode_reply
+from .caller import ANYBODY, Caller
 from .catching_up import CatchingUp
 from .contact import LeaderContact
 from .identity import Identity
@@ -130,7 +131,9 @@ class Backend:
 
     # --- requests
 
-    def submit(self, op: Op, message: bytes, done: Done, *, principal: int = 0) -> Request | None:
+    def submit(
+        self, op: Op, message: bytes, done: Done, *, caller: Caller = ANYBODY
+    ) -> Request | None:
         """Submit a client's message.
 
         Args:
@@ -138,7 +141,7 @@ class Backend:
             message: as the client sent it; it is checked here.
             done: callback, called once with the encoded reply and its header, or with the error;
                 perhaps before this returns. It must neither block nor raise.
-            principal: number of the user that asks.
+            caller: who asks.
 
         Returns:
             The request, whose `cancel` keeps `done` from being called; None if it is over.
@@ -158,20 +161,20 @@ class Backend:
         request = Submission(
             kind, payload, done, self.header, self._load, catching_up=self._catching_up
         )
-        request.principal = principal
+        caller.sign(request)
         (self._join if _joins(route) else self._submit)(request)
         return request
 
-    async def call(self, op: Op, message: bytes, *, principal: int = 0) -> bytes:
+    async def call(self, op: Op, message: bytes, *, caller: Caller = ANYBODY) -> bytes:
         """Submit a message and wait for the encoded reply with its header.
 
         Raises:
             EtcdError: the reply is an error.
         """
-        revision, body = await self.ask(op, message, principal=principal)
+        revision, body = await self.ask(op, message, caller=caller)
         return self.header(revision) + body
 
-    async def ask(self, op: Op, message: bytes, *, principal: int = 0) -> tuple[int, bytes]:
+    async def ask(self, op: Op, message: bytes, *, caller: Caller = ANYBODY) -> tuple[int, bytes]:
         """Submit a message; return the revision and the encoded reply without a header.
 
         Raises:
@@ -185,7 +188,7 @@ class Backend:
         self._load.add(size)
         try:
             calls = self._joined_calls if _joins(route) else self._calls
-            reply = await calls.ask(kind, route.payload, ETCD, principal=principal)
+            reply = await calls.ask(kind, route.payload, ETCD, sign=caller.sign)
             revision, body = decode_reply(reply)
             await self._catching_up.applied(revision, len(body))
         except RequestError as error:

@@ -86,9 +86,9 @@ class Joining:
 
 def _joined(requests: Iterable[Request], most_bytes: int) -> list[Request]:
     """Return as few requests as do the same; an entry of the log has one principal."""
-    of: dict[int, list[Request]] = {}
+    of: dict[tuple[int, int], list[Request]] = {}
     for request in requests:
-        of.setdefault(request.principal, []).append(request)
+        of.setdefault((request.principal, request.rules), []).append(request)
     return [_as_one(part) for group in of.values() for part in _parts(group, most_bytes)]
 
 
@@ -116,7 +116,7 @@ class _Joined(Request):
     A client that gives up before it is sent has its put left out. Later it is made with the others.
 
     Args:
-        requests: of one principal.
+        requests: of one principal, allowed by the users of one version.
     """
 
     __slots__ = ("_requests",)
@@ -125,7 +125,8 @@ class _Joined(Request):
         self._requests = requests
         payload = encode_together([each.payload for each in requests])
         super().__init__(COMMAND, payload, ETCD, self._finish)
-        self.principal = requests[0].principal
+        self.principal, self.rules = requests[0].principal, requests[0].rules
+        self.recheck = requests[0].recheck
         self.deadline = requests[0].deadline
         for each in requests:
             each.carrier = self
@@ -168,7 +169,7 @@ def _nothing(_result: bytes | RequestError) -> None:
 
 
 def _replies(result: bytes | RequestError, count: int) -> Sequence[bytes | RequestError]:
-    """Return the reply to each of so many requests."""
+    """Return the reply to each request of an entry."""
     if isinstance(result, bytes):
         try:
             return replies_in_untrusted(result, count)[1]

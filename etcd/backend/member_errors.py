@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import NoLeaderError, OversizedRequestError, RefusedError
 from ...node.requests.request import QUERY
-from ..codes import NO_LEADER, TIMED_OUT, TOO_LARGE, Code, EtcdError
+from ..codes import NO_LEADER, TIMED_OUT, TOO_LARGE, USERS_CHANGED, Code, EtcdError
+from .caller import UsersChangedError
 
 if TYPE_CHECKING:
     from ...errors import RequestError
@@ -30,6 +31,8 @@ def error_of(error: RequestError, kind: RequestKind) -> EtcdError:
     match error:
         case NoLeaderError():
             return EtcdError(*NO_LEADER)
+        case UsersChangedError():
+            return EtcdError(*USERS_CHANGED)
         case OversizedRequestError():
             # What we send is bounded, so it is the reply to a query that is too large.
             return EtcdError(*(_REPLY_TOO_LARGE if kind is QUERY else TOO_LARGE))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -18,13 +18,16 @@ __all__ = [
     "NOT_ALLOWED",
     "NOT_FOUND",
     "Answer",
+    "Headers",
     "error_answer",
     "error_line",
     "status_of",
     "text",
 ]
 
-JSON_HEADERS: Final = (
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+
+JSON_HEADERS: Final[Headers] = (
     ("content-type", "application/json"),
     ("grpc-metadata-content-type", "application/grpc"),
 )
@@ -67,7 +70,7 @@ class Answer:
 
     status: int
     body: bytes
-    headers: tuple[tuple[str, str], ...] = JSON_HEADERS
+    headers: Headers = JSON_HEADERS
 
 
 def text(status: int, words: str) -> Answer:

@@ -35,6 +35,10 @@ _INTEGERS: Final = {
     FieldDescriptor.CPPTYPE_UINT32: ("uint32", 0, (1 << 32) - 1),
     FieldDescriptor.CPPTYPE_UINT64: ("uint64", 0, (1 << 64) - 1),
 }
+_MOST_NESTED: Final = 64
+"""Messages inside each other; a transaction is two of them, and only transactions nest. If smaller,
+transactions fail that the state takes; if larger than 100, protobuf can't read them, and gives no
+reason."""
 MAX_PARTS: Final = 4096
 """Values in all lists of a request. A transaction has the longest ones, of 1,024 operations and
 compares at most. Larger, and a body full of empty ones takes seconds to read."""
@@ -63,10 +67,7 @@ def fill_untrusted(message: Message, value: object) -> None:
     Raises:
         EtcdError: a value has a wrong type, or there are too many.
     """
-    try:
-        _Filling().fill(message, value)
-    except RecursionError:
-        raise EtcdError(Code.INVALID_ARGUMENT, "exceeded max depth") from None
+    _Filling().fill(message, value, _MOST_NESTED)
 
 
 class _Filling:
@@ -75,8 +76,10 @@ class _Filling:
     def __init__(self) -> None:
         self._left = MAX_PARTS
 
-    def fill(self, message: Message, value: object) -> None:
-        """Set the fields of one message."""
+    def fill(self, message: Message, value: object, depth: int) -> None:
+        """Set the fields of a message, in which so many may lie inside each other."""
+        if not depth:
+            raise EtcdError(*TOO_MANY_OPS)
         if value is None:
             return
         if not isinstance(value, dict):
@@ -85,9 +88,9 @@ class _Filling:
         for name, given in cast("dict[str, object]", value).items():
             field = fields.get(name)
             if field is not None and given is not None:
-                self._set(message, field, given)
+                self._set(message, field, given, depth - 1)
 
-    def _set(self, message: Message, field: _Field, given: object) -> None:
+    def _set(self, message: Message, field: _Field, given: object, depth: int) -> None:
         convert = field.convert
         if field.repeated:
             if not isinstance(given, list):
@@ -96,13 +99,13 @@ class _Filling:
             for each in cast("list[object]", given):
                 self._count()
                 if convert is None:
-                    self.fill(target.add(), each)
+                    self.fill(target.add(), each, depth)
                 else:
                     target.append(convert(each))
         elif convert is None:
             inner = cast("Message", getattr(message, field.name))
             inner.SetInParent()  # an empty one counts, too
-            self.fill(inner, given)
+            self.fill(inner, given, depth)
         else:
             setattr(message, field.name, convert(given))
 

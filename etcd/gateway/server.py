@@ -17,6 +17,7 @@ says where the page is from (``Origin``), and no client of etcd does; so such re
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -30,10 +31,12 @@ from ..methods import BY_GATEWAY_PATH, Streaming
 from .answers import NOT_ALLOWED, NOT_FOUND, Answer, error_answer, text
 from .pages import PAGES
 from .streams import answer_stream
-from .talk import BodyTooLargeError, Talk
+from .talk import BODY_BYTES, BodyTooLargeError, Talk
 from .unary import answer_unary, too_large
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..services.context import PortContext
 
 __all__ = ["IDLE_SECONDS", "serve"]
@@ -44,6 +47,11 @@ theirs closed, and some fail then. Longer: forgotten connections stay for longer
 
 _log = logging.getLogger("quorate.etcd")
 _PREFIXES: Final = ("/v3/", "/v3beta/")
+_METHODS: Final = {
+    prefix + path.removeprefix("/"): method
+    for prefix in _PREFIXES
+    for path, method in BY_GATEWAY_PATH.items()
+}
 
 
 async def serve(stream: trio.abc.Stream, context: PortContext) -> None:
@@ -62,7 +70,7 @@ async def serve(stream: trio.abc.Stream, context: PortContext) -> None:
     while again:
         asked = None
         try:
-            with trio.move_on_after(IDLE_SECONDS), context.stopping.interrupts():
+            with context.stopping.interrupts(IDLE_SECONDS):
                 asked = await talk.request()
             if asked is None:
                 return
@@ -89,20 +97,30 @@ class _Asked:
 
     verb: bytes
     path: str
-    query: dict[str, str]
+    query: Mapping[str, str]
     token: str
     elsewhere: bool
 
 
 def _asked_untrusted(request: h11.Request) -> _Asked:
     headers = dict(request.headers)
+    length = int(headers.get(b"content-length", b"0"))  # h11 has checked that it is a number
+    if length > BODY_BYTES:
+        raise BodyTooLargeError(length)
+    path, query = _target_untrusted(request.target)
+    token = headers.get(b"authorization", b"").decode("latin-1")
+    return _Asked(request.method, path, query, token, b"origin" in headers)
+
+
+@functools.lru_cache(64)
+def _target_untrusted(target: bytes) -> tuple[str, Mapping[str, str]]:
+    """Return path and query, without escapes."""
     try:
-        target = urlsplit(request.target.decode("ascii", errors="replace"))
-        query = dict(parse_qsl(target.query, keep_blank_values=True, max_num_fields=16))
+        parts = urlsplit(target.decode("ascii", errors="replace"))
+        query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=16))
     except ValueError:
         raise h11.RemoteProtocolError("this target is none", 400) from None
-    token = headers.get(b"authorization", b"").decode("latin-1")
-    return _Asked(request.method, unquote(target.path), query, token, b"origin" in headers)
+    return unquote(parts.path), query
 
 
 async def _reply(talk: Talk, context: PortContext, asked: _Asked) -> bool:
@@ -126,10 +144,7 @@ async def _reply(talk: Talk, context: PortContext, asked: _Asked) -> bool:
 
 async def _answer(talk: Talk, context: PortContext, asked: _Asked) -> Answer | None:
     """Return the answer; None if it is sent already."""
-    method = None
-    for prefix in _PREFIXES:
-        if asked.path.startswith(prefix):
-            method = BY_GATEWAY_PATH.get(asked.path[len(prefix) - 1 :])
+    method = _METHODS.get(asked.path)
     if asked.elsewhere:
         await talk.body()
         return text(403, "expected no Origin: this port does not serve pages of browsers")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import h11
 import trio
 
+from ..services.wire import Wire
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .answers import Answer
+    from .answers import Answer, Headers
 
 __all__ = ["BODY_BYTES", "HEAD_BYTES", "BodyTooLargeError", "Talk"]
 
@@ -26,8 +30,6 @@ as base64 with its escapes. Larger: clients make us buffer more."""
 BODY_SECONDS: Final = 30.0
 """How long the body of a request, and each piece of an answer, may take. Shorter: slow networks
 fail. Longer: what hangs keeps its memory for longer."""
-
-_RECEIVE_BYTES: Final = 64 << 10
 
 
 class BodyTooLargeError(Exception):
@@ -50,7 +52,7 @@ class Talk:
     """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
-        self._stream = stream
+        self._wire = Wire(stream)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._head_only = False
         self._broken = False
@@ -62,13 +64,13 @@ class Talk:
             h11.RemoteProtocolError: it is none, or is too long.
         """
         self._head_only = False  # what was asked before it: this may be no request
+        if self._http.trailing_data[0]:
+            # A client that sends many requests at once must not keep others from their turn.
+            await trio.lowlevel.checkpoint()
         event = await self._next()
         if not isinstance(event, h11.Request):
             return None
         self._head_only = event.method == b"HEAD"
-        length = dict(event.headers).get(b"content-length", b"0")
-        if int(length) > BODY_BYTES:  # h11 has checked that it is a number
-            raise BodyTooLargeError(int(length))
         return event
 
     async def body(self) -> bytes:
@@ -80,20 +82,28 @@ class Talk:
         """
         pieces: list[bytes] = []
         size = 0
-        with trio.fail_after(BODY_SECONDS):
-            while (piece := await self.piece()) is not None:
-                size += len(piece)
-                if size > BODY_BYTES:
-                    raise BodyTooLargeError(size)
-                pieces.append(piece)
+        until = trio.current_time() + BODY_SECONDS
+        while (piece := await self.piece(until)) is not None:
+            size += len(piece)
+            if size > BODY_BYTES:
+                raise BodyTooLargeError(size)
+            pieces.append(piece)
         return b"".join(pieces)
 
-    async def piece(self) -> bytes | None:
-        """Return the next piece of the body; None at its end."""
+    async def piece(self, until: float = math.inf) -> bytes | None:
+        """Return the next piece of the body; None at its end.
+
+        Raises:
+            trio.TooSlowError: it is not here at that time (trio's clock).
+        """
         if self._http.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
             await self._write([go_on])
-        event = await self._next()
+        event: object = self._http.next_event()
+        # A scope costs more than this look, and most bodies come with their heads.
+        if event is h11.NEED_DATA:
+            with trio.fail_at(until):
+                event = await self._next()
         match event:
             case h11.Data():
                 return bytes(event.data)
@@ -105,7 +115,7 @@ class Talk:
     async def until_gone(self) -> None:
         """Return once the client has closed or is lost; its whole request was read before."""
         try:
-            data = bytes(await self._stream.receive_some(_RECEIVE_BYTES))
+            data = await self._wire.receive()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
         # A client that closes one direction looks like one that closes both. Go's net/http, and so
@@ -118,13 +128,11 @@ class Talk:
 
     async def send(self, answer: Answer) -> None:
         """Send a whole answer."""
-        headers = [*answer.headers, ("content-length", str(len(answer.body)))]
+        head = _response(answer.status, answer.headers, len(answer.body))
         body = b"" if self._head_only else answer.body
-        head = _response(answer.status, headers)
-        with trio.fail_after(BODY_SECONDS):
-            await self._write([head, h11.Data(data=body), h11.EndOfMessage()])
+        await self._write([head, h11.Data(data=body), h11.EndOfMessage()], BODY_SECONDS)
 
-    async def begin(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+    async def begin(self, status: int, headers: Headers) -> None:
         """Begin an answer whose length is not known."""
         await self._write([_response(status, headers)])
 
@@ -138,8 +146,7 @@ class Talk:
 
     async def end(self) -> None:
         """End an answer that `begin` began."""
-        with trio.fail_after(BODY_SECONDS):
-            await self._write([h11.EndOfMessage()])
+        await self._write([h11.EndOfMessage()], BODY_SECONDS)
 
     def again(self) -> bool:
         """Whether another request may follow; then this connection is ready for it."""
@@ -158,21 +165,25 @@ class Talk:
         return self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}
 
     async def _next(self) -> object:
-        while True:
-            event = self._http.next_event()
-            if event is not h11.NEED_DATA:
-                return event
-            self._http.receive_data(bytes(await self._stream.receive_some(_RECEIVE_BYTES)))
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._wire.receive())
+        return event
 
-    async def _write(self, events: Iterable[h11.Event]) -> None:
+    async def _write(self, events: Iterable[h11.Event], seconds: float = math.inf) -> None:
         if self._broken:
             raise trio.BrokenResourceError("an answer was interrupted in the middle of a piece")
         parts = [self._http.send(event) for event in events]
-        self._broken = True
-        await self._stream.send_all(b"".join(part for part in parts if part))
-        self._broken = False
+        # Most answers go out at once, and need no scope.
+        rest = self._wire.send_some(b"".join(part for part in parts if part))
+        if rest:
+            self._broken = True
+            with trio.fail_after(seconds):
+                await self._wire.send(rest)
+            self._broken = False
 
 
-def _response(status: int, headers: Iterable[tuple[str, str]]) -> h11.Response:
-    reason = HTTPStatus(status).phrase
-    return h11.Response(status_code=status, headers=list(headers), reason=reason)
+@functools.lru_cache(256)
+def _response(status: int, headers: Headers, length: int | None = None) -> h11.Response:
+    """Return the head of an answer, of which there are few different ones."""
+    lines = list(headers) if length is None else [*headers, ("content-length", str(length))]
+    return h11.Response(status_code=status, headers=lines, reason=HTTPStatus(status).phrase)

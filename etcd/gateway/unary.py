@@ -14,11 +14,13 @@ from .json_messages import decode_untrusted
 from .json_replies import encode_in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from google.protobuf.message import Message
 
+    from ..messages.requests import Op
     from ..methods import Method
+    from ..services.call import Call
     from ..services.context import PortContext
     from .talk import Talk
 
@@ -54,6 +56,14 @@ async def _reply(
         raise too_large(len(data))
     op = DIRECT.get(method.path)
     if op is not None:
+        admitted = context.admit(token, method.path, data)
+        if admitted is not None:
+            try:
+                return await _submitted(talk, admitted, op, data)
+            except EtcdError as error:
+                # Aborted: the users have changed before it was sent, and it begins anew.
+                if error.code is not Code.ABORTED:
+                    raise
         direct = partial(context.call_direct, op, token, method.path, data)
         return await _while_connected(talk, direct)
     call = await context.admit_when_known(token, method.path, data)
@@ -61,6 +71,26 @@ async def _reply(
     if function is None:
         raise not_implemented(method)
     return await _while_connected(talk, partial(function, call, message))
+
+
+async def _submitted(talk: Talk, call: Call, op: Op, data: bytes) -> bytes:
+    """Make a request of the state machine, and cancel it when the client goes."""
+    replies: list[bytes | EtcdError] = []
+    # Most calls come here. This task waits for the client, and the reply ends that: cheaper than a
+    # task for each.
+    with trio.CancelScope() as answered:
+
+        def done(reply: bytes | EtcdError) -> None:
+            replies.append(reply)
+            answered.cancel()
+
+        request = call.backend.submit(op, data, done, caller=call.caller)
+        try:
+            await talk.until_gone()
+        finally:
+            if request is not None and not replies:
+                request.cancel()
+    return _only(replies)
 
 
 async def _while_connected(talk: Talk, function: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -79,6 +109,11 @@ async def _while_connected(talk: Talk, function: Callable[[], Awaitable[bytes]])
         except EtcdError as error:
             replies.append(error)
         nursery.cancel_scope.cancel()
+    return _only(replies)
+
+
+def _only(replies: Sequence[bytes | EtcdError]) -> bytes:
+    """Return or raise the reply, if the client has waited for it."""
     for reply in replies:
         if isinstance(reply, EtcdError):
             raise reply

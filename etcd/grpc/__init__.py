@@ -8,7 +8,6 @@
 - `header_blocks.py`: blocks of headers that are the same each time are coded once
 - `metadata.py`: what the headers of a call say
 - `framing.py`: messages in the bytes of a call
-- `wire.py`: the bytes of the connection
 
 Read first: `server_call.py`, `connection.py`.
 """

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ..services.wire import Wire
 from .connection import Connection
-from .wire import Wire
 
 if TYPE_CHECKING:
     from ..services.context import PortContext

@@ -6,6 +6,7 @@ A call is an object, and only some have a task: a method that is one request of 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -95,10 +96,21 @@ class UnaryCall(ServerCall):
         op = DIRECT.get(self._method.path)
         call = None if op is None else self.connection.admit(self._head, message)
         if op is not None and call is not None:
-            self._request = call.backend.submit(op, message, self._done, principal=call.principal)
+            done = partial(self._done_direct, message)
+            self._request = call.backend.submit(op, message, done, caller=call.caller)
         else:
-            self._scope = trio.CancelScope()
-            self.connection.nursery.start_soon(self._run, self._scope, message)
+            self._start(message)
+
+    def _start(self, message: bytes) -> None:
+        self._scope = trio.CancelScope()
+        self.connection.nursery.start_soon(self._run, self._scope, message)
+
+    def _done_direct(self, message: bytes, result: bytes | EtcdError) -> None:
+        if isinstance(result, EtcdError) and result.code is Code.ABORTED:
+            # The users have changed before it was sent: a task begins anew.
+            self._start(message)
+        else:
+            self._done(result)
 
     def _done(self, result: bytes | EtcdError) -> None:
         if isinstance(result, EtcdError):

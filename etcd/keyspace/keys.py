@@ -305,7 +305,7 @@ class Keys:
         """Remove the versions of a key that are older than a change; a deletion goes itself.
 
         Returns:
-            How many there were to remove. More than `most`, and only so many are removed.
+            How many there were to remove; only `most` of them are removed.
         """
         key = change.key
         place = place_of(change.revision, change.sub, deleted=change.deleted)

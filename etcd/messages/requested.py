@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from ...errors import WireError
 from . import rpc_pb2 as rpc
-from .requests import Op, decode_request_untrusted
+from .requests import MAX_DEPTH, Op, decode_request_untrusted
 from .together import payloads_untrusted
 
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ __all__ = ["Requested", "in_words_untrusted", "requested_untrusted"]
 Requested: TypeAlias = tuple[str, bytes | None, bytes | None]
 """Operation, key and value. The operation of a transaction's parts says which branch they are in;
 whether it was taken is not in the log."""
-
-MAX_DEPTH: Final = 16
-"""Transactions inside of each other. Part of the state machine: without it, the bound would be that
-of the protobuf library, which another version may change."""
 
 _SHOWN_BYTES: Final = 60
 _SHOWN_REQUESTS: Final = 4

@@ -24,6 +24,7 @@ from ...errors import WireError
 from ..codes import Code, EtcdError
 
 __all__ = [
+    "MAX_DEPTH",
     "RESTORED_RAISE",
     "Op",
     "decode_reply",
@@ -38,6 +39,10 @@ RESTORED_RAISE: Final = 1_000_000_000
 """How much a restored cluster raises the revision. Less, and clients may have seen a revision of
 the cluster before that comes again here, with other changes; more, and 64 bits last for fewer
 restores."""
+
+MAX_DEPTH: Final = 16
+"""Transactions inside each other. Part of the state machine: without it, the bound would be that of
+the protobuf library, which another version may change."""
 
 _REPLY: Final = struct.Struct("<Bq")
 

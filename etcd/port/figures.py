@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...metrics.family import Sample, counter, gauge
 from ...node.requests.status import EtcdStatus
+from .refusals import NO_USERS, TLS, TOO_MANY
 
 if TYPE_CHECKING:
     from ...metrics import Family
@@ -49,6 +50,14 @@ def etcd_families(port: EtcdPort, context: PortContext) -> list[Family]:
             "quorate_etcd_connections",
             "Connections of etcd's clients to this member.",
             port.connections,
+        ),
+        counter(
+            "quorate_etcd_refused_total",
+            "Connections to the etcd port that were refused, by reason.",
+            tuple(
+                Sample(port.refusals.counts[kind], (("reason", kind),))
+                for kind in (TOO_MANY, TLS, NO_USERS)
+            ),
         ),
         counter(
             "quorate_etcd_requests_total",

@@ -6,10 +6,10 @@ are few of them, and each task has much to wait for.
 Bounds
 ------
 There are at most as many connections as the file allows; one more is closed at once. A connection
-has `GREETING_SECONDS` for its handshake and its first bytes.
+has `GREETING_SECONDS` for its handshake, and again for its first bytes.
 
 A port that other machines reach may demand users (`protected`). Until there are some, it serves
-clients of this machine alone.
+clients of this machine alone. Whoever is refused is noted in :mod:`.refusals`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ...log_events import log_event
 from ..gateway import server as gateway
 from ..grpc import server as grpc
 from .protocols import PeekedStream, is_grpc, peek_untrusted, secured
+from .refusals import NO_USERS, TLS, TOO_MANY, Refusals, no_audit, why_no_tls
 
 if TYPE_CHECKING:
     import ssl
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["EtcdPort"]
 
 GREETING_SECONDS: Final = 10.0
-"""How long a handshake and the first bytes may take. Shorter: slow networks fail. Longer: a
+"""How long a handshake may take, and the first bytes. Shorter: slow networks fail. Longer: a
 client that says nothing keeps a connection for longer."""
 
 DRAIN_SECONDS: Final = 1.0
@@ -68,9 +69,11 @@ class EtcdPort:
         tls: returns the context for a new connection; None for a port without TLS.
         most: connections at the same time.
         protected: clients of other machines are served only as users.
+        audited: notes an address and the reason why it was refused.
 
     Attributes:
         connections: how many there are.
+        refusals: connections that never became clients.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class EtcdPort:
         tls: Callable[[], ssl.SSLContext] | None = None,
         most: int = 10_000,
         protected: bool = False,
+        audited: Callable[[tuple[str, int], str], None] = no_audit,
     ) -> None:
         self._context = context
         self._host = host
@@ -91,6 +95,7 @@ class EtcdPort:
         self._protected = protected
         self._accepting = trio.CancelScope()
         self.connections = 0
+        self.refusals = Refusals(audited)
         self._none_left = trio.Event()
 
     async def run(
@@ -130,30 +135,41 @@ class EtcdPort:
         """Serve one connection until it ends."""
         self.connections += 1
         try:
-            if self.connections <= self._most and self._welcomes(stream.socket):
-                await self.serve(stream)
+            address = _address(stream.socket)
+            if address is not None and self._welcomes(stream.socket, address):
+                await self.serve(stream, address)
         finally:
             self.connections -= 1
             self._none_left.set()
             await trio.aclose_forcefully(stream)
 
-    def _welcomes(self, sock: trio.socket.SocketType) -> bool:
+    def _welcomes(self, sock: trio.socket.SocketType, address: tuple[str, int]) -> bool:
         """Whether a client may connect at all."""
+        if self.connections > self._most:
+            reason = f"{self._most} connections are open, which is max_clients of [limits]"
+            self.refusals.note(address, TOO_MANY, reason)
+            return False
         try:
             _keep_alive(sock)
-            if not self._protected or self._context.users.enabled:
-                return True
-            return is_local(sock.getpeername()[0], sock.getsockname()[0])
+            own = sock.getsockname()[0]
         except OSError:  # it has closed already
             return False
+        if not self._protected or self._context.users.enabled or is_local(address[0], own):
+            return True
+        reason = "require_users = true, and there are no users yet: make some with ACL SETUSER"
+        self.refusals.note(address, NO_USERS, reason)
+        return False
 
-    async def serve(self, stream: trio.abc.Stream) -> None:
+    async def serve(
+        self, stream: trio.abc.Stream, address: tuple[str, int] = ("an unknown address", 0)
+    ) -> None:
         """Serve a connection, whatever it speaks; the caller closes it."""
         try:
-            with trio.fail_after(GREETING_SECONDS), self._context.stopping.interrupts():
+            with self._context.stopping.interrupts():
                 if self._tls is not None:
-                    stream = await secured(stream, self._tls())
-                first = await peek_untrusted(stream)
+                    stream = await self._secured(stream, address, self._tls())
+                with trio.fail_after(GREETING_SECONDS):
+                    first = await peek_untrusted(stream)
                 if not first:
                     return
             if self._context.stopping.begun:
@@ -173,6 +189,25 @@ class EtcdPort:
         except Exception:  # noqa: BLE001 - no client may end a member
             words = "a connection of the etcd port failed"
             log_event(_log, logging.ERROR, "etcd_client_failed", words, exc_info=True)
+
+    async def _secured(
+        self, stream: trio.abc.Stream, address: tuple[str, int], tls: ssl.SSLContext
+    ) -> trio.abc.Stream:
+        try:
+            with trio.fail_after(GREETING_SECONDS):
+                return await secured(stream, tls)
+        except (trio.BrokenResourceError, trio.TooSlowError) as error:
+            self.refusals.note(address, TLS, why_no_tls(error))
+            raise
+
+
+def _address(sock: trio.socket.SocketType) -> tuple[str, int] | None:
+    """Return host and port of the other end; None if it has closed already."""
+    try:
+        host, port = sock.getpeername()[:2]
+    except OSError:
+        return None
+    return host, port
 
 
 def _why(error: BaseException) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import attrs
+
+from ..backend.caller import Caller
+from ..codes import Code, EtcdError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,9 +16,16 @@ if TYPE_CHECKING:
 
     from ..access.rights import LeaseNeed
     from ..backend.backend import Backend
+    from ..messages.requests import Op
     from ..watching.hub import WatchHub
 
-__all__ = ["Call", "Outlet", "StreamMethod", "UnaryMethod", "Users"]
+__all__ = ["ATTEMPTS", "Call", "Outlet", "StreamMethod", "UnaryMethod", "Users"]
+
+
+ATTEMPTS: Final = 5
+"""How often a request is begun anew when users or keys change after it was allowed. If smaller, a
+lease that gets keys all the time is hardly revoked; if larger, a client waits longer before it is
+asked to try again."""
 
 
 class Outlet(Protocol):
@@ -58,7 +68,7 @@ class Users(Protocol):
 
     @property
     def version(self) -> int:
-        """The version of the users; 0 before the first change."""
+        """The version of the users; 0 before the first change, and while they are unknown."""
         ...
 
     @property
@@ -104,6 +114,19 @@ class Users(Protocol):
         """
         ...
 
+    def state_of(self, user: str | None) -> object:
+        """Return what a user is now, to be compared; None is a caller without a token."""
+        ...
+
+    async def wait_revised(self, user: str | None, state: object) -> None:
+        """Wait until a user is known to be something else than it was.
+
+        Args:
+            user: its name, or None.
+            state: what it was, of `state_of`.
+        """
+        ...
+
     async def authenticate(self, name: str, password: str) -> str:
         """Return a new token for a user.
 
@@ -125,6 +148,9 @@ class Call:
         users: judges callers.
         checked: revision at which the user might do this with all keys of the leases that the
             request names; 0 if its rights do not hang on these.
+        rules: version of the users by which the call was allowed.
+        path: of gRPC, which names the method.
+        message: the request, encoded; None before the first one of a method that streams.
     """
 
     backend: Backend
@@ -133,6 +159,38 @@ class Call:
     principal: int = 0
     users: Users | None = None
     checked: int = 0
+    rules: int = 0
+    path: str = ""
+    message: bytes | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who sends the requests of the call, which are sent only while the same users hold."""
+        return Caller(self.principal, self.rules, self.users)
+
+    async def ask(self, op: Op, message: bytes) -> bytes:
+        """Make a request that is a part of the call; return the reply with its header.
+
+        The call may have waited for long, so it is checked again that the user may make it.
+
+        Raises:
+            EtcdError: the reply is an error, or the user may not make the call any more.
+        """
+        users = self.users
+        if users is None:
+            return await self.backend.call(op, message, caller=self.caller)
+        left = ATTEMPTS
+        while True:
+            left -= 1
+            if not users.knows(""):
+                await users.learn("")
+            users.check(self.user, self.path, self.message)
+            caller = Caller(self.principal, users.version, users)
+            try:
+                return await self.backend.call(op, message, caller=caller)
+            except EtcdError as error:
+                if error.code is not Code.ABORTED or not left:
+                    raise
 
 
 # A request comes decoded, a reply goes encoded, since most replies never were objects. Both raise

@@ -33,7 +33,7 @@ async def compact(call: Call, request: Message) -> bytes:
     """
     backend, asked = call.backend, cast("rpc.CompactionRequest", request)
     message = asked.SerializeToString()
-    reply = await backend.call(Op.COMPACT, message, principal=call.principal)
+    reply = await call.ask(Op.COMPACT, message)
     with trio.move_on_after(HELD_S):
         # Nothing reports a compaction, and it is too rare to add that.
         while backend.state.compacted < asked.revision and backend.has_leader:  # noqa: ASYNC110

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from ..access.needs import FREE
 from ..codes import AUTH_NOT_ENABLED, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op
-from .call import Call, Users
+from .call import ATTEMPTS, Call, Users
 from .stopping import Stopping
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ _CHECKED: Final = {
     Op.LEASE_TIME_TO_LIVE: Op.LEASE_TIME_TO_LIVE_CHECKED,
 }
 """What is done only if a lease got no key since its keys were checked. Both have the lease's id in
-their first field. Puts are not among these: they show and remove no key of another user, and many
-of one lease at once would keep each other from being made."""
+their first field.
 
-_ATTEMPTS: Final = 5
-"""If smaller, a lease that gets keys all the time is hardly revoked; if larger, a client waits
-longer before it is asked to try again."""
+Puts are not among these. A key of another user that joins the lease between check and put leaves a
+lease with keys of both, which neither can revoke or list. Either user can make such a lease without
+a race, here and in etcd: it puts its key while the lease has none yet. (etcd checks a single put as
+it applies it, but not one in a transaction.) So the check is a help against mistakes, and what it
+misses shows and removes nothing. Many puts of one lease at once would keep each other from being
+made."""
 
 
 class Everybody:
@@ -73,6 +76,15 @@ class Everybody:
         del user, needs
         await trio.lowlevel.checkpoint()
         return 0
+
+    def state_of(self, user: str | None) -> object:
+        """Return the user itself: it never changes."""
+        return user
+
+    async def wait_revised(self, user: str | None, state: object) -> None:
+        """Wait for ever."""
+        del user, state
+        await trio.sleep_forever()
 
     async def authenticate(self, name: str, password: str) -> str:  # noqa: ARG002
         """Raise: there is nothing to log in to."""
@@ -116,12 +128,13 @@ class PortContext:
         Raises:
             EtcdError: it may not.
         """
+        token = _counted(token, path)
         if not self.users.knows(token):
             return None
         user, principal = self.users.identify(token)
         if self.users.check(user, path, message):
             return None
-        return Call(self.backend, self.hub, user, principal, self.users)
+        return self._call(user, principal, path, message)
 
     async def admit_when_known(self, token: str, path: str, message: bytes | None) -> Call:
         """Return what a method gets; ask the leader if the user's rights hang on that.
@@ -134,6 +147,7 @@ class PortContext:
         Raises:
             EtcdError: the caller may not call it, or there was no leader for too long.
         """
+        token = _counted(token, path)
         if not self.users.knows(token):
             await self.users.learn(token)
         user, principal = self.users.identify(token)
@@ -141,13 +155,22 @@ class PortContext:
         checked = 0
         if needs and user is not None:
             checked = await self.users.check_leases(user, needs)
-        return Call(self.backend, self.hub, user, principal, self.users, checked)
+        return self._call(user, principal, path, message, checked)
+
+    def _call(
+        self, user: str | None, principal: int, path: str, message: bytes | None, checked: int = 0
+    ) -> Call:
+        users = self.users
+        return Call(
+            self.backend, self.hub, user, principal, users, checked, users.version, path, message
+        )
 
     async def call_direct(self, op: Op, token: str, path: str, message: bytes) -> bytes:
         """Make a call of a method that is one request of the state machine; return the reply.
 
         A lease may get a key between the check of the user's rights and the request. So a request
         that does something to all its keys is done only if it got none; then all is checked again.
+        So it is if the users change before the request is sent.
 
         Args:
             op: of the method.
@@ -158,7 +181,7 @@ class PortContext:
         Raises:
             EtcdError: the reply is an error, or the caller may not call it.
         """
-        left = _ATTEMPTS
+        left = ATTEMPTS
         while True:
             left -= 1
             call = await self.admit_when_known(token, path, message)
@@ -167,7 +190,15 @@ class PortContext:
                 sent, lease = _CHECKED[op], rpc.LeaseRevokeRequest.FromString(message).ID
                 content = rpc.KeyValue(lease=lease, mod_revision=call.checked).SerializeToString()
             try:
-                return await self.backend.call(sent, content, principal=call.principal)
+                return await self.backend.call(sent, content, caller=call.caller)
             except EtcdError as error:
                 if error.code is not Code.ABORTED or not left:
                     raise
+
+
+def _counted(token: str, path: str) -> str:
+    """Return the token that counts: none for what needs none.
+
+    Clients show a token that is over when they log in for a new one, and etcd does not look at it.
+    """
+    return "" if path in FREE else token

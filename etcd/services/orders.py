@@ -32,7 +32,7 @@ async def give_order(call: Call, words: str) -> None:
         call.backend.gateway.submit(request)
 
     try:
-        await Calls(submit).ask(CONTROL, words.encode(), 0, principal=call.principal)
+        await Calls(submit).ask(CONTROL, words.encode(), 0, sign=call.caller.sign)
     except RefusedError as error:
         raise EtcdError(Code.FAILED_PRECONDITION, f"etcdserver: {error}") from error
     except RequestError as error:

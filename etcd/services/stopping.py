@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ __all__ = ["Stopping"]
 
 
 class Stopping:
-    """Tells connections that their port stops."""
+    """Lets connections know that their port stops."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -33,12 +34,14 @@ class Stopping:
         await self._event.wait()
 
     @contextmanager
-    def interrupts(self) -> Generator[trio.CancelScope]:
+    def interrupts(self, seconds: float = math.inf) -> Generator[trio.CancelScope]:
         """Cancel the block when the port stops; for a wait that may last, as for the next request.
+
+        It also ends after some seconds.
 
         Cheaper than a task of its own for each connection.
         """
-        with trio.CancelScope() as scope:
+        with trio.move_on_after(seconds) as scope:
             if self.begun:
                 scope.cancel()
             self._scopes.add(scope)

@@ -10,6 +10,7 @@ from .compaction import compact
 from .lease import keep_alive
 from .locks.election import campaign, leader, observe, proclaim, resign
 from .locks.lock import lock, unlock
+from .revised import until_revised
 from .watch import watch
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ UNARY: Final[dict[str, UnaryMethod]] = {
 """Methods with one request and one reply."""
 
 STREAMS: Final[dict[str, StreamMethod]] = {
-    "/etcdserverpb.Lease/LeaseKeepAlive": keep_alive,
-    "/etcdserverpb.Maintenance/Snapshot": maintenance.snapshot,
-    "/etcdserverpb.Watch/Watch": watch,
-    "/v3electionpb.Election/Observe": observe,
+    "/etcdserverpb.Lease/LeaseKeepAlive": until_revised(keep_alive),
+    "/etcdserverpb.Maintenance/Snapshot": until_revised(maintenance.snapshot),
+    "/etcdserverpb.Watch/Watch": until_revised(watch),
+    "/v3electionpb.Election/Observe": until_revised(observe),
 }
 """Methods whose replies, and perhaps requests, are a stream."""

@@ -21,8 +21,7 @@ from ..codes import (
     EtcdError,
 )
 from ..messages import rpc_pb2 as rpc
-from ..messages.requested import MAX_DEPTH
-from ..messages.requests import RESTORED_RAISE, Op
+from ..messages.requests import MAX_DEPTH, RESTORED_RAISE, Op
 from .intervals import check_overlaps
 from .work import MAX_KEY_BYTES
 

@@ -162,7 +162,7 @@ def _changed_since(keys: Keys, work: Work, revision: int) -> set[bytes] | None:
 def _count_at(
     keys: Keys, request: rpc.RangeRequest, revision: int, changed: Iterable[bytes]
 ) -> int:
-    """Return how many keys a range had: as many as now, but for what has changed since."""
+    """Return how many keys a range had: as many as now, without what has changed since."""
     key, range_end = request.key, request.range_end
     count = keys.count(key, range_end)
     for one in changed:

@@ -8,13 +8,14 @@ from typing import Final
 
 from ..codes import Code, EtcdError
 
-__all__ = ["MAX_KEY_BYTES", "MAX_LEASE_KEYS", "ROW_STEPS", "SORT_STEPS", "Work"]
+__all__ = ["CHANGE_STEPS", "MAX_KEY_BYTES", "MAX_LEASE_KEYS", "ROW_STEPS", "SORT_STEPS", "Work"]
 
 MAX_KEY_BYTES: Final = 64 << 10
 """A key. The index has all keys in memory, so long keys would take it."""
 
 MAX_CHANGES: Final = 10_000
-"""Keys that a request deletes or puts: some 70 ms. Larger, and one request holds up the member."""
+"""Keys that a request deletes or puts: some 70 ms. Larger, and one request holds up the member. In
+a transaction they are steps, too, and so fewer."""
 
 MAX_LEASE_KEYS: Final = 10_000
 """Keys of a lease; they all go in one revision when it ends."""
@@ -32,6 +33,10 @@ the keys of a prefix as etcd's clients do."""
 ROW_STEPS: Final = 4
 """Reading a row; looking at a key in the index is one step."""
 
+CHANGE_STEPS: Final = 14
+"""Deleting or putting a key, some 7 microseconds. Smaller, and a transaction takes longer than its
+steps say; larger, and it can change fewer keys."""
+
 SORT_STEPS: Final = 8
 """Filtering, sorting or shortening a row that was read."""
 
@@ -47,10 +52,10 @@ class Work:
         txn: it is a transaction.
     """
 
-    __slots__ = ("_bytes", "_changes", "_steps")
+    __slots__ = ("_bytes", "_changes", "_most", "_steps")
 
     def __init__(self, *, txn: bool = False) -> None:
-        self._steps = MAX_TXN_STEPS if txn else MAX_STEPS
+        self._most = self._steps = MAX_TXN_STEPS if txn else MAX_STEPS
         self._changes = MAX_CHANGES
         self._bytes = MAX_REPLY_BYTES
 
@@ -82,8 +87,11 @@ class Work:
     def change(self, keys: int) -> None:
         """Charge changing keys; errors as for `look`."""
         self._changes -= keys
-        if self._changes < 0:
+        self._steps -= CHANGE_STEPS * keys
+        if self._changes < 0 or self._steps < 0:
+            most = min(MAX_CHANGES, self._most // CHANGE_STEPS)
             raise EtcdError(
                 Code.RESOURCE_EXHAUSTED,
-                f"etcdserver: a request can change {MAX_CHANGES} keys; delete smaller ranges",
+                f"etcdserver: the request can change {most} keys, and fewer where it reads many; "
+                "delete smaller ranges",
             )

@@ -1,7 +1,7 @@
 """Which watches a change concerns.
 
-The state calls the hub with each revision that it applies, so this runs while a batch is applied:
-it looks up the keys, encodes each event once for all watches that want it, and hands the events to
+The state calls the hub with each revision that it applies, so this runs while a batch is applied.
+It looks up the keys, encodes each event once for all watches that want it, and hands the events to
 the streams. A stream that can't keep them takes the watch out and reads history later.
 """
 

@@ -7,7 +7,7 @@ is served as fast as it reads. Rules, most of them etcd's:
 out. Between two watches of a stream there is no order.
 
 **Atomic.** All events of a revision that a watch wants are in one response. Only a watch that has
-asked for `fragment` gets large ones in parts, of which all but the last are marked.
+asked for `fragment` gets large ones in parts. All of these except the last are marked.
 
 **In step, or behind.** A watch that is in step gets the events from the hub at the moment they are
 applied. A watch that begins in the past is behind; so is one whose events found the queue full. It

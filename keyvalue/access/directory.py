@@ -21,10 +21,11 @@ from .users import DEFAULT_NAME, Users
 __all__ = ["Directory"]
 
 # MULTI and DISCARD do nothing by themselves. If MULTI were refused, what the client has sent behind
-# it would be executed one by one, without what it has watched, once the users are known.
+# it would be executed one by one, without what it has watched, once the users are known. What ends
+# a client's own watches takes nothing but that from it.
 _HARMLESS: Final = (
     b"+@connection -@dangerous +info +cluster +command +role +time +quorate.status +config|get "
-    b"-cluster|countkeysinslot +multi +discard"
+    b"-cluster|countkeysinslot +multi +discard +unwatch +quorate.unwatch"
 )
 
 _HARMLESS_USER: Final = apply(NOBODY, _HARMLESS.split())

@@ -226,9 +226,9 @@ class Conversation:
         """The rules have changed: check the present request again, unless it was sent already."""
         request = self._request
         if isinstance(request, JoinedRequest):
-            request.recheck = request.check_again
+            request.recheck = lambda _joined: request.check_again()
         elif request is not None:
-            request.recheck = self.check_again
+            request.recheck = lambda _request: self.check_again()
 
     def check_again(self) -> Sequence[Request]:
         """Return the present request if it may be sent now; see `Request.recheck`."""
@@ -369,7 +369,8 @@ class Conversation:
             apart = client.watched.absent
             # A chunk is usually one run: then its bytes are the payload, and nothing is encoded.
             free, signposts = client.access.open, self.port.signposts
-            if at == 0 and len(payload) <= self.port.run_bytes and not apart and free:
+            # After `refuse` there are fewer commands than the chunk had, and no bytes of it.
+            if at == 0 and 0 < len(payload) <= self.port.run_bytes and not apart and free:
                 kind = uniform_kind(self._commands)
             if kind is not None and signposts is not None:
                 here = owned_untrusted(payload, signposts.ownership.states)
@@ -464,7 +465,8 @@ class Conversation:
         arguments = self._commands[self._next]
 
         def go_on(result: Result) -> None:
-            if not isinstance(result, bytes):  # no leader was found in time
+            given_up = self._next == len(self._commands)  # see `refuse`
+            if not isinstance(result, bytes) and not given_up:  # no leader was found in time
                 self._next += 1
                 refuse(self, arguments, resp.error(error_text(result)))
 

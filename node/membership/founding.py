@@ -269,9 +269,10 @@ class Founders:
         if not missing or len(missing) > self._most_left_out:
             return ""
         named, own = ",".join(map(str, missing)), self._state.config.own
+        port = own.client_port or own.tls_port
         return (
             f". To begin without member {named}, if it has no data of this cluster: "
-            f"quorate control found --without {named} --connect {own.host}:{own.client_port}"
+            f"quorate control found --without {named} --connect {own.host}:{port}"
         )
 
     def take(self, payload: bytes, done: Callable[[bytes | RequestError], None]) -> bool:

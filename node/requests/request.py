@@ -68,8 +68,9 @@ class Request:
         cancelled: nobody waits for it any more.
         carrier: the request that carries the content of this one with that of others, if any; it
             learns from `leave` that this one is cancelled.
-        recheck: called once in place of sending it, if it is not sent yet; returns what may be
-            sent. Its sender sets it when the rules have changed by which it was allowed.
+        recheck: called once with this request in place of sending it, if it is not sent yet;
+            returns what may be sent. Its sender sets it when the rules have changed by which it
+            was allowed, or to look at them itself.
     """
 
     __slots__ = (
@@ -102,7 +103,7 @@ class Request:
         self.cancelled = False
         self.carrier: Request | None = None
         self.rules = 0
-        self.recheck: Callable[[], Sequence[Request]] | None = None
+        self.recheck: Callable[[Request], Sequence[Request]] | None = None
         self.deadline = 0.0
         self.losses = 0
         self.session = 0
@@ -169,7 +170,7 @@ def still_allowed(requests: Iterable[Request]) -> Iterator[Request]:
             yield request
         else:
             recheck, request.recheck = request.recheck, None
-            yield from recheck()
+            yield from recheck(request)
 
 
 def _nobody(_result: bytes | RequestError) -> None:

@@ -79,6 +79,8 @@ class Calls:
         flags: int,
         stamp: Stamp = UNSTAMPED,
         principal: int = 0,
+        *,
+        sign: Callable[[Request], None] | None = None,
     ) -> bytes:
         """Submit a request and wait for its reply.
 
@@ -88,6 +90,7 @@ class Calls:
             flags: one byte whose meaning is the service's.
             stamp: session and sequence number.
             principal: who asks, see `Request`.
+            sign: gives the request what else is known of who asks.
 
         Raises:
             TypeError: `payload` is not bytes-like.
@@ -99,6 +102,8 @@ class Calls:
         if stamp is not UNSTAMPED:
             call.session, call.sequence = stamp
         call.principal = principal
+        if sign is not None:
+            sign(call)
         self._submit(call)
         if self._at_once:
             result = self._at_once.pop()

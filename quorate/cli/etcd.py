@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from ..errors import ConfigurationError, RefusedError, TransportError
 from ..etcd.messages import rpc_pb2 as rpc
-from ..local.etcd_client import EtcdRefusedError, GatewayClient
+from ..local.etcd_client import EtcdRefusedError, GatewayClient, TlsFiles
 from ..local.etcd_copy import MAX_LINE_BYTES, Copied, export_keys, import_keys
 from ..local.words import counted
 from .params import AsJson
@@ -36,6 +36,8 @@ async def export_to(
     out: File = None,
     prefix: Text = "",
     ca_file: File = None,
+    cert_file: File = None,
+    key_file: File = None,
     user: Text = "",
     password_file: File = None,
     as_json: AsJson = False,
@@ -53,6 +55,8 @@ async def export_to(
         out: A new file; standard output if left out.
         prefix: Only keys that begin with it.
         ca_file: Certificates to trust, for https; the system's if left out.
+        cert_file: Certificate to show, for https, if the server asks for one.
+        key_file: Its key, if that is in a file of its own.
         user: Name to log in with, if the server has users.
         password_file: File with the password.
         as_json: Report for programs, on standard error.
@@ -61,15 +65,19 @@ async def export_to(
         file = nullcontext(sys.stdout) if out is None else out.open("x")
     except FileExistsError:
         raise ConfigurationError(f"--out {out}: it exists: expected a new file") from None
-    with file as lines:
+    status = UNKNOWN
+    try:
+        with file as lines:
 
-        def copying(client: GatewayClient) -> Awaitable[Copied]:
-            return export_keys(client, prefix.encode(), lines)
+            def copying(client: GatewayClient) -> Awaitable[Copied]:
+                return export_keys(client, prefix.encode(), lines)
 
-        server = _Server(endpoint, ca_file, user, password_file)
-        status = await _copy("exported", server, copying, as_json=as_json)
-    if status and out is not None:
-        _remove(out)
+            files = TlsFiles(ca_file, cert_file, key_file)
+            server = _Server(endpoint, files, user, password_file)
+            status = await _copy("exported", server, copying, as_json=as_json)
+    finally:
+        if status != DONE and out is not None:
+            _remove(out)
     return status
 
 
@@ -79,6 +87,8 @@ async def import_from(
     source: Annotated[Path | None, Parameter(name="--from", show_default=False)] = None,
     overwrite: Flag = False,
     ca_file: File = None,
+    cert_file: File = None,
+    key_file: File = None,
     user: Text = "",
     password_file: File = None,
     as_json: AsJson = False,
@@ -96,6 +106,8 @@ async def import_from(
         source: File of the export; standard input if left out.
         overwrite: Replace keys that exist.
         ca_file: Certificates to trust, for https; the system's if left out.
+        cert_file: Certificate to show, for https, if the server asks for one.
+        key_file: Its key, if that is in a file of its own.
         user: Name to log in with, if the server has users.
         password_file: File with the password.
         as_json: Report for programs, on standard error.
@@ -105,7 +117,7 @@ async def import_from(
         def copying(client: GatewayClient) -> Awaitable[Copied]:
             return import_keys(client, _lines_of(file), overwrite=overwrite)
 
-        server = _Server(endpoint, ca_file, user, password_file)
+        server = _Server(endpoint, TlsFiles(ca_file, cert_file, key_file), user, password_file)
         return await _copy("imported", server, copying, as_json=as_json)
 
 
@@ -114,14 +126,14 @@ class _Server:
     """A server, and how to log in."""
 
     endpoint: str
-    ca_file: Path | None
+    files: TlsFiles
     user: str
     password_file: Path | None
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[GatewayClient]:
         """Connect, and log in if there is a user."""
-        async with GatewayClient(self.endpoint, self.ca_file) as client:
+        async with GatewayClient(self.endpoint, self.files) as client:
             if self.user:
                 password = _password_in(self.password_file)
                 request = rpc.AuthenticateRequest(name=self.user, password=password)

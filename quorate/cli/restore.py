@@ -30,6 +30,7 @@ At = Annotated[str | None, Parameter(show_default=False)]
 Place = Annotated[Path, Parameter(show_default=False)]
 From = Annotated[Path, Parameter(name="--from", show_default=False)]
 KeyFile = Annotated[Path | None, Parameter(show_default=False)]
+EtcdPort = Annotated[int | None, Parameter(show_default=False)]
 NewCluster = Annotated[str | None, Parameter(show_default=False)]
 
 
@@ -41,6 +42,7 @@ async def restore(
     new_cluster: NewCluster = None,
     members: int = 3,
     client_port: int = 7000,
+    etcd_port: EtcdPort = None,
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> int:
@@ -67,17 +69,31 @@ async def restore(
             run them on several machines.
         client_port: Client port of its member 0; the other members take the ports behind it.
             Machines are 100 apart.
+        etcd_port: With --new-cluster, port of its member 0 for clients of etcd; member i has this
+            one + i. If left out: none.
         key_file: The key with which the archive was made.
         as_json: For programs.
     """
-    options = _Options(to, new_cluster, members, client_port, as_json, key_file and source)
+    options = _Options(
+        to, new_cluster, members, client_port, etcd_port, as_json, key_file and source
+    )
     if (source / MANIFEST).is_file():
         if at is not None or key_file is not None:
             raise UsageError(
                 f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
                 "up to where each is restored: leave them out"
             )
+        if etcd_port is not None:
+            raise UsageError(
+                f"--etcd-port: {source} is of a cluster with partitions: leave it out, and write a "
+                "table [etcd] into each machine.toml"
+            )
         return await _restore_partitions(source, options)
+    if etcd_port is not None and new_cluster is None:
+        raise UsageError(
+            f"--etcd-port: without --new-cluster, the table [etcd] is in {to / 'node.toml'}: leave "
+            "it out"
+        )
     point = parse_point(at)
     with _opened(source, key_file, to) as place:
         return await _restore(place, point, options)
@@ -89,6 +105,7 @@ class _Options:
     new_cluster: str | None
     members: int
     client_port: int
+    etcd_port: int | None
     as_json: bool
     archive: Path | None
 
@@ -131,7 +148,7 @@ async def _restore(place: Path, point: tuple[int | None, int | None], options: _
     except PrunedError as refusal:
         print(refusal, file=sys.stderr)
         return REFUSED
-    configs = _configs(options.to, options.members, options.client_port, new_cluster)
+    configs = _configs(options)
     # A node.toml with another cluster name founds a new cluster, too.
     recovering = new_cluster is None and configs[0].cluster == plan.identity.cluster
     if not recovering and (why_not := why_no_founder(configs[0])):
@@ -154,13 +171,18 @@ def _is_secured(config: NodeConfig) -> bool:
     return config.security.tls is not None or bool(config.security.cluster_key_file)
 
 
-def _configs(
-    directory: Path, members: int, client_port: int, cluster: str | None
-) -> list[NodeConfig]:
+def _configs(options: _Options) -> list[NodeConfig]:
+    directory, cluster = options.to, options.new_cluster
     if cluster is None:
         return [_config_in(directory)]
     check_no_store(directory, "--to")
-    configs = lay_out(directory, members=members, client_port=client_port, cluster=cluster)
+    configs = lay_out(
+        directory,
+        members=options.members,
+        client_port=options.client_port,
+        cluster=cluster,
+        etcd_port=options.etcd_port,
+    )
     for config in configs:
         if config.cluster != cluster:
             file = config.directory / "node.toml"

@@ -283,7 +283,8 @@ def _changes(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def _etcd(counts: Mapping[str, int]) -> str:
-    done = ", ".join(f"{counts[what]:,} {what}" for what in ("writes", "reads", "leases", "locks"))
+    kinds = ("writes", "reads", "leases", "locks", "compactions")
+    done = ", ".join(f"{counts[what]:,} {what}" for what in kinds)
     return f"{done}; {counts['watches']:,} watches resumed {counts['resumed']:,} times, all equal"
 
 

@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
+import attrs
 import h11
 import trio
 from google.protobuf import json_format
 
-from ..errors import TransportError, UsageError
+from ..errors import ConfigurationError, TransportError, UsageError
+from ..transport.tls.connection import describe_tls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     Reply = TypeVar("Reply", bound=Message)
 
-__all__ = ["EtcdRefusedError", "GatewayCall", "GatewayClient", "basic_url"]
+__all__ = ["EtcdRefusedError", "GatewayCall", "GatewayClient", "TlsFiles", "basic_url"]
 
 MAX_REPLY_BYTES: Final = 256 << 20
 """A page has up to 1,000 keys of 1.5 MiB, encoded in base64, in the worst case. A larger bound
@@ -77,19 +79,59 @@ def basic_url(text: str) -> tuple[bool, str, int]:
     return parts.scheme == "https", parts.hostname, port
 
 
+@attrs.frozen
+class TlsFiles:
+    """Files for https.
+
+    Args:
+        ca_file: certificates to trust; those of the system if left out.
+        cert_file: certificate of the client, if the server asks for one.
+        key_file: its key; left out if that is in the same file.
+    """
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files.
+
+        Raises:
+            ConfigurationError: one cannot be read, or is something else.
+        """
+        named, what = f"--ca-file {self.ca_file}", "expected certificates in PEM form"
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                named = (
+                    f"--cert-file {self.cert_file}, --key-file {self.key_file or self.cert_file}"
+                )
+                what = "expected a certificate and its key, without a password, in PEM form"
+                # A password would be asked for at the terminal, which may not be there.
+                context.load_cert_chain(self.cert_file, self.key_file, password="")
+        except ssl.SSLError as error:
+            raise ConfigurationError(f"{named}: {describe_tls(error)}: {what}") from None
+        except OSError as error:
+            raise ConfigurationError(f"{named}: {error.strerror}") from None
+        return context
+
+
 class GatewayClient:
     """One connection to a gateway.
 
     Args:
         endpoint: a URL; see `basic_url`.
-        ca_file: certificates to trust; those of the system if left out.
+        files: for https.
     """
 
-    def __init__(self, endpoint: str, ca_file: Path | None = None) -> None:
+    def __init__(self, endpoint: str, files: TlsFiles | None = None) -> None:
         self._tls, self._host, self._port = basic_url(endpoint)
         self._where = endpoint
-        self._ca_file = ca_file
+        self._files = files or TlsFiles()
         self._http = h11.Connection(h11.CLIENT)
+        # With TLS 1.3 a server refuses the other end only after the handshake.
+        wanted = self._tls and self._files.cert_file is None
+        self._hint = "; if it asks for a certificate, give --cert-file" if wanted else ""
         self._token = ""
         self._stream: trio.abc.Stream | None = None
 
@@ -97,13 +139,14 @@ class GatewayClient:
         """Connect.
 
         Raises:
+            ConfigurationError: a file for https is wrong.
             TransportError: that fails.
         """
+        context = self._files.context() if self._tls else None
         try:
             with trio.fail_after(PATIENCE_S):
                 stream: trio.abc.Stream = await trio.open_tcp_stream(self._host, self._port)
-                if self._tls:
-                    context = ssl.create_default_context(cafile=self._ca_file)
+                if context is not None:
                     wrapped = trio.SSLStream(
                         stream, context, server_hostname=self._host, https_compatible=True
                     )
@@ -138,15 +181,19 @@ class GatewayClient:
         return _reply_untrusted(f"{self._where}{path}", answer, kind)
 
     async def follow(
-        self, path: str, request: Message, kind: type[Reply], take: Callable[[Reply], None]
+        self,
+        path: str,
+        requests: Sequence[Message],
+        kind: type[Reply],
+        take: Callable[[Reply], bool],
     ) -> None:
-        """Make a call with a stream of replies, until the server ends it.
+        """Make a call with a stream of replies, until the server or `take` ends it.
 
         Args:
             path: of the method.
-            request: the only one.
+            requests: all of them; they are sent at once.
             kind: of each reply.
-            take: called with each.
+            take: called with each; says whether to go on. If not, the connection is of no use.
 
         Raises:
             EtcdRefusedError: the server has refused it, or ended the stream with an error.
@@ -154,7 +201,7 @@ class GatewayClient:
         """
         where, line = f"{self._where}{path}", b""
         with self._telling_where(path):
-            await self._send(path, request)
+            await self._send(path, *requests)
             while not isinstance(found := await self._next(), h11.EndOfMessage):
                 if not isinstance(found, h11.Data):
                     continue
@@ -162,7 +209,8 @@ class GatewayClient:
                 for each in lines:
                     if not each.startswith(b'{"result"'):
                         raise _refusal_untrusted(where, _OK, each)
-                    take(_reply_untrusted(where, each, kind))
+                    if not take(_reply_untrusted(where, each, kind)):
+                        return
                 if len(line) > MAX_REPLY_BYTES:
                     raise h11.RemoteProtocolError(f"a line with over {MAX_REPLY_BYTES:,} bytes")
 
@@ -173,14 +221,17 @@ class GatewayClient:
             yield
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
             done = "" if path in _READS else "; it may have been done"
-            words = f"{self._where}: no answer to {path}: {_words_of(error)}{done}"
+            words = f"{self._where}: no answer to {path}: {_words_of(error)}{self._hint}{done}"
             raise TransportError(words) from error
         except h11.RemoteProtocolError as error:
             raise TransportError(f"{self._where}: expected etcd's JSON gateway: {error}") from error
 
-    async def _send(self, path: str, request: Message) -> None:
+    async def _send(self, path: str, *requests: Message) -> None:
         assert self._stream is not None, "it is connected"
-        body = json_format.MessageToJson(request, preserving_proto_field_name=True).encode()
+        body = "".join(
+            json_format.MessageToJson(request, preserving_proto_field_name=True)
+            for request in requests
+        ).encode()
         head = [
             ("host", f"{self._host}:{self._port}"),
             ("content-type", "application/json"),
@@ -208,6 +259,7 @@ class GatewayClient:
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             raise h11.RemoteProtocolError("the server ends the connection")
         self._http.start_next_cycle()
+        self._hint = ""
         return status, bytes(answer)
 
     async def _next(self) -> h11.Event:
@@ -222,8 +274,10 @@ class GatewayClient:
 
 def _words_of(error: Exception) -> str:
     """Say what went wrong; trio leaves the words about a broken connection to the cause."""
-    broken = isinstance(error, trio.BrokenResourceError)
-    return str((error.__cause__ if broken else None) or error) or "the connection has ended"
+    cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else None
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS: {describe_tls(cause)}"
+    return str(cause or error) or "the connection has ended"
 
 
 def _reply_untrusted(where: str, answer: bytes, kind: type[Reply]) -> Reply:

@@ -168,9 +168,9 @@ async def _put(call: GatewayCall, puts: list[rpc.PutRequest], done: int, *, over
         )
     reply = await call("/v3/kv/txn", txn, rpc.TxnResponse)
     if not reply.succeeded:
-        first, last = (puts[at].key[:64].decode(errors="backslashreplace") for at in (0, -1))
+        first, last = (puts[at].key[:64] for at in (0, -1))
         raise RefusedError(
-            f'one of the keys "{first}" to "{last}" exists already; '
+            f"one of the keys {first!r} to {last!r} exists already; "
             f"{done} keys before these were written: give --overwrite to replace what is there"
         )
     return reply.header.revision

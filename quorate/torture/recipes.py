@@ -20,7 +20,6 @@ from ..client.connect import connect
 from ..errors import LeaseLostError, RequestError
 from ..keyvalue.programs.client import KeyValue
 from ..node.requests.status import MemberAddress
-from ..simulation import ViolationError
 from ..simulation.recipes.stage import TTL_TIMEOUTS, Stage
 from ..simulation.recipes.tools import drain
 from ..simulation.recipes.uses import USES
@@ -41,6 +40,8 @@ PATIENCE_S: Final = 20.0
 FINISH_S: Final = 60.0
 FOLLOW_S: Final = 2.0
 """Pause between two looks at the recordings. Longer, and members have dropped what was not read."""
+MOST: Final = 20
+"""How many violations are reported: one mistake often makes many."""
 SLACK_S: Final = 30.0
 """How long a batch may take to be committed after it got its time."""
 PREFIXES: Final = (b"quorate:", b"fenced:", b"copied:", b"sum:")
@@ -173,10 +174,7 @@ class RecipeClients:
             words = f"no recording has the log from {position} to {self._end}: not judged"
             self.violations.append(f"recipes: {words}")
             return
-        try:
-            self._stage.judge()
-        except ViolationError as violation:
-            self.violations.append(str(violation))
+        self.violations += self._stage.violations()[:MOST]
 
     def close(self) -> None:
         """Close the replay."""

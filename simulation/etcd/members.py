@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Never, cast
 import attrs
 import trio
 
+from ...etcd.access.logged_tokens import LoggedTokens
+from ...etcd.access.tokens import Tokens
 from ...etcd.backend.backend import Backend
 from ...etcd.codes import EtcdError
 from ...etcd.messages import rpc_pb2 as rpc
@@ -65,12 +67,14 @@ class Api:
     Args:
         backend: reaches the cluster.
         hub: watches the state.
+        tokens: of logins.
         nursery: of the member's process.
         rng: draws how fast clients read.
     """
 
     backend: Backend
     hub: WatchHub
+    tokens: Tokens
     nursery: trio.Nursery
     rng: Random
 
@@ -137,7 +141,8 @@ class EtcdMembers:
         backend = Backend(gateway, store.keyspace, rng, "simulated")
         try:
             async with trio.open_nursery() as nursery:
-                self.open[i] = Api(backend, WatchHub(store.keyspace), nursery, rng)
+                tokens = Tokens(rng.randbytes, LoggedTokens(backend))
+                self.open[i] = Api(backend, WatchHub(store.keyspace), tokens, nursery, rng)
                 nursery.start_soon(backend.run)
                 while True:
                     if not later:

@@ -67,15 +67,15 @@ class _Numbered(Request):
         self._own.deadline = value
 
     @property
-    def recheck(self) -> Callable[[], Sequence[Request]] | None:
+    def recheck(self) -> Callable[[Request], Sequence[Request]] | None:
         """See `Request`."""
         own = self._own
         if (recheck := own.recheck) is None:
             return None
 
-        def again() -> Sequence[Request]:
+        def again(_request: Request) -> Sequence[Request]:
             own.recheck = None
-            if allowed := recheck():
+            if allowed := recheck(own):
                 self.rules = own.rules
                 return [self for _ in allowed]
             # Denied now, or sent later under another number.
@@ -86,7 +86,7 @@ class _Numbered(Request):
 
     @recheck.setter
     def recheck(  # pyright: ignore[reportIncompatibleVariableOverride]
-        self, value: Callable[[], Sequence[Request]] | None
+        self, value: Callable[[Request], Sequence[Request]] | None
     ) -> None:
         """Ignore that: `again` does it."""
 

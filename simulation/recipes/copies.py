@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..invariants import ViolationError
-
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...recipes.cache import Cache
     from .tenures import Tenures
 
@@ -31,12 +31,8 @@ class Copies:
         self._values += 1
         return b"value-%d" % self._values
 
-    def judge(self, tenures: Tenures) -> None:
-        """Compare with the log.
-
-        Raises:
-            ViolationError: a key went back, or had a value that it never had.
-        """
+    def judge(self, tenures: Tenures) -> Iterator[str]:
+        """Yield which keys went back, or had a value that they never had, by the log."""
         had = {
             (key, tenure.value): place
             for key, of_it in tenures.of.items()
@@ -47,7 +43,7 @@ class Copies:
             for name, values in seen.items():
                 places = [had.get((PREFIX + name, value), -1) for value in values]
                 if places != sorted(places) or -1 in places:
-                    raise ViolationError(f"Recipes.Copy: {name!r} was seen as {values}: {places}")
+                    yield f"Recipes.Copy: {name!r} was seen as {values}: {places}"
 
 
 def look(copy: Cache, seen: dict[bytes, list[bytes]]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..invariants import ViolationError
-
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .tenures import Tenure, Tenures
 
 PARTIES: Final = 3
@@ -35,12 +35,8 @@ class Gates:
         """Note that a program was let through."""
         self._passed.append((came_at, went_at, index))
 
-    def judge(self, tenures: Tenures) -> None:
-        """Compare with the log.
-
-        Raises:
-            ViolationError: somebody was seen who had gone, or was let through without the others.
-        """
+    def judge(self, tenures: Tenures) -> Iterator[str]:
+        """Yield who was seen and had gone, or was let through without the others, by the log."""
         members = {
             tenure.start: tenure
             for key, of_it in tenures.of.items()
@@ -51,12 +47,10 @@ class Gates:
             for token in tokens:
                 ended = members[token].ended if token in members else 0.0
                 if ended is not None and ended < asked_at - self._slack_s:
-                    raise ViolationError(
-                        f"Recipes.Party: {token} was seen at {asked_at}; it had gone at {ended}"
-                    )
-        self._judge_barrier(tenures)
+                    yield f"Recipes.Party: {token} was seen at {asked_at}; it had gone at {ended}"
+        yield from self._judge_barrier(tenures)
 
-    def _judge_barrier(self, tenures: Tenures) -> None:
+    def _judge_barrier(self, tenures: Tenures) -> Iterator[str]:
         opened: dict[int, list[Tenure]] = {}
         waiting = {
             tenure.start: tenure
@@ -69,11 +63,11 @@ class Gates:
                 opened.setdefault(tenure.start, []).append(tenure)
                 ticket = waiting.get(int(key.removeprefix(THROUGH)))
                 if ticket is None or ticket.end != tenure.start or ticket.how != "deleted":
-                    raise _violated(f"{key!r} was let through at {tenure.start} without a ticket")
+                    yield _violated(f"{key!r} was let through at {tenure.start} without a ticket")
         for position, together in opened.items():
             indices = sorted(int(tenure.value) for tenure in together)
             if indices != list(range(PARTIES)):
-                raise _violated(f"{indices} were let through at {position}")
+                yield _violated(f"{indices} were let through at {position}")
         for came_at, went_at, index in self._passed:
             least = came_at - self._slack_s
             if not any(
@@ -81,8 +75,8 @@ class Gates:
                 for together in opened.values()
                 for tenure in together
             ):
-                raise _violated(f"{index} came at {came_at}, and passed at {went_at} by itself")
+                yield _violated(f"{index} came at {came_at}, and passed at {went_at} by itself")
 
 
-def _violated(words: str) -> ViolationError:
-    return ViolationError(f"Recipes.Barrier: {words}")
+def _violated(words: str) -> str:
+    return f"Recipes.Barrier: {words}"

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from ..invariants import ViolationError
 from .tenures import DELETED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .blocks import Block
-    from .tenures import Tenure, Tenures
+    from .tenures import Tenures
 
 ITEM: Final = b"item:"
 
@@ -43,48 +44,43 @@ class Jobs:
         self.sent.append(value)
         return value
 
-    def judge(self, tenures: Tenures, queue: bytes, counted: bytes, number: bytes) -> None:
-        """Compare with the log; the queue was emptied, and nobody uses it any more.
+    def judge(self, tenures: Tenures, queue: bytes, counted: bytes, number: bytes) -> Iterator[str]:
+        """Compare with the log; yield items that were lost, or handed over twice.
+
+        The queue was emptied, and nobody uses it any more.
 
         Args:
             tenures: by the log.
             queue: the prefix of its keys.
             counted: kind of the values whose removal adds one to a number.
             number: the key of that number.
-
-        Raises:
-            ViolationError: an item was lost, or handed over twice.
         """
-        items = self._items(tenures, queue)
+        of_items = [of_it for key, of_it in tenures.of.items() if key.startswith(queue + ITEM)]
+        items = {tenure.value: tenure for of_it in of_items for tenure in of_it}
+        times = Counter(tenure.value for of_it in of_items for tenure in of_it)
+        reused = [tenure.value for of_it in of_items for tenure in of_it[1:]]
+        if again := sorted({*reused, *(value for value, n in times.items() if n > 1)}):
+            yield _violated(f"{again} were put twice")
         if lost := [value for value in self.put if value not in items]:
-            raise _violated(f"{lost} were put, and never were in the queue")
+            yield _violated(f"{lost} were put, and never were in the queue")
         if strange := sorted(items.keys() - set(self.sent)):
-            raise _violated(f"{strange} were put by nobody")
+            yield _violated(f"{strange} were put by nobody")
         if left := [value for value, item in items.items() if item.how != DELETED]:
-            raise _violated(f"{left} are left, or did not end in order")
+            yield _violated(f"{left} are left, or did not end in order")
         done = [(value, block) for value, block in self.taken if block.done]
         for value, block in done:
             lease = tenures.beginning(block.key, block.token)
-            end = items[value].end
-            assert end is not None
-            if lease is None or not lease.covers(end):
-                raise _violated(f"{block} has done {value!r}; it was removed at {end}, outside")
+            end = items[value].end if value in items else None
+            # What was never put, or is left, was found before.
+            if end is not None and (lease is None or not lease.covers(end)):
+                yield _violated(f"{block} has done {value!r}; it was removed at {end}, outside")
         if twice := [value for value, n in Counter(value for value, _ in done).items() if n > 1]:
-            raise _violated(f"{twice} were done twice")
+            yield _violated(f"{twice} were done twice")
         there = tenures.present(number)
         found = 0 if there is None else int(there.value)
         if found != (right := sum(value.startswith(counted) for value in items)):
-            raise _violated(f"{right} items were removed with a count, which is {found}")
-
-    def _items(self, tenures: Tenures, queue: bytes) -> dict[bytes, Tenure]:
-        items: dict[bytes, Tenure] = {}
-        for key, of_it in tenures.of.items():
-            for tenure in of_it if key.startswith(queue + ITEM) else ():
-                if tenure.value in items or len(of_it) > 1:
-                    raise _violated(f"{tenure.value!r} was put twice")
-                items[tenure.value] = tenure
-        return items
+            yield _violated(f"{right} items were removed with a count, which is {found}")
 
 
-def _violated(words: str) -> ViolationError:
-    return ViolationError(f"Recipes.Queue: {words}")
+def _violated(words: str) -> str:
+    return f"Recipes.Queue: {words}"

@@ -21,11 +21,10 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ..invariants import ViolationError
 from .tenures import OVERWRITTEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from .blocks import Block, Blocks
     from .tenures import Tenure, Tenures
@@ -34,66 +33,62 @@ TICK_S: Final = 0.001
 """Log time has milliseconds, and programs are more exact."""
 
 
-def judge(blocks: Blocks, tenures: Tenures, fences: Iterable[bytes] = ()) -> None:
-    """Judge all blocks.
+def judge(blocks: Blocks, tenures: Tenures, fences: Iterable[bytes] = ()) -> Iterator[str]:
+    """Judge all blocks; yield each promise that was broken.
 
     Args:
         blocks: by the programs' own account.
         tenures: by the log, which has come to rest.
         fences: the keys to which blocks wrote under the condition that they still held.
-
-    Raises:
-        ViolationError: a promise was broken.
     """
-    held = {block: _tenure(block, tenures) for block in blocks}
-    for block, tenure in held.items():
-        _inside(block, tenure)
-        _whole(block)
-    _tokens(held)
-    resources = sorted({block.resource for block in blocks})
+    held: dict[Block, Tenure] = {}
+    for block in blocks:
+        tenure = tenures.beginning(block.key, block.token)
+        if tenure is None:
+            yield _violated("Token", f"{block}: nobody got {block.key!r} at that position")
+            continue
+        held[block] = tenure
+        yield from _inside(block, tenure)
+        yield from _whole(block)
+    yield from _tokens(held)
+    resources = sorted({block.resource for block in held})
     for resource in resources:
-        _most(blocks.of(resource), held)
+        yield from _most([block for block in blocks.of(resource) if block in held], held)
     for key in fences:
-        _fence(key, held, tenures)
+        yield from _fence(key, held, tenures)
 
 
-def _violated(rule: str, words: str) -> ViolationError:
-    return ViolationError(f"Recipes.{rule}: {words}")
+def _violated(rule: str, words: str) -> str:
+    return f"Recipes.{rule}: {words}"
 
 
-def _tenure(block: Block, tenures: Tenures) -> Tenure:
-    tenure = tenures.beginning(block.key, block.token)
-    if tenure is None:
-        raise _violated("Token", f"{block}: nobody got {block.key!r} at that position")
+def _inside(block: Block, tenure: Tenure) -> Iterator[str]:
     if tenure.how == OVERWRITTEN:
-        raise _violated(
+        yield _violated(
             "Untouched", f"{block}: {block.key!r} was overwritten at {tenure.end} although held"
         )
-    return tenure
-
-
-def _inside(block: Block, tenure: Tenure) -> None:
+        return
     ended = tenure.ended
     late = [at for at in block.marks if ended is not None and at > ended + TICK_S]
     if late:
-        raise _violated(
+        yield _violated(
             "Inside",
             f"{block}: inside at {late[0]:.6f} s; it was {tenure.how} at {ended:.6f} s",
         )
 
 
-def _whole(block: Block) -> None:
+def _whole(block: Block) -> Iterator[str]:
     if block.done and not block.ran:
-        raise _violated("Whole", f"{block}: it was cut short, and nothing was raised")
+        yield _violated("Whole", f"{block}: it was cut short, and nothing was raised")
 
 
-def _tokens(held: dict[Block, Tenure]) -> None:
+def _tokens(held: Mapping[Block, Tenure]) -> Iterator[str]:
     for (key, token), count in Counter((block.key, block.token) for block in held).items():
         if count > 1:
-            raise _violated("Token", f"{count} blocks have token {token} of {key!r}")
+            yield _violated("Token", f"{count} blocks have token {token} of {key!r}")
 
 
-def _most(blocks: list[Block], held: dict[Block, Tenure]) -> None:
+def _most(blocks: list[Block], held: Mapping[Block, Tenure]) -> Iterator[str]:
     """Count the blocks that last when one begins; more can't last at any other moment."""
     entered = [block for block in blocks if block.marks]
     for block in entered:
@@ -107,16 +102,16 @@ def _most(blocks: list[Block], held: dict[Block, Tenure]) -> None:
         most = min((each.most for each in beside if each.most), default=len(beside))
         if len(beside) > most:
             tokens = ", ".join(str(each.token) for each in beside)
-            raise _violated(
+            yield _violated(
                 "Most",
                 f"{len(beside)} have {block.resource} at {at:.6f} s, {most} may: tokens {tokens}",
             )
 
 
-def _fence(key: bytes, held: dict[Block, Tenure], tenures: Tenures) -> None:
+def _fence(key: bytes, held: Mapping[Block, Tenure], tenures: Tenures) -> Iterator[str]:
     """Look at each value that the log had under a key: it names the block that wrote it."""
     writers = {value: block for block in held for value in block.fenced}
     for written in tenures.of.get(key, ()):
         block = writers.get(written.value)
         if block is not None and not held[block].covers(written.start):
-            raise _violated("Fence", f"{block} wrote {key!r} at {written.start}; it had ended")
+            yield _violated("Fence", f"{block} wrote {key!r} at {written.start}; it had ended")

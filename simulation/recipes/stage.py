@@ -108,16 +108,24 @@ class Stage:
         Raises:
             ViolationError: a promise was broken, or something is left.
         """
+        if found := self.violations():
+            raise ViolationError(found[0])
+
+    def violations(self) -> list[str]:
+        """Judge all blocks, and forget them; return each broken promise, and what is left."""
         tenures = self.tenures
-        judge(self.blocks, tenures, self._fences)
-        self.jobs.judge(tenures, QUEUE, COUNTED, NUMBER)
-        self.sums.judge(tenures)
-        self.copies.judge(tenures)
-        self.gates.judge(tenures)
+        found = [
+            *judge(self.blocks, tenures, self._fences),
+            *self.jobs.judge(tenures, QUEUE, COUNTED, NUMBER),
+            *self.sums.judge(tenures),
+            *self.copies.judge(tenures),
+            *self.gates.judge(tenures),
+        ]
         lasting = (key for key in tenures.held(PREFIX) if not key.startswith(THROUGH))
         if left := [key for key in lasting if not key.endswith(LASTING)]:
-            raise ViolationError(f"Recipes.Left: nobody uses them any more: {left}")
+            found.append(f"Recipes.Left: nobody uses them any more: {left}")
         self.judged += len(self.blocks)
         self.blocks = Blocks()
         self.copies = Copies()
         self.gates = Gates(self._slack_s)
+        return found

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ..invariants import ViolationError
-
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterator
 
     from .tenures import Tenures
 
@@ -31,20 +29,16 @@ class Sums:
         self._replies.setdefault(key, []).append(reply)
         return reply
 
-    def judge(self, tenures: Tenures) -> None:
-        """Compare with the log, which has come to rest.
-
-        Raises:
-            ViolationError: an addition was lost, or counted twice.
-        """
+    def judge(self, tenures: Tenures) -> Iterator[str]:
+        """Yield where an addition was lost, or counted twice, by the log; that is at rest."""
         for key, sent in self._sent.items():
             replies = self._replies.get(key, [])
             tenure = tenures.present(key)
             found = 0 if tenure is None else int(tenure.value)
             if not len(replies) <= found <= sent:
-                raise ViolationError(
+                yield (
                     f"Recipes.Sum: {key!r} is {found}, after {sent} additions of which "
                     f"{len(replies)} were answered"
                 )
             if len(set(replies)) < len(replies) or max(replies, default=0) > found:
-                raise ViolationError(f"Recipes.Sum: the replies of {key!r} were {replies}")
+                yield f"Recipes.Sum: the replies of {key!r} were {replies}"

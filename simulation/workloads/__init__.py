@@ -4,7 +4,7 @@
 - ``bank`` has transactions; ``expiry`` has keys that expire.
 - ``sessions`` repeats commands, and checks that each was applied once.
 - ``users`` has clients with users at the members' ports, whose rules change.
-- ``etcd`` has clients of etcd's keyspace, with leases and watches.
+- ``etcd`` has clients of etcd's keyspace, with leases, watches and tokens.
 - ``programs`` use recipes: locks, queues and the like.
 - ``samples`` serves a user's own service.
 

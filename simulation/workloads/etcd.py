@@ -1,4 +1,4 @@
-"""Clients of etcd's keyspace: they put, delete, compare, hold leases, read, compact and watch.
+"""Clients of etcd's keyspace: they put, compare, hold leases, read, compact, watch and log in.
 
 What is right is decided by a model (:mod:`..etcd.book`). Here it is checked that no reply is older
 than what somebody was told before, and that a read shows what the model has at its revision.
@@ -17,6 +17,7 @@ from ...etcd.messages import rpc_pb2 as rpc
 from ...etcd.messages.requests import Op
 from ..door import PATIENCE
 from ..etcd.followed import Followed
+from ..etcd.logins import Logins
 from ..invariants import ViolationError
 from .base import Workload
 
@@ -39,6 +40,7 @@ KEYS: Final = tuple(b"/registry/%d" % i for i in range(6))
 PREFIX: Final = b"/registry/"
 PREFIX_END: Final = b"/registry0"
 TTLS: Final = (2, 2, 5, 20)
+USERS: Final = (b"anna", b"bert", b"carl")
 WATCHES: Final = 6
 KEPT_REVISIONS: Final = 40
 FINISH_S: Final = 60.0
@@ -64,6 +66,7 @@ class Etcd(Workload):
         self._told = 1  # the highest revision that anybody was told
         self._leases: list[int] = []
         self._watches: list[Followed] = []
+        self._logins = Logins(book)
         book.true_clocks = lambda: all(_is_right(host.clock) for host in world.hosts.values())
 
     async def act(self, door: Door) -> None:
@@ -81,6 +84,8 @@ class Etcd(Workload):
             self._read: 4,
             self._compact: 0.3,
             self._watch: 3,
+            self._log_in: 0.5,
+            self._show: 1,
         }
         await rng.choices([*acts], [*acts.values()])[0](door)
         self._check()
@@ -264,6 +269,33 @@ class Etcd(Workload):
             fragment=rng.random() < 0.3,
             next_revision=rng.choice((0, self._told, self._told + 5)),
         )
+
+    # --- logins
+
+    async def _log_in(self, door: Door) -> None:
+        name, began = door.rng.choice(USERS), trio.current_time()
+
+        async def log_in(api: Api) -> str:
+            return await api.tokens.make(name, b"proof")
+
+        token = await self._at_some_member(door, log_in)
+        if token is not None:
+            self._logins.give(token, name, began, trio.current_time())
+
+    async def _show(self, door: Door) -> None:
+        token = self._logins.draw(door.rng)
+
+        async def show(api: Api) -> None:
+            await api.tokens.learn(token)
+            now = trio.current_time()
+            try:
+                name = api.tokens.show_untrusted(token, lambda _name, _proof: True)
+            except EtcdError:
+                self._logins.judge(token, None, now)
+            else:
+                self._logins.judge(token, name, now)
+
+        await self._at_some_member(door, show)
 
     # --- asking
 

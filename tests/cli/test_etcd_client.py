@@ -14,6 +14,8 @@ from quorate.local.etcd_client import EtcdRefusedError, GatewayClient
 from tests.support.etcd_http import Gateway, open_gateway
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio.testing import MockClock
 
 
@@ -28,16 +30,22 @@ def watch(start: int) -> rpc.WatchRequest:
     return rpc.WatchRequest(create_request=create)
 
 
-async def test_a_watch_is_followed_until_the_server_ends_it(autojump_clock: MockClock) -> None:
+async def test_a_watch_is_followed_until_it_has_what_it_wants(autojump_clock: MockClock) -> None:
     taken: list[rpc.WatchResponse] = []
+
+    def take(reply: rpc.WatchResponse) -> bool:
+        taken.append(reply)
+        return bool(reply.created or reply.events)
+
+    progress = rpc.WatchRequest(progress_request=rpc.WatchProgressRequest())
     async with open_gateway() as gateway:
         await gateway.world.put(b"a", b"1")
-        with trio.move_on_after(1):
-            client = connected(gateway)
-            await client.follow("/v3/watch", watch(2), rpc.WatchResponse, taken.append)
-        created, shown = taken
+        client = connected(gateway)
+        await client.follow("/v3/watch", [watch(2), progress], rpc.WatchResponse, take)
+        created, shown, told = taken
         assert created.created
         assert [event.kv.value for event in shown.events] == [b"1"]
+        assert told.header.revision == 2
 
 
 async def test_a_renewal_is_one_reply_of_a_stream(autojump_clock: MockClock) -> None:
@@ -71,11 +79,21 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
+def taking(taken: list[rpc.WatchResponse]) -> Callable[[rpc.WatchResponse], bool]:
+    """Return what takes all replies."""
+
+    def take(reply: rpc.WatchResponse) -> bool:
+        taken.append(reply)
+        return True
+
+    return take
+
+
 async def followed(*answers: bytes) -> list[rpc.WatchResponse]:
     client, taken = GatewayClient("http://here:1"), list[rpc.WatchResponse]()
     vars(client)["_stream"] = Answering(*answers)
     with suppress(EtcdRefusedError):
-        await client.follow("/v3/watch", watch(2), rpc.WatchResponse, taken.append)
+        await client.follow("/v3/watch", [watch(2)], rpc.WatchResponse, taking(taken))
     return taken
 
 
@@ -89,7 +107,7 @@ async def test_an_error_in_a_stream_has_its_code() -> None:
     client = GatewayClient("http://here:1")
     vars(client)["_stream"] = Answering(HEAD, chunk(LOST))
     with pytest.raises(EtcdRefusedError, match="etcdserver: no leader") as caught:
-        await client.follow("/v3/watch", watch(2), rpc.WatchResponse, print)
+        await client.follow("/v3/watch", [watch(2)], rpc.WatchResponse, taking([]))
     assert caught.value.code == 14
 
 

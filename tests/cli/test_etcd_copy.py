@@ -5,20 +5,28 @@ from __future__ import annotations
 import io
 import json
 import socket
+import ssl
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from quorate.cli.app import run
 from quorate.errors import ConfigurationError, RefusedError, TransportError
 from quorate.etcd.messages import rpc_pb2 as rpc
+from quorate.etcd.port.listener import EtcdPort
+from quorate.etcd.services.context import PortContext
 from quorate.local import etcd_copy
-from quorate.local.etcd_client import EtcdRefusedError, GatewayClient
+from quorate.local.etcd_client import EtcdRefusedError, GatewayClient, TlsFiles
 from quorate.local.etcd_copy import export_keys, import_keys
+from quorate.transport import Purpose
+from quorate.transport.tls import load_material
+from tests.support.certificates import authority, uri
 from tests.support.etcd_http import Gateway, open_gateway
+from tests.support.etcd_world import EtcdWorld
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -140,3 +148,58 @@ def test_a_file_with_other_bytes_is_no_export(
         where = f"http://127.0.0.1:{server.getsockname()[1]}"
         assert run(["etcd", "import", "--endpoint", where, "--from", str(file)]) == 78
     assert "line 1" in capsys.readouterr().err
+
+
+async def test_a_server_that_asks_for_a_certificate_gets_it(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = authority().write(tmp_path, uri(0))
+    tls = load_material(files, cluster="test", purposes=(Purpose.MEMBER,), etcd="required").etcd
+    assert tls is not None
+
+    def of_any_host(cafile: Path) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(cafile)
+        return context
+
+    async with EtcdWorld.opened() as world, trio.open_nursery() as nursery:
+        port = EtcdPort(PortContext(world.backend, world.hub), "", 0, tls=lambda: tls)
+
+        async def dial(_host: str, _port: int) -> trio.abc.Stream:
+            client, server = trio.testing.memory_stream_pair()
+            nursery.start_soon(port.serve, server)
+            return client
+
+        monkeypatch.setattr(trio, "open_tcp_stream", dial)
+        monkeypatch.setattr(ssl, "create_default_context", of_any_host)
+
+        async def copied(tls_files: TlsFiles) -> str:
+            out = io.StringIO()
+            async with GatewayClient("https://here:1", tls_files) as client:
+                await export_keys(client, b"", out)
+            return out.getvalue()
+
+        with pytest.raises(TransportError, match="if it asks for a certificate, give --cert-file"):
+            await copied(TlsFiles(files.ca))
+        found = await copied(TlsFiles(files.ca, files.certificate, files.key))
+        assert '"end":true' in found
+
+
+def test_a_wrong_file_for_https_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong, out = tmp_path / "wrong.pem", tmp_path / "keys.jsonl"
+    wrong.write_text("nothing")
+    words = ["etcd", "export", "--endpoint", "https://127.0.0.1:1", "--out", str(out)]
+    for more, said in (
+        (["--ca-file", str(tmp_path / "none")], "none: No such file or directory"),
+        (
+            ["--ca-file", str(wrong)],
+            "wrong.pem: no certificate or crl found: expected",
+        ),
+        (["--cert-file", str(wrong)], "wrong.pem: pem lib: expected a certificate and its key"),
+    ):
+        assert run([*words, *more]) == 78
+        assert said in capsys.readouterr().err
+        assert not out.exists()

@@ -13,6 +13,7 @@ from quorate.etcd.messages.requests import Op, encode_request
 from quorate.etcd.state.replayed import Replayed
 from quorate.keyvalue.protocol.payload import ETCD
 from quorate.local.cluster import local_configs
+from quorate.node.config.config import load_config
 from quorate.storage import SnapshotReader, decode_header_untrusted, open_readonly
 from quorate.storage.snapshots.folder import SnapshotFolder
 from quorate.storage.tables.stream import notes_untrusted, rows_untrusted
@@ -104,3 +105,15 @@ def test_a_member_of_the_cluster_that_runs_on_gets_the_log_as_it_is(tmp_path: Pa
     (place / "node.toml").write_text(config.to_toml())
     assert run(["restore", "--from", str(tmp_path / "old"), "--to", str(place)]) == 0
     assert keyspace(place).state.revision == 6
+
+
+def test_a_new_cluster_gets_ports_for_clients_of_etcd(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_log(tmp_path / "old", BATCHES)
+    words = ["restore", "--from", str(tmp_path / "old"), "--to", str(tmp_path / "new")]
+    assert run([*words, "--etcd-port", "2379"]) == 64
+    assert "without --new-cluster, the table [etcd] is in " in capsys.readouterr().err
+    assert run([*words, "--etcd-port", "2379", "--new-cluster", "new"]) == 0
+    files = [tmp_path / "new" / f"member-{one}" / "node.toml" for one in range(3)]
+    assert [load_config(file).etcd.port for file in files] == [2379, 2380, 2381]

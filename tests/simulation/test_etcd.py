@@ -11,6 +11,7 @@ from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.simulation import Plan, simulate
 from quorate.simulation.etcd.book import Book
 from quorate.simulation.etcd.followed import Followed
+from quorate.simulation.etcd.logins import Logins
 from tests.simulation.mutants.etcd import ETCD_MUTANTS, EtcdMutant, hunt_etcd
 
 HOURS = 0.003
@@ -23,6 +24,7 @@ CHEAP = (
     "lose_a_revision_after_history",
     "split_a_revision",
     "swap_the_replies_of_joined_puts",
+    "give_tokens_for_one_member",
 )
 
 
@@ -105,4 +107,37 @@ def test_a_lease_must_not_end_before_its_client_was_told() -> None:
     book.lives(7, 10.0)
     assert not book.trouble
     book.lives(7, 10.5)
+    assert book.trouble
+
+
+# --- the judge of tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "good"),
+    [
+        pytest.param(b"anna", 299.0, True, id="taken"),
+        pytest.param(None, 299.0, False, id="refused"),
+        pytest.param(b"bert", 299.0, False, id="of another user"),
+        pytest.param(None, 301.0, True, id="over"),
+        pytest.param(b"anna", 361.0, False, id="taken when it was over"),
+    ],
+)
+def test_a_token_is_good_at_every_member_for_its_life(
+    name: bytes | None, now: float, *, good: bool
+) -> None:
+    book = Book()
+    book.true_clocks = lambda: True
+    logins = Logins(book)
+    logins.give("token", b"anna", 0.0, 0.5)
+    logins.judge("token", name, now)
+    assert (not book.trouble) is good
+
+
+def test_a_token_that_was_given_to_nobody_is_good_nowhere() -> None:
+    book = Book()
+    logins = Logins(book)
+    logins.judge("made up", None, 1.0)
+    assert not book.trouble
+    logins.judge("made up", b"anna", 1.0)
     assert book.trouble

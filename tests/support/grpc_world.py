@@ -8,6 +8,7 @@ import attrs
 import trio
 import trio.testing
 
+from quorate.etcd.backend.caller import ANYBODY, Caller
 from quorate.etcd.codes import EtcdError
 from quorate.etcd.grpc.server import serve
 from quorate.etcd.messages.requests import Op, is_command
@@ -50,14 +51,20 @@ class ScriptedBackend:
         message: bytes,
         done: Callable[[bytes | EtcdError], None],
         *,
-        principal: int = 0,
+        caller: Caller = ANYBODY,
     ) -> Submitted | None:
         if self.reply is not None:
             done(self.reply(op, message))
             return None
         kind = COMMAND if is_command(op) else QUERY
-        self.requests.append(Submitted(op, message, done, principal, kind))
+        self.requests.append(Submitted(op, message, done, caller.principal, kind))
         return self.requests[-1]
+
+    async def call(self, op: Op, message: bytes, *, caller: Caller) -> bytes:
+        """Answer with the message, and who has sent it."""
+        del op
+        await trio.lowlevel.checkpoint()
+        return b"%b of %d" % (message, caller.principal)
 
 
 @attrs.define

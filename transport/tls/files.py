@@ -126,8 +126,7 @@ def load_material(
         client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
         port = None if clients is None else _port_context(files, clients)
         browsers = _port_context(files, "none") if web else None
-        # Clients of gRPC refuse a connection on which HTTP/2 was not agreed.
-        grpc = None if etcd is None else _port_context(files, etcd, ["h2", "http/1.1"])
+        grpc = None if etcd is None else _port_context(files, etcd, _PROTOCOLS)
     except OSError as error:
         # Somebody replaces them in this moment, and one was gone for an instant.
         path = error.filename or files.certificate
@@ -164,6 +163,12 @@ def _identity_of(certificate: dict[str, Any], files: TlsFiles) -> Identity:
         return identity_untrusted(uris_of(certificate))
     except WireError as error:
         raise _wrong("certificate", files.certificate, str(error)) from None
+
+
+_PROTOCOLS: Final = ("http/1.1", "h2")
+"""What the port of etcd's clients speaks, the preferred one first. Clients of gRPC offer h2 alone,
+and refuse a connection without it. curl and browsers offer both, and get pages and JSON by HTTP/1.1
+only."""
 
 
 def _port_context(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from ...backend.caller import Caller
 from ...messages import rpc_pb2 as rpc
 from ...messages.requests import Op
 from ...watching.stream import WatchStream
@@ -135,14 +136,15 @@ class Line:
 
     def leave(self, place: Place) -> None:
         """Delete a key soon, without waiting: the contender is gone."""
-        backend, principal = self.call.backend, self.call.principal
         # Not a key that was made anew since then.
         delete = rpc.DeleteRangeRequest(key=place.key)
         txn = rpc.TxnRequest(
             compare=[created_at(place.key, place.revision)],
             success=[rpc.RequestOp(request_delete_range=delete)],
         )
-        backend.submit(Op.TXN, txn.SerializeToString(), _nobody, principal=principal)
+        message = txn.SerializeToString()
+        # Also for a user that may not any more: the key is its own.
+        self.call.backend.submit(Op.TXN, message, _nobody, caller=Caller(self.call.principal))
 
     async def _grant(self) -> int:
         request = rpc.LeaseGrantRequest(TTL=_LEASE_S)
@@ -150,7 +152,7 @@ class Line:
         return rpc.LeaseGrantResponse.FromString(reply).ID
 
     async def _ask(self, op: Op, message: bytes) -> bytes:
-        return await self.call.backend.call(op, message, principal=self.call.principal)
+        return await self.call.ask(op, message)
 
     def _oldest(self) -> rpc.RangeRequest:
         return rpc.RangeRequest(

@@ -57,6 +57,6 @@ async def unlock(call: Call, message: Message) -> bytes:
     request = cast("rpc.UnlockRequest", message)
     delete = rpc.DeleteRangeRequest(key=request.key).SerializeToString()
     with without_codes():
-        raw = await call.backend.call(Op.DELETE_RANGE, delete, principal=call.principal)
+        raw = await call.ask(Op.DELETE_RANGE, delete)
     reply = rpc.DeleteRangeResponse.FromString(raw)
     return rpc.UnlockResponse(header=reply.header).SerializeToString()

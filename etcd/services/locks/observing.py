@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+import attrs
+
 from ...codes import NO_REQUEST, EtcdError
 from ...messages import rpc_pb2 as rpc
 from ...watching.stream import WatchStream
@@ -36,8 +38,9 @@ async def observe(call: Call, requests: AsyncIterator[Message], outlet: Outlet) 
         raise EtcdError(*NO_REQUEST)
     request = cast("rpc.LeaderRequest", asked)
     await call.backend.wait_for_leader()
+    call = attrs.evolve(call, path=_PATH, message=request.SerializeToString())
     if call.users is not None:
-        call.users.check(call.user, _PATH, request.SerializeToString())
+        call.users.check(call.user, call.path, call.message)
 
     async def follow() -> None:
         with without_codes():

@@ -1,6 +1,7 @@
 """What happens to the members of quorate. In all but one of it, PostgreSQL notices nothing."""
 
 import signal
+from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -74,8 +75,7 @@ async def lose_the_quorum(world: World) -> None:
         right=took is not None and took <= limit,
         words=f"{node.name} stopped taking writes after {took and span(took)}",
     )
-    for member_id in lost:
-        await world.cluster.members[member_id].start()
+    await _start_again(world, lost)
     began = trio.current_time()
     await world.agreement()
     after, _ = await world.primary()
@@ -85,14 +85,13 @@ async def lose_the_quorum(world: World) -> None:
 
 async def lose_the_quorum_in_failsafe_mode(world: World) -> None:
     """In Patroni's failsafe mode the primary stays while all nodes answer it."""
-    world.say("")
+    world.say("\nThe same in Patroni's failsafe mode: the primary stays while all nodes answer it.")
     await world.control("edit-config", "--force", "--set", "failsafe_mode=true")
     await trio.sleep(LOOK_ON_SECONDS)
     held = await world.hold()
     lost = await _kill_two(world)
     await trio.sleep(SETTINGS["ttl"] + SETTINGS["retry_timeout"])
-    for member_id in lost:
-        await world.cluster.members[member_id].start()
+    await _start_again(world, lost)
     await world.agreement()
     await trio.sleep(LOOK_ON_SECONDS)
     await world.check_held("loss of the quorum in failsafe mode", held)
@@ -107,3 +106,9 @@ async def _kill_two(world: World) -> list[int]:
     for member_id in lost:
         await world.cluster.members[member_id].kill()
     return lost
+
+
+async def _start_again(world: World, lost: Sequence[int]) -> None:
+    world.say(f"Starting members {lost[0]} and {lost[1]} again.")
+    for member_id in lost:
+        await world.cluster.members[member_id].start()

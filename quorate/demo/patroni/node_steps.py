@@ -39,6 +39,7 @@ async def come_up(world: World) -> None:
     created = await world.rows.create()
     world.check("bootstrap", f"{primary.name} is primary, two are replicas", right=created)
     world.say(f"All of it took {span(trio.current_time() - began)}.")
+    world.say("From now on a client writes a row every half second, to whichever is primary.")
 
 
 async def change_the_configuration(world: World) -> None:

@@ -4,10 +4,12 @@ import os
 import pwd
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Final
 
 import attrs
+import trio
 
 from ...errors import UsageError
 
@@ -16,6 +18,8 @@ __all__ = ["Programs", "find_programs"]
 POSTGRES_USER: Final = "postgres"
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 """Debian keeps `initdb` and `postgres` out of the PATH, a folder for each version."""
+_NEEDED: Final = ("initdb", "postgres", "psql")
+_MAX_WORDS: Final = 1000
 
 
 @attrs.frozen
@@ -39,6 +43,64 @@ class Programs:
         if self.user is not None:
             shutil.chown(path, self.user)
 
+    async def versions(self, place: Path) -> list[str]:
+        """Have each program print its version, started as the demo starts it.
+
+        Args:
+            place: the folder of all data, which the user of the programs must reach.
+
+        Returns:
+            what Patroni and PostgreSQL print.
+
+        Raises:
+            UsageError: a program does not start, or the folder is not reached; says why.
+        """
+        if (await _run(place, self.user, "/bin/sh", "-c", 'cd "$0"', place)).returncode != 0:
+            raise UsageError(
+                f"--dir {place}: {_whom(self.user)} cannot reach it; expected a folder below ones "
+                "that everyone may pass, such as /var/tmp/demo"
+            )
+        await _version(self.postgres / "psql", None, place)
+        return [
+            await _version(self.patroni, self.user, place),
+            await _version(self.postgres / "postgres", self.user, place),
+        ]
+
+
+async def _version(program: Path, user: str | None, place: Path) -> str:
+    try:
+        done = await _run(place, user, program, "--version")
+    except OSError as error:
+        raise UsageError(
+            f"{program} does not start as {_whom(user)}: {error.strerror}; "
+            "make it accessible to that user, or give another one with --patroni or --postgres"
+        ) from None
+    said = done.stdout.decode(errors="replace").strip()[-_MAX_WORDS:]
+    if done.returncode != 0:
+        raise UsageError(
+            f"{program} --version as {_whom(user)}: exit status {done.returncode}; it says: {said}"
+        )
+    return said
+
+
+async def _run(
+    place: Path, user: str | None, *words: str | Path
+) -> subprocess.CompletedProcess[bytes]:
+    return await trio.run_process(
+        [str(word) for word in words],
+        capture_stdout=True,
+        stderr=subprocess.STDOUT,
+        check=False,
+        cwd=place,
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+    )
+
+
+def _whom(user: str | None) -> str:
+    return f"user {user}" if user else "this user"
+
 
 def find_programs(patroni: Path | None, postgres: Path | None) -> Programs:
     """Find all programs.
@@ -51,21 +113,31 @@ def find_programs(patroni: Path | None, postgres: Path | None) -> Programs:
         UsageError: something is not there; says what to install.
     """
     found = patroni or _in_path("patroni")
-    if found is None or not found.is_file():
+    if found is None or not _is_file(found):
         raise UsageError(
             f"Patroni is not here ({found or 'patroni'}): on Debian, apt install patroni; "
             "elsewhere, pip install 'patroni[etcd3]' psycopg2-binary, and give --patroni PATH"
         )
     control = found.with_name("patronictl")
-    if not control.is_file():
+    if not _is_file(control):
         raise UsageError(f"{control}: expected the program patronictl next to {found}")
     folder = postgres or _newest_postgres()
-    if folder is None or not all((folder / name).is_file() for name in ("initdb", "psql")):
+    if folder is None or not all(_is_file(folder / name) for name in _NEEDED):
         raise UsageError(
             f"PostgreSQL is not here ({folder or _DEBIAN}): on Debian, apt install postgresql; "
-            "elsewhere, give --postgres the folder that has initdb and psql"
+            "elsewhere, give --postgres the folder that has initdb, postgres and psql"
         )
     return Programs(found, control, folder, _user())
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError as error:
+        raise UsageError(
+            f"{path}: {error.strerror}: this user may not look there; "
+            "run the demo as one who may, or give --patroni and --postgres"
+        ) from None
 
 
 def _in_path(name: str) -> Path | None:

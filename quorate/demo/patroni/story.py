@@ -78,7 +78,7 @@ async def demo(
         The folder with initdb and psql; the newest one of Debian if left out.
     secure
         Patroni talks to the members with TLS, and logs in as a user that may use its keys only.
-        Needs Patroni 4.1.1 or newer: earlier ones ask for the members with an old login.
+        Debian's Patroni also needs python3-idna for that.
     """
     programs = find_programs(patroni, postgres)
     if directory and directory.exists() and content_of(directory):
@@ -86,15 +86,18 @@ async def demo(
     place = directory or Path(tempfile.mkdtemp(prefix="quorate-patroni-"))
     place.mkdir(parents=True, exist_ok=True)
     place.chmod(0o711)  # PostgreSQL's user goes through it to the folder of its node
-    return await exit_status(partial(_run, place.resolve(), programs, secure=secure))
+    place = place.resolve()
+    versions = await programs.versions(place)
+    return await exit_status(partial(_run, place, programs, versions, secure=secure))
 
 
-async def _run(place: Path, programs: Programs, *, secure: bool) -> bool:
+async def _run(place: Path, programs: Programs, versions: Sequence[str], *, secure: bool) -> bool:
     """Run the members and the nodes; return whether every check passed."""
     console = make_console()
     began = trio.current_time()
     configs = lay_out_members(place, free_client_port(3 * COUNT), secure=secure)
     kind = "with TLS and a user for Patroni" if secure else "that are open to all"
+    console.print(f"Programs: {', '.join(versions)}", markup=False, soft_wrap=True)
     console.print(f"Starting {COUNT} members of quorate in {place}, {kind}.")
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_cluster(configs))

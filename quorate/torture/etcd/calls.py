@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
-from ...etcd.codes import NO_LEADER, Code
+from ...etcd.codes import COMPACTED, NO_LEADER, Code
 from ...etcd.messages import rpc_pb2 as rpc
-from ...local.etcd_client import EtcdRefusedError, GatewayClient
+from ...local.etcd_client import EtcdRefusedError
+from .connecting import ANSWER_S, Client, connected
 from .records import Read, Records, Write
 from .watching import Urls
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls", "put_message"]
 
-ANSWER_S: Final = 5.0
 _UNDONE: Final = frozenset({Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND})
 """Refusals with these codes have no effect."""
 _ORDINARY: Final = _UNDONE | {Code.UNAVAILABLE}
@@ -49,22 +49,18 @@ class Calls:
         return b"%d" % self._values
 
     @asynccontextmanager
-    async def connection(self, rng: random.Random) -> AsyncGenerator[GatewayClient]:
-        """Connect to any member.
+    async def connection(self, rng: random.Random) -> AsyncGenerator[Client]:
+        """Connect to any member, over gRPC or the gateway.
 
         Raises:
             TransportError, trio.TooSlowError: that fails.
         """
-        client = GatewayClient(rng.choice(list(self.urls().values())))
-        with trio.fail_after(ANSWER_S):
-            await client.__aenter__()
-        try:
+        url = rng.choice(list(self.urls().values()))
+        async with connected(url, rng) as client:
             yield client
-        finally:
-            await client.__aexit__(None, None, None)
 
     async def ask(
-        self, client: GatewayClient, path: str, request: "Message", kind: "type[Reply]"
+        self, client: Client, path: str, request: "Message", kind: "type[Reply]"
     ) -> "Reply":
         """Make a call.
 
@@ -76,13 +72,13 @@ class Calls:
                 return await client(path, request, kind)
         except EtcdRefusedError as error:
             lost = error.code == Code.UNKNOWN and path.startswith(_LOCKS)
-            if error.code not in _ORDINARY and not lost:
+            if error.code not in _ORDINARY and not lost and not _says_compacted(request, error):
                 self.records.trouble.append(f"{error}, as an answer to {request!r:.200}")
             raise
 
     async def write(
         self,
-        client: GatewayClient,
+        client: Client,
         path: str,
         request: "Message",
         kind: "type[Reply]",
@@ -101,7 +97,7 @@ class Calls:
                 write.status = "fail"
             raise
 
-    async def put(self, client: GatewayClient, key: bytes, lease: int = 0) -> int:
+    async def put(self, client: Client, key: bytes, lease: int = 0) -> int:
         """Put a new value; return the revision.
 
         Raises:
@@ -125,6 +121,12 @@ class Calls:
         """Note a read."""
         self.records.reads.append(read)
         self.note(read.high)
+
+
+def _says_compacted(request: "Message", error: EtcdRefusedError) -> bool:
+    """Say whether a request named a revision, and is refused because of it."""
+    names = isinstance(request, rpc.CompactionRequest | rpc.RangeRequest) and request.revision
+    return bool(names) and COMPACTED[1] in str(error)
 
 
 def put_message(write: Write) -> rpc.PutRequest:

@@ -11,6 +11,7 @@ from ...errors import TransportError
 from ...etcd.messages import rpc_pb2 as rpc
 from ...local.etcd_client import GatewayClient
 from .calls import Calls
+from .compacting import compact
 from .judging import judge
 from .keys import use_keys
 from .leases import use_lease, use_lock
@@ -19,7 +20,7 @@ from .watching import Urls, Watches
 
 __all__ = ["EtcdClients"]
 
-WORKS: Final = (use_keys,) * 3 + (use_lease,) * 3 + (use_lock,) * 2
+WORKS: Final = (use_keys,) * 3 + (use_lease,) * 3 + (use_lock,) * 2 + (compact,)
 FINISH_S: Final = 60.0
 _PAUSE_S: Final = 0.05
 

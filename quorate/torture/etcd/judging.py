@@ -11,7 +11,8 @@ it, and no search is needed:
 - a read is the state at some revision between what was known and what was answered;
 - a key with a lease goes by its client, or by the end of the lease, with all keys of that; and no
   lease ends before the time that its client knows, or long after it;
-- no member compacts history within an hour;
+- what clients compact is refused, and nothing else within an hour (`judging_past`);
+- a watch has shown everything up to where it says that it has;
 - a client that takes the lock has the oldest key.
 """
 
@@ -24,9 +25,10 @@ from typing import Final, TypeAlias
 import attrs
 
 from ...etcd.messages import rpc_pb2 as rpc
+from .judging_past import judge_past, judge_watch
 from .records import LOCK, Hold, Lease, Read, Records, Watched, Write
 
-__all__ = ["KEPT_S", "LATE_S", "LONG_S", "SLACK_S", "judge"]
+__all__ = ["LATE_S", "LONG_S", "SLACK_S", "judge"]
 
 SLACK_S: Final = 0.05
 """How much earlier a lease may end than its client knows: log time has whole milliseconds, and
@@ -42,10 +44,6 @@ larger, elections count as progress; if smaller, time with few requests does not
 
 LONG_S: Final = 30.0
 """A run of this length has some of everything. If smaller, one fault may be the whole run."""
-
-KEPT_S: Final = 3500.0
-"""No client compacts, and members keep their history for an hour, unless it is larger than all that
-these clients write. They count from when they apply, so a watch may see it some time later."""
 
 MOST: Final = 20
 """How many findings are reported: one mistake often makes many."""
@@ -72,7 +70,10 @@ def judge(records: Records) -> list[str]:
     for watched in records.watches:
         found += _merge(watched, history)
     found += _gaps(records, history)
-    found += _compacted(records, history)
+    found += judge_past(records)
+    for watched in records.watches:
+        found += _bare(watched, history, records)
+        found += judge_watch(watched, records, history.seen.get(watched.start - 1))
     found += _Replay(records, history).run()
     found += _answered(records, history)
     found += _other_answers(records)
@@ -98,11 +99,44 @@ def _merge(watched: Watched, history: _History) -> Iterator[str]:
             if revision != last + 1:
                 yield f"{watched.name} showed revision {revision} in a reply after {last}"
             last = revision
-            if history.events.setdefault(revision, events) != events:
+            both = _joined(history.events.get(revision, events), events)
+            if both is None:
                 words = f"{_shown(events)}, and another one {_shown(history.events[revision])}"
                 yield f"{watched.name} showed at revision {revision} {words}"
+            else:
+                history.events[revision] = both
             seen = history.seen.get(revision, delivery.at)
             history.seen[revision] = min(seen, delivery.at)
+
+
+def _joined(some: Sequence[rpc.Event], others: Sequence[rpc.Event]) -> list[rpc.Event] | None:
+    """Return the events with what either shows of the past; None if they differ otherwise.
+
+    As with etcd, an event of a compacted revision has no `prev_kv`.
+    """
+    if len(some) != len(others):
+        return None
+    both: list[rpc.Event] = []
+    for one, other in zip(some, others, strict=True):
+        full, bare = (one, other) if one.HasField("prev_kv") else (other, one)
+        if (full.type, full.kv) != (bare.type, bare.kv):
+            return None
+        if bare.HasField("prev_kv") and bare.prev_kv != full.prev_kv:
+            return None
+        both.append(full)
+    return both
+
+
+def _bare(watched: Watched, history: _History, records: Records) -> Iterator[str]:
+    """Yield which events of a watch lack what was before, and were not compacted."""
+    for delivery in watched.deliveries:
+        for event in delivery.events:
+            revision = event.kv.mod_revision
+            if event.HasField("prev_kv") or revision <= records.asked(delivery.at):
+                continue
+            others = [each for each in history.events[revision] if each.kv == event.kv]
+            if any(each.HasField("prev_kv") for each in others):
+                yield f"{watched.name} showed {event.kv.key!r} at {revision} without its past"
 
 
 def _gaps(records: Records, history: _History) -> Iterator[str]:
@@ -117,22 +151,13 @@ def _gaps(records: Records, history: _History) -> Iterator[str]:
             yield f"{watched.name} showed nothing after {max(shown, default=None)}, of {last}"
 
 
-def _compacted(records: Records, history: _History) -> Iterator[str]:
-    """Yield which members refused to show what they must still have."""
-    for watched in records.watches:
-        last = watched.start - 1
-        age = watched.began - history.seen.get(last, watched.began)
-        if last > 1 and age < KEPT_S:
-            words = f"though {last} was {age:.1f} s old, and nobody compacts"
-            yield f"{watched.name} showed nothing up to revision {last}, {words}"
-
-
 class _Replay:
     """Goes through the history once."""
 
     def __init__(self, records: Records, history: _History) -> None:
         self._history = history
         self._at_rest = records.at_rest
+        self._asked = records.asked()
         self._state: State = {}
         self._found: list[str] = []
         self._leases = {each.lease: each for each in records.leases}
@@ -257,7 +282,8 @@ class _Replay:
 
     def _apply(self, revision: int, event: rpc.Event) -> None:
         kv, was = event.kv, self._state.get(event.kv.key)
-        if event.prev_kv != (was or rpc.KeyValue()):
+        compacted = revision <= self._asked and not event.HasField("prev_kv")
+        if event.prev_kv != (was or rpc.KeyValue()) and not compacted:
             words = f"{event.prev_kv!r:.200} before it, and {was!r:.200} was there"
             self._found.append(f"{kv.key!r} at {revision} has {words}")
         if event.type == rpc.Event.DELETE:

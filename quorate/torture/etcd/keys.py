@@ -8,8 +8,8 @@ import attrs
 import trio
 
 from ...etcd.messages import rpc_pb2 as rpc
-from ...local.etcd_client import GatewayClient
 from .calls import Calls, put_message
+from .connecting import Client
 from .records import END, PREFIX, Read, Write
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class User:
     """
 
     _calls: Calls
-    _client: GatewayClient
+    _client: Client
     _low: int = 1
     _heard_at: float = -math.inf
     _steady_since: float = math.inf

@@ -9,8 +9,9 @@ import trio
 from ...errors import TransportError
 from ...etcd.codes import Code
 from ...etcd.messages import rpc_pb2 as rpc
-from ...local.etcd_client import EtcdRefusedError, GatewayClient
+from ...local.etcd_client import EtcdRefusedError
 from .calls import Calls
+from .connecting import Client
 from .records import LOCK, Hold, Lease, Write
 
 __all__ = ["use_lease", "use_lock"]
@@ -81,7 +82,7 @@ async def use_lock(calls: Calls, rng: random.Random) -> None:
         calls.note(given.header.revision)
 
 
-async def _grant(calls: Calls, client: GatewayClient, ttl: int) -> Lease:
+async def _grant(calls: Calls, client: Client, ttl: int) -> Lease:
     sent, request = trio.current_time(), rpc.LeaseGrantRequest(TTL=ttl)
     reply = await calls.ask(client, "/v3/lease/grant", request, rpc.LeaseGrantResponse)
     until, now = sent + reply.TTL, trio.current_time()
@@ -90,7 +91,7 @@ async def _grant(calls: Calls, client: GatewayClient, ttl: int) -> Lease:
     return lease
 
 
-async def _put(calls: Calls, client: GatewayClient, lease: Lease, key: bytes) -> None:
+async def _put(calls: Calls, client: Client, lease: Lease, key: bytes) -> None:
     """Put a key with a lease; note if there is no such lease."""
     try:
         await calls.put(client, key, lease.lease)
@@ -100,7 +101,7 @@ async def _put(calls: Calls, client: GatewayClient, lease: Lease, key: bytes) ->
         raise
 
 
-async def _renew(calls: Calls, client: GatewayClient, lease: Lease) -> None:
+async def _renew(calls: Calls, client: Client, lease: Lease) -> None:
     sent, request = trio.current_time(), rpc.LeaseKeepAliveRequest(ID=lease.lease)
     lease.unanswered += 1
     reply = await calls.ask(client, "/v3/lease/keepalive", request, rpc.LeaseKeepAliveResponse)

@@ -12,9 +12,12 @@ __all__ = [
     "END",
     "LOCK",
     "PREFIX",
+    "Compaction",
     "Delivery",
     "Hold",
     "Lease",
+    "Past",
+    "Progress",
     "Read",
     "Records",
     "Watched",
@@ -109,6 +112,50 @@ class Hold:
     key: bytes
 
 
+@attrs.define(eq=False)
+class Compaction:
+    """A request to compact.
+
+    Args:
+        revision: up to which.
+        asked: when.
+        before: the highest revision for which others had asked by then.
+        known: the highest revision of those that were answered by then.
+        status: "fail" if the answer says that this was done before.
+    """
+
+    revision: int
+    asked: float
+    before: int
+    known: int
+    status: Literal["ok", "fail", "unknown"] = "unknown"
+
+
+@attrs.frozen
+class Past:
+    """An answer to a read at a revision of the past.
+
+    Args:
+        revision: that was to be read.
+        known: the highest compaction that was answered when this was asked for.
+        asked: the highest compaction that was asked for when this was answered.
+        served: there were keys; otherwise the answer says that the revision is compacted.
+    """
+
+    revision: int
+    known: int
+    asked: int
+    served: bool
+
+
+@attrs.frozen
+class Progress:
+    """A watch was told that it has everything up to `revision`; `shown` is the last that it had."""
+
+    revision: int
+    shown: int
+
+
 @attrs.frozen
 class Delivery:
     """One reply of a watch, and when it came."""
@@ -123,11 +170,12 @@ class Watched:
 
     Args:
         name: says where.
-        start: the first revision that it asked for; above 2 if the member said that all before is
-            compacted.
-        began: when the member said so.
+        start: the first revision that it asked for.
+        began: when it began.
+        cut: it is there because the member said then that all before `start` is compacted.
         deliveries: all replies with events.
         whole: it must have seen everything up to the last revision.
+        progress: what it was told about how far it is.
     """
 
     name: str
@@ -135,6 +183,15 @@ class Watched:
     deliveries: list[Delivery] = attrs.field(factory=list[Delivery])
     whole: bool = False
     began: float = 0.0
+    cut: bool = False
+    progress: list[Progress] = attrs.field(factory=list[Progress])
+
+    @property
+    def next(self) -> int:
+        """The first revision that it has not shown."""
+        if not self.deliveries:
+            return self.start
+        return self.deliveries[-1].events[-1].kv.mod_revision + 1
 
 
 @attrs.define(eq=False)
@@ -155,10 +212,28 @@ class Records:
     leases: list[Lease] = attrs.field(factory=list[Lease])
     holds: list[Hold] = attrs.field(factory=list[Hold])
     watches: list[Watched] = attrs.field(factory=list[Watched])
+    compactions: list[Compaction] = attrs.field(factory=list[Compaction])
+    past: list[Past] = attrs.field(factory=list[Past])
     trouble: list[str] = attrs.field(factory=list[str])
     at_rest: bool = False
     resumed: int = 0
     seconds: float = 0.0
+
+    @property
+    def shown(self) -> int:
+        """The highest revision that a watch has shown."""
+        return max((each.next - 1 for each in self.watches), default=1)
+
+    def asked(self, at: float = math.inf) -> int:
+        """Return the highest revision that clients asked to compact until some moment."""
+        asked = (each.revision for each in self.compactions if each.asked <= at)
+        return max(asked, default=0)
+
+    @property
+    def compacted(self) -> int:
+        """The highest revision that is compacted, as answers say."""
+        done = [each.revision for each in self.compactions if each.status != "unknown"]
+        return max(done, default=0)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -171,4 +246,8 @@ class Records:
             "locks": len(self.holds),
             "watches": len(self.watches),
             "resumed": self.resumed,
+            "progress": sum(len(each.progress) for each in self.watches),
+            "compactions": sum(each.status == "ok" for each in self.compactions),
+            "compacted reads": sum(not each.served for each in self.past),
+            "compacted watches": sum(each.cut for each in self.watches),
         }

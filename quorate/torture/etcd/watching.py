@@ -10,10 +10,10 @@ import trio
 
 from ...errors import TransportError
 from ...etcd.messages import rpc_pb2 as rpc
-from ...local.etcd_client import GatewayClient
-from .records import END, PREFIX, Delivery, Records, Watched
+from .connecting import Client, connected
+from .records import END, PREFIX, Delivery, Progress, Records, Watched
 
-__all__ = ["Urls", "Watches"]
+__all__ = ["Urls", "Watches", "begin", "follow"]
 
 Urls = Callable[[], Mapping[int, str]]
 """Returns the URL of each member that has one."""
@@ -63,7 +63,7 @@ class Watches:
         return [
             member
             for member in self.urls()
-            if member not in self.following or _next(self.following[member]) <= revision
+            if member not in self.following or self.following[member].next <= revision
         ]
 
     async def until(self, revision: int) -> None:
@@ -82,43 +82,68 @@ class Watches:
             self._begin(member, 2)
         rng = random.Random(f"{self.seed}/etcd/watch/{member}")  # noqa: S311 - no secret
         while member in self.urls():
-            with suppress(TransportError), trio.move_on_after(BREAK_S * rng.random()):
-                async with GatewayClient(self.urls()[member]) as call:
-                    await self._watch(call, member)
+            with (
+                suppress(TransportError, trio.TooSlowError),
+                trio.move_on_after(BREAK_S * rng.random()),
+            ):
+                async with connected(self.urls()[member], rng) as call:
+                    if start := await follow(call, self.following[member], self.records):
+                        self._begin(member, start, cut=True)
             await trio.sleep(_PAUSE_S)
 
-    def _begin(self, member: int, start: int) -> None:
-        watched = Watched(f"the watch at member {member}", start, began=trio.current_time())
-        self.following[member] = watched
-        self.records.watches.append(watched)
-
-    async def _watch(self, call: GatewayClient, member: int) -> None:
-        watched = self.following[member]
-        create = rpc.WatchCreateRequest(
-            key=PREFIX, range_end=END, start_revision=_next(watched), prev_kv=True
+    def _begin(self, member: int, start: int, *, cut: bool = False) -> None:
+        self.following[member] = begin(
+            f"the watch at member {member}", start, self.records, cut=cut
         )
 
-        def take(reply: rpc.WatchResponse) -> None:
-            if reply.created:
-                self.records.resumed += bool(watched.deliveries)
-            if reply.canceled:
-                if reply.compact_revision > create.start_revision:
-                    self._begin(member, reply.compact_revision)
-                else:
-                    self.records.trouble.append(f"{watched.name} was cancelled: {reply!r:.200}")
-            elif reply.events:
-                watched.deliveries.append(Delivery(trio.current_time(), list(reply.events)))
-                last = reply.events[-1].kv.mod_revision
-                self.records.known = max(self.records.known, last)
-                if reply.header.revision < last:
-                    words = f"{last} in a reply as of {reply.header.revision}"
-                    self.records.trouble.append(f"{watched.name} showed revision {words}")
 
-        request = rpc.WatchRequest(create_request=create)
-        await call.follow("/v3/watch", request, rpc.WatchResponse, take)
+def begin(name: str, start: int, records: Records, *, cut: bool = False) -> Watched:
+    """Note a new watch."""
+    watched = Watched(name, start, began=trio.current_time(), cut=cut)
+    records.watches.append(watched)
+    return watched
 
 
-def _next(watched: Watched) -> int:
-    if not watched.deliveries:
-        return watched.start
-    return watched.deliveries[-1].events[-1].kv.mod_revision + 1
+async def follow(call: Client, watched: Watched, records: Records) -> int:
+    """Go on with a watch until it ends, and ask once how far it is.
+
+    Returns:
+        From where it may be made anew if what it needs is compacted; 0 if it has ended otherwise.
+
+    Raises:
+        TransportError: the connection is lost, or the member ends the stream.
+    """
+    create = rpc.WatchCreateRequest(
+        key=PREFIX, range_end=END, start_revision=watched.next, prev_kv=True, progress_notify=True
+    )
+    start = 0
+
+    def take(reply: rpc.WatchResponse) -> bool:
+        nonlocal start
+        if reply.created:
+            records.resumed += bool(watched.deliveries)
+        if reply.canceled:
+            start = reply.compact_revision
+            if start <= create.start_revision:
+                records.trouble.append(f"{watched.name} was cancelled: {reply!r:.200}")
+        elif reply.events:
+            _take_events(reply, watched, records)
+        elif not reply.created:
+            watched.progress.append(Progress(reply.header.revision, watched.next - 1))
+        return not reply.canceled
+
+    requests = [
+        rpc.WatchRequest(create_request=create),
+        rpc.WatchRequest(progress_request=rpc.WatchProgressRequest()),
+    ]
+    await call.follow("/v3/watch", requests, rpc.WatchResponse, take)
+    return start if start > create.start_revision else 0
+
+
+def _take_events(reply: rpc.WatchResponse, watched: Watched, records: Records) -> None:
+    watched.deliveries.append(Delivery(trio.current_time(), list(reply.events)))
+    last = watched.next - 1
+    records.known = max(records.known, last)
+    if reply.header.revision < last:
+        words = f"{last} in a reply as of {reply.header.revision}"
+        records.trouble.append(f"{watched.name} showed revision {words}")

@@ -18,6 +18,7 @@ from quorate.errors import (
 )
 from quorate.etcd.backend import submission
 from quorate.etcd.backend.backend import LEADER_WAIT_S, MAX_MESSAGE_BYTES
+from quorate.etcd.backend.caller import Caller
 from quorate.etcd.backend.identity import Identity
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
@@ -135,7 +136,7 @@ async def test_a_reply_that_is_too_large_asks_for_pages(world: EtcdWorld) -> Non
 @in_world
 async def test_a_request_waits_for_a_leader_for_a_bounded_time(world: EtcdWorld) -> None:
     world.member.parked = []
-    request = world.backend.submit(Op.PUT, PUT, lambda _: None, principal=7)
+    request = world.backend.submit(Op.PUT, PUT, lambda _: None, caller=Caller(7))
     assert request is not None
     assert request.deadline == trio.current_time() + LEADER_WAIT_S
     assert request.principal == 7

@@ -11,6 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from quorate.errors import UnknownOutcomeError
+from quorate.etcd.backend.caller import Caller
 from quorate.etcd.backend.joining import MAX_ENTRY_BYTES, MAX_JOINED, SMALL_BYTES, Joining
 from quorate.etcd.backend.turn_end import TurnEnd
 from quorate.etcd.codes import EtcdError
@@ -40,7 +41,7 @@ class Clients:
 
     def put(self, request: rpc.PutRequest, principal: int = 0) -> Request | None:
         message = request.SerializeToString()
-        return self._world.backend.submit(Op.PUT, message, self._done, principal=principal)
+        return self._world.backend.submit(Op.PUT, message, self._done, caller=Caller(principal))
 
     def _done(self, reply: bytes | EtcdError) -> None:
         if isinstance(reply, EtcdError):

@@ -95,7 +95,12 @@ def _wait_until_published(config: quorate.NodeConfig) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Run a member by the flags of etcd."""
+    """Run a member by the flags of etcd.
+
+    It ends with its terminal: etcd's own tests give it one, and some of them leave it behind. Under
+    nohup it would live on, and the next test would talk to it.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     trio.run(serve, configure(words))
 
 

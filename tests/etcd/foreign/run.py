@@ -62,6 +62,8 @@ def report(name: str, verdicts: Mapping[str, str], known: Mapping[str, str]) -> 
             show(f"  {count} {verdict}")
     for test in sorted(bad - new):
         show(f"  known: {test}: {known[plain(test)]}")
+    for test in sorted(known.keys() - {plain(test) for test in bad}):
+        show(f"  passes now, or is gone: {test}")
     for test in sorted(new):
         show(f"  NEW: {test}")
     return len(new) + (not counts["passed"])

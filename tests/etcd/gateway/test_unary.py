@@ -138,7 +138,8 @@ async def test_large_requests_are_refused_as_by_etcd(
     autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unary, "MESSAGE_BYTES", 20_000)
-    monkeypatch.setattr(talk, "BODY_BYTES", 40_000)
+    for module in (server, talk):
+        monkeypatch.setattr(module, "BODY_BYTES", 40_000)
     async with open_gateway() as gateway:
         reply = await gateway.post("/v3/kv/put", {"key": "Zm9v", "value": "AAAA" * 7000})
         text = "grpc: received message larger than max (21009 vs. 20000)"
@@ -152,6 +153,19 @@ async def test_large_requests_are_refused_as_by_etcd(
         await endless.send(h11.Request(method="POST", target="/v3/kv/put", headers=head))
         await endless.send(*[h11.Data(data=b" " * 10_000)] * 5)
         assert (await endless.rest()).status == 429
+
+
+@pytest.mark.parametrize("depth", [17, 60, 200])
+async def test_transactions_in_each_other_are_too_many_as_in_etcd(
+    autojump_clock: Clock, depth: int
+) -> None:
+    request: dict[str, Any] = {"requestPut": FOO}
+    for _ in range(depth - 1):
+        request = {"requestTxn": {"success": [request]}}
+    async with open_gateway() as gateway:
+        reply = await gateway.post("/v3/kv/txn", {"success": [request]})
+        text = "etcdserver: too many operations in txn request"
+        assert (reply.status, reply.json["code"], reply.json["error"]) == (400, 3, text)
 
 
 async def test_what_is_no_request_ends_its_connection(autojump_clock: Clock) -> None:

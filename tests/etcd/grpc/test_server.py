@@ -10,11 +10,12 @@ from h2.events import ConnectionTerminated, PingAckReceived
 from h2.settings import SettingCodes
 from trio.testing import MockClock
 
-from quorate.etcd.codes import Code, EtcdError
+from quorate.etcd.codes import USERS_CHANGED, Code, EtcdError
 from quorate.etcd.grpc import connection
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.requests import Op
 from quorate.etcd.services.call import Call, Outlet
+from quorate.etcd.services.context import Everybody
 from quorate.etcd.services.table import STREAMS
 from tests.support.grpc_world import GrpcWorld
 
@@ -373,19 +374,8 @@ async def test_headers_that_are_too_long_end_the_connection(autojump_clock: Mock
 
 
 async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockClock) -> None:
-    class OneUser:
+    class OneUser(Everybody):
         enabled = True
-        version = 1
-
-        @property
-        def names(self) -> list[str]:
-            return ["anna"]
-
-        def knows(self, token: str) -> bool:
-            return True
-
-        async def learn(self, token: str) -> None:
-            await trio.lowlevel.checkpoint()
 
         def identify(self, token: str) -> tuple[str | None, int]:
             return ("anna", 7) if token == "t" else (None, 0)
@@ -394,12 +384,6 @@ async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockC
             if user is None:
                 raise EtcdError(Code.INVALID_ARGUMENT, "etcdserver: user name is empty")
             return ()
-
-        async def check_leases(self, user: str, needs: object) -> int:
-            raise AssertionError("nothing needs it")
-
-        async def authenticate(self, name: str, password: str) -> str:
-            return "t"
 
     async with GrpcWorld.opened(OneUser()) as world:
         answer = await world.client.call(PUT)
@@ -410,3 +394,8 @@ async def test_the_principal_of_a_call_is_recorded_with_it(autojump_clock: MockC
         await world.client.turn()
         (request,) = world.backend.requests
         assert (request.op, request.message, request.principal) == (Op.PUT, b"m", 7)
+        # The users have changed before it was sent: it is begun anew.
+        request.done(EtcdError(*USERS_CHANGED))
+        await world.client.turn()
+        answer = world.client.answers[stream_id]
+        assert answer.messages == [b"m of 7"]

@@ -1,6 +1,6 @@
 """The etcd port: which protocol a connection speaks, its bounds, and its end."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -102,6 +102,7 @@ async def test_one_connection_more_than_allowed_is_closed() -> None:
         assert (await first.get("/version")).status == 200
         second = await here.connect()
         assert await second.receive_some() == b""
+        assert here.port.refusals.counts == {"too_many": 1}
         assert (await first.get("/version")).status == 200
 
 
@@ -148,18 +149,19 @@ async def test_with_tls_both_protocols_are_offered(tmp_path: Path, autojump_cloc
         assert tls is not None
         port = EtcdPort(PortContext(world.backend, world.hub), "", 0, tls=lambda: tls)
 
-        async def connected(protocol: str) -> trio.SSLStream[trio.abc.Stream]:
+        async def connected(*protocols: str) -> trio.SSLStream[trio.abc.Stream]:
             context = client_context()
-            context.set_alpn_protocols([protocol])
+            context.set_alpn_protocols(protocols)
             inner, server = memory_stream_pair()
             nursery.start_soon(port.serve, server)
             stream = trio.SSLStream[trio.abc.Stream](inner, context, https_compatible=True)
             await stream.do_handshake()
-            assert stream.selected_alpn_protocol() == protocol
+            assert stream.selected_alpn_protocol() == protocols[-1]
             return stream
 
         await connected("h2")
-        assert (await Client(await connected("http/1.1")).get("/version")).status == 200
+        # As curl and browsers do, which want no gRPC.
+        assert (await Client(await connected("h2", "http/1.1")).get("/version")).status == 200
         plain, server = memory_stream_pair()
         nursery.start_soon(port.serve, server)
         await plain.send_all(b"GET /version HTTP/1.1\r\n\r\n")
@@ -167,8 +169,51 @@ async def test_with_tls_both_protocols_are_offered(tmp_path: Path, autojump_cloc
         nursery.cancel_scope.cancel()
 
 
+async def test_the_member_says_why_a_client_gets_no_tls(
+    tmp_path: Path, autojump_clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = authority().write(tmp_path, uri(0))
+    tls = load_material(files, cluster="test", purposes=(Purpose.MEMBER,), etcd="required").etcd
+    assert tls is not None
+    audited: list[str] = []
+
+    def audit(_address: tuple[str, int], reason: str) -> None:
+        audited.append(reason)
+
+    async with EtcdWorld.opened() as world:
+        context = PortContext(world.backend, world.hub)
+        port = EtcdPort(context, "", 0, tls=lambda: tls, audited=audit)
+
+        async def refused(tries: Callable[[trio.abc.Stream], Awaitable[None]]) -> None:
+            client, server = memory_stream_pair()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(port.serve, server, ("10.0.0.9", 55))
+                await tries(client)
+
+        async def without_certificate(client: trio.abc.Stream) -> None:
+            stream = trio.SSLStream[trio.abc.Stream](client, client_context())
+            await stream.do_handshake()
+
+        async def silent(_client: trio.abc.Stream) -> None:
+            await trio.sleep(GREETING_SECONDS)
+
+        await refused(without_certificate)
+        await refused(lambda client: client.send_all(b"GET /version HTTP/1.1\r\n\r\n"))
+        await refused(lambda client: client.aclose())
+        await refused(silent)
+    assert audited == [
+        "TLS: peer did not return a certificate",
+        "TLS: http request",
+        "TLS: it closed the connection during the handshake",
+        "TLS: it sent no whole handshake in time",
+    ]
+    assert port.refusals.counts == {"tls": 4}
+    assert f"no connection with a client of etcd at 10.0.0.9: {audited[0]}" in caplog.text
+
+
 async def test_without_users_a_protected_port_serves_this_machine_alone(
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with listening(protected=True) as here:
         local = Client(await here.connect())
@@ -180,6 +225,9 @@ async def test_without_users_a_protected_port_serves_this_machine_alone(
         monkeypatch.setattr(listener, "is_local", is_local)
         elsewhere = await here.connect()
         assert await elsewhere.receive_some() == b""
+        assert (
+            "no connection with a client of etcd at 127.0.0.1: require_users = true" in caplog.text
+        )
 
 
 def test_a_client_at_our_own_address_is_local() -> None:

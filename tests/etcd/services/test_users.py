@@ -1,21 +1,21 @@
 """The users of the replicated ACL, as clients of etcd see them."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import attrs
 import pytest
 import trio
 from google.protobuf.message import Message
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from quorate.etcd.access.users import ReplicatedUsers
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.services.context import PortContext
 from quorate.etcd.services.locks.observing import observe
-from quorate.etcd.services.table import DIRECT, UNARY
+from quorate.etcd.services.table import DIRECT, STREAMS, UNARY
 from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.access.hashing import hash_secret
 from quorate.keyvalue.access.judges import ClientAuthoriser
@@ -63,6 +63,11 @@ class NoOthers:
     async def find(self, digest: bytes) -> rpc.TokenFound:
         await trio.lowlevel.checkpoint()
         return rpc.TokenFound()
+
+
+async def no_leases(_lease: int) -> tuple[int, Sequence[bytes]]:
+    await trio.lowlevel.checkpoint()
+    return 1, ()
 
 
 @attrs.define
@@ -148,6 +153,20 @@ async def test_a_wrong_name_or_password_gets_no_token(
         with pytest.raises(EtcdError, match="authentication failed, invalid user ID or password"):
             await world.users.authenticate(name, password)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("protected", [False, True])
+async def test_a_user_without_a_password_is_no_way_in_from_other_machines(
+    autojump_clock: MockClock, *, protected: bool
+) -> None:
+    world = World.made(b"~*", b"+@all", b"nopass")
+    here = await world.users.authenticate("anna", "anything")
+    users = ReplicatedUsers(world.access, no_leases, NoOthers(), protected=protected)
+    if protected:
+        with pytest.raises(EtcdError, match="authentication failed"):
+            await users.authenticate("anna", "anything")
+    else:
+        assert await users.authenticate("anna", "anything") != here
 
 
 async def test_a_slow_hash_is_checked_by_the_verifier(autojump_clock: MockClock) -> None:
@@ -308,6 +327,52 @@ async def test_observe_is_judged_by_the_election_that_it_names(
     replies.close()
 
 
+def lose_and_find_the_leader(made: World) -> None:
+    made.access.users.forget()
+    made.access.users.settle()
+
+
+REVISIONS: list[tuple[Callable[[World], object], bool]] = [
+    (lambda made: made.state.set(b"anna", [b"resetpass", hashed(b"new")], 3), True),
+    (lambda made: made.state.set(b"anna", [b"resetkeys"], 3), True),
+    (lambda made: made.state.delete([b"anna"], 3), True),
+    (lambda made: made.state.set(b"bert", [b"on"], 3), False),
+    (lose_and_find_the_leader, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("revise", "ends"), REVISIONS, ids=["password", "keys", "deleted", "another", "election"]
+)
+@in_world
+async def test_a_watch_ends_when_its_user_is_changed(
+    world: EtcdWorld, revise: Callable[[World], object], *, ends: bool
+) -> None:
+    made = World.made(b"~*", b"+@all")
+    context = PortContext(world.backend, world.hub, made.users)
+    token = await made.users.authenticate("anna", "secret")
+    call = await context.admit_when_known(token, WATCH, None)
+    sent, replies = trio.open_memory_channel[bytes](10)
+    requests, served = trio.open_memory_channel[Message](1)
+    requests.send_nowait(rpc.WatchRequest(create_request=rpc.WatchCreateRequest(key=b"k")))
+    ended: list[str] = []
+
+    async def serve() -> None:
+        try:
+            await STREAMS[WATCH](call, served, sent)
+        except EtcdError as error:
+            ended.append(error.text)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        await trio.testing.wait_all_tasks_blocked()
+        revise(made)
+        await trio.testing.wait_all_tasks_blocked()
+        assert ended == ["etcdserver: the user was changed; call again"] * ends
+        nursery.cancel_scope.cancel()
+    replies.close()
+
+
 async def test_a_lease_is_revoked_by_those_who_may_delete_its_keys(
     autojump_clock: MockClock,
 ) -> None:
@@ -419,6 +484,118 @@ async def test_a_key_that_joins_a_lease_behind_the_check_is_safe(
     assert (asked, await world.get(b"b")) == (2, b"")
     assert await context.call_direct(DIRECT[path], token, path, request)
     assert (await world.get(b"a1") is None) == (path == REVOKE)
+
+
+@in_world
+async def test_a_key_that_joins_a_lease_behind_the_check_of_a_put_stays_safe(
+    world: EtcdWorld,
+) -> None:
+    """The put is made, as it is if it comes first. Then anna may neither revoke nor list."""
+    made = World.made(b"~a*", b"+@all")
+    lease = await world.grant(60)
+
+    async def leased_keys(_lease: int) -> tuple[int, Sequence[bytes]]:
+        found = world.member.state.revision, [b"b"] if await world.get(b"b") is not None else []
+        await world.put(b"b", lease=lease)
+        return found
+
+    users = ReplicatedUsers(made.access, leased_keys, NoOthers())
+    context = PortContext(world.backend, world.hub, users)
+    token = await users.authenticate("anna", "secret")
+    put_a = rpc.PutRequest(key=b"a", lease=lease).SerializeToString()
+    await context.call_direct(DIRECT[PUT], token, PUT, put_a)
+    assert await world.get(b"a") == b""
+    for path in (PUT, REVOKE, TIME_TO_LIVE):
+        request = rpc.LeaseTimeToLiveRequest(ID=lease, keys=True).SerializeToString()
+        sent = put_a if path == PUT else request
+        with pytest.raises(EtcdError, match="permission denied"):
+            await context.call_direct(DIRECT[path], token, path, sent)
+    assert await world.get(b"b") == b""
+
+
+async def answer_of(function: Callable[[], Awaitable[bytes]]) -> bytes | str:
+    """Return the reply, or the text of the error."""
+    try:
+        return await function()
+    except EtcdError as error:
+        return error.text
+
+
+@in_world
+@pytest.mark.parametrize("may", [True, False])
+@pytest.mark.parametrize("lease", [0, 5])
+async def test_a_request_that_waits_is_sent_only_if_the_users_then_allow_it(
+    world: EtcdWorld, *, may: bool, lease: int
+) -> None:
+    """It waits for a leader, and the users change in the meantime. With a lease it goes alone."""
+    made = World.made(b"~a*", b"+@all")
+    await world.grant(60, 5)
+    context = PortContext(world.backend, world.hub, made.users)
+    token = await made.users.authenticate("anna", "secret")
+    request = rpc.PutRequest(key=b"a", lease=lease).SerializeToString()
+    answers: list[bytes | str] = []
+
+    async def put_a() -> None:
+        answers.append(
+            await answer_of(lambda: context.call_direct(DIRECT[PUT], token, PUT, request))
+        )
+
+    async with trio.open_nursery() as nursery:
+        world.member.parked = []
+        for _ in range(2):
+            nursery.start_soon(put_a)
+        await wait_all_tasks_blocked()
+        assert world.member.parked
+        made.state.set(b"anna", [b"~c*"] if may else [b"resetkeys"], 3)
+        world.member.release()
+    assert await world.get(b"a") == (b"" if may else None)
+    assert [isinstance(answer, bytes) for answer in answers] == [may, may]
+    assert may or answers == ["etcdserver: permission denied"] * 2
+
+
+@in_world
+async def test_a_request_that_waits_goes_on_when_the_users_are_known_again(
+    world: EtcdWorld,
+) -> None:
+    made = World.made(b"~a*", b"+@all")
+    context = PortContext(world.backend, world.hub, made.users)
+    token = await made.users.authenticate("anna", "secret")
+    request = rpc.PutRequest(key=b"a").SerializeToString()
+    async with trio.open_nursery() as nursery:
+        world.member.parked = []
+        nursery.start_soon(context.call_direct, DIRECT[PUT], token, PUT, request)
+        await wait_all_tasks_blocked()
+        made.access.users.forget()
+        world.member.release()
+        await wait_all_tasks_blocked()
+        assert not world.member.commands
+        made.access.users.settle()
+        made.access.end_waits(known=True)
+    assert await world.get(b"a") == b""
+
+
+@in_world
+async def test_a_lock_that_waits_is_not_taken_with_rights_that_have_ended(
+    world: EtcdWorld,
+) -> None:
+    made = World.made(b"~a*", b"+@all")
+    context = PortContext(world.backend, world.hub, made.users)
+    token = await made.users.authenticate("anna", "secret")
+    request = rpc.LockRequest(name=b"a")
+    call = await context.admit_when_known(token, LOCK, request.SerializeToString())
+    answers: list[bytes | str] = []
+
+    async def take() -> None:
+        answers.append(await answer_of(lambda: UNARY[LOCK](call, request)))
+
+    async with trio.open_nursery() as nursery:
+        world.member.parked = []
+        nursery.start_soon(take)
+        await wait_all_tasks_blocked()
+        made.state.set(b"anna", [b"resetkeys"], 3)
+        world.member.release()
+    assert answers == ["etcdserver: permission denied"]
+    assert not world.member.commands
 
 
 def test_a_program_that_judges_is_asked_in_redis_words() -> None:

@@ -249,3 +249,16 @@ def test_the_values_that_a_transaction_compares_are_bounded(
         machine.query(Op.TXN, request)
     numbers = C(key=b"c", target=C.VERSION, version=1)
     assert machine.txn(rpc.TxnRequest(compare=[numbers] * 3)).succeeded
+
+
+def test_what_a_transaction_changes_leaves_less_for_what_it_reads(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "MAX_TXN_STEPS", 2 * work.CHANGE_STEPS + work.ROW_STEPS)
+    both = delete_op(b"a", b"\0")
+    with pytest.raises(EtcdError, match="can change 2 keys, and fewer where") as caught:
+        machine.txn(rpc.TxnRequest(success=[range_op(b"a", b"\0"), both]))
+    assert caught.value.code == Code.RESOURCE_EXHAUSTED
+    assert machine.state.key_count == 2
+    assert machine.txn(rpc.TxnRequest(success=[range_op(b"a"), both])).succeeded
+    assert machine.state.key_count == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.errors import NoLeaderError
+from quorate.errors import NoLeaderError, OversizedRequestError
 from quorate.keyvalue.access.directory import Directory
 from quorate.keyvalue.access.users import Users
 from quorate.keyvalue.clients.client_state import ClientState
@@ -15,6 +15,7 @@ from quorate.keyvalue.port import listener
 from quorate.keyvalue.protocol import resp
 from quorate.node.requests.request import Request, RequestKind
 from tests.support.client_port_world import RawClient, World, command
+from tests.support.logged import events
 
 NOAUTH = b"-NOAUTH Authentication required.\r\n"
 WRONG = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"
@@ -142,6 +143,36 @@ async def test_a_transaction_is_not_taken_apart_if_a_leader_is_found_in_its_midd
     await local.send(line("EXEC"))
     assert (await local.receive_until(b"\r\n")).startswith(b"-EXECABORT ")
     await local.ask(line("GET a"), resp.NULL[0])
+
+
+async def test_a_client_lets_go_of_what_it_watches_without_a_leader(
+    world: World, local: RawClient
+) -> None:
+    await local.ask(line("SET a 0") + line("WATCH a"), resp.OK * 2)
+    world.port.state.access.users.forget()
+    world.member.error = NoLeaderError()
+    await local.ask(line("UNWATCH"), resp.OK)
+    await local.ask(line("QUORATE.UNWATCH 7"), resp.ZERO)
+    world.member.error = None
+    await local.ask(line("SET a 1") + line("GET a"), resp.OK + resp.bulk(b"1"))
+    sent = line("MULTI") + line("SET a 2") + line("EXEC")
+    await local.ask(sent, resp.OK + resp.QUEUED + b"*1\r\n" + resp.OK)
+
+
+async def test_a_client_that_is_refused_while_it_waits_for_the_users_gets_one_error(
+    world: World, local: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.port.state.access.users.forget()
+    world.member.parked = []
+    await local.send(line("GET a") + line("GET b"))
+    await world.until(lambda: world.member.parked)
+    (connection,) = world.port.state.clients.values()
+    connection.refuse(OversizedRequestError("too much"))
+    world.member.error, parked = NoLeaderError(), world.member.parked or []
+    for request in [*parked]:
+        request.done(world.member.error)
+    assert await local.rest() == b"-ERR too much\r\n"
+    assert not events(caplog, "client_closed")
 
 
 @pytest.mark.parametrize("end", ["EXEC", "QUORATE.ONCE 1 1 EXEC"])

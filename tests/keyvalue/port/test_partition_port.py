@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import trio
 
+from quorate.errors import OversizedRequestError
 from quorate.keyvalue.conversation import parking
 from quorate.keyvalue.conversation.parking import PARK_SECONDS, TRY_AGAIN, Parking
 from quorate.keyvalue.conversation.shards import node_id
@@ -334,6 +335,25 @@ async def test_of_what_is_joined_only_clients_of_frozen_slots_wait(world: World)
     await slots(world, "THAW", "5")
     for waiting in here[:3]:
         assert await waiting.receive(len(OK)) == OK
+
+
+async def test_a_client_that_is_refused_gets_the_replies_to_what_waits_for_a_slot(
+    world: World, client: RawClient
+) -> None:
+    member = world.member
+    parked: list[Request] = []
+    member.parked = parked
+    await client.send(SET * 2 + command("PING"))
+    await world.until(lambda: parked)
+    member.parked = None
+    connection = max(world.port.state.clients.values(), key=lambda each: each.client.client_id)
+    connection.refuse(OversizedRequestError("too much"))
+    await slots(world, "FREEZE", "5", str(SLOT), "1")
+    member.answer(*parked)
+    before = len(member.commands)
+    await slots(world, "THAW", "5")
+    assert await client.rest() == OK * 2 + b"-ERR too much\r\n"
+    assert SET * 2 in member.commands[before:]
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown to the port"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 
@@ -49,6 +50,20 @@ async def test_two_of_three_begin_at_one_word_and_the_third_is_admitted_later(
             await equal(world, [b"one"])
             await world.kill(1 - leader)
             assert await world.attempt(await world.leader(), b"two")
+
+
+async def test_a_member_with_tls_alone_names_the_port_that_it_has(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "quorate.node"):
+        async with new_cluster(tmp_path) as world:
+            await world.start(0)
+            state = world.hosts[0].running.state
+            ports = (attrs.evolve(m, client_port=0, tls_port=6443) for m in state.config.members)
+            state.config = attrs.evolve(state.config, members=tuple(ports))
+            await world.start(1)
+            await trio.sleep(PATIENCE)
+            assert "quorate control found --without 2 --connect h0:6443" in caplog.text
 
 
 async def test_the_word_before_the_others_are_there_waits_for_a_quorum(

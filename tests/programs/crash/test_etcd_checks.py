@@ -11,15 +11,19 @@ from quorate.etcd.codes import Code
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.local.etcd_client import EtcdRefusedError, GatewayClient
 from quorate.torture.etcd.calls import Calls
-from quorate.torture.etcd.judging import KEPT_S, LONG_S, SLACK_S, judge
+from quorate.torture.etcd.judging import LONG_S, SLACK_S, judge
+from quorate.torture.etcd.judging_past import KEPT_S
 from quorate.torture.etcd.keys import User
 from quorate.torture.etcd.records import (
     END,
     LOCK,
     PREFIX,
+    Compaction,
     Delivery,
     Hold,
     Lease,
+    Past,
+    Progress,
     Read,
     Records,
     Watched,
@@ -190,8 +194,7 @@ def test_a_revision_that_no_watch_shows_is_found() -> None:
 
 def test_a_watch_that_calls_young_history_compacted_is_found() -> None:
     story = written()
-    skips = Watched("watch 2", 4, story.watches[0].deliveries[2:], whole=True, began=5.0)
-    story.records.watches.append(skips)
+    skips = cut(story)
     assert "watch 2 showed nothing up to revision 3, though 3 was 2.0 s old" in story.found()
     skips.began += KEPT_S
     assert judge(story.records) == []
@@ -216,6 +219,123 @@ def test_a_deletion_of_what_is_not_there_is_found() -> None:
     story.records.writes.append(Write(4, deletes=[PREFIX + b"d"]))
     story.happens((PREFIX + b"d", None))
     assert "was deleted at 5, and was not there" in story.found()
+
+
+# Compactions ------------------------------------------------------------------------------------
+
+
+def cut(story: Story) -> Watched:
+    """A watch that was told at 5 s that all before 4 is compacted."""
+    watched = Watched(
+        "watch 2", 4, story.watches[0].deliveries[2:], whole=True, began=5.0, cut=True
+    )
+    story.records.watches.append(watched)
+    return watched
+
+
+def compacted() -> Story:
+    """1 to 4, of which 4 was compacted, and a watch that was told so."""
+    story = written()
+    story.records.compactions.append(Compaction(4, asked=4.5, before=0, known=0, status="ok"))
+    cut(story)
+    return story
+
+
+def test_a_watch_may_be_told_what_clients_have_asked_to_compact() -> None:
+    story = compacted()
+    assert judge(story.records) == []
+    story.records.compactions[0].status = "unknown"
+    assert judge(story.records) == []
+
+
+@pytest.mark.parametrize(("revision", "asked"), [(3, 4.5), (5, 4.5), (4, 5.5)])
+def test_a_watch_that_is_told_another_compaction_is_found(revision: int, asked: float) -> None:
+    story = compacted()
+    story.records.compactions[0] = Compaction(revision, asked, before=0, known=0, status="ok")
+    assert "3 was 2.0 s old, and nobody asked to compact it" in story.found()
+
+
+def test_a_watch_that_has_less_than_from_the_compaction_on_is_found() -> None:
+    story = compacted()
+    story.put((A, b"4"))
+    watched = story.records.watches[2]
+    watched.deliveries = story.watches[0].deliveries[3:]
+    assert "watch 2 showed revision 5 in a reply after 3" in story.found()
+
+
+def test_a_watch_from_a_revision_that_is_not_compacted_has_all() -> None:
+    story = compacted()
+    later = Watched("watch 3", 4, story.watches[0].deliveries[2:])
+    story.records.watches.append(later)
+    assert judge(story.records) == []
+    later.start = 3
+    assert "watch 3 showed revision 4 in a reply after 2" in story.found()
+
+
+@pytest.mark.parametrize(
+    ("past", "words"),
+    [
+        (Past(3, known=4, asked=4, served=False), ""),
+        (Past(4, known=4, asked=4, served=True), ""),
+        (Past(3, known=0, asked=4, served=True), ""),
+        (Past(3, known=0, asked=4, served=False), ""),
+        (Past(3, known=4, asked=4, served=True), "revision 3 was read after 4 was compacted"),
+        (Past(4, known=4, asked=4, served=False), "clients asked for 4 at most"),
+    ],
+)
+def test_reads_of_the_past_are_refused_if_that_is_compacted(past: Past, words: str) -> None:
+    story = compacted()
+    story.records.past.append(past)
+    assert [words in each for each in judge(story.records)] == ([True] if words else [])
+
+
+def test_a_read_of_the_past_is_the_state_of_that_revision() -> None:
+    story = written()
+    story.read(4, 4)
+    story.put((A, b"4"))
+    assert judge(story.records) == []
+    story.records.reads.append(Read(3, 3, PREFIX, END, story.records.reads[0].kvs))
+    assert "which it was not at any revision from 3 to 3" in story.found()
+
+
+@pytest.mark.parametrize(("asked", "right"), [(5.0, True), (6.5, False)])
+def test_an_event_of_a_compacted_revision_need_not_show_what_was_before(
+    asked: float, *, right: bool
+) -> None:
+    story = written()
+    one, two, three = story.watches[1].deliveries
+    bare = rpc.Event()
+    bare.CopyFrom(two.events[0])
+    bare.ClearField("prev_kv")
+    doctored(story, [one, Delivery(6.0, [bare, two.events[1]]), three])
+    story.records.compactions.append(Compaction(3, asked, before=0, known=0))
+    words = "watch 1 showed b'torture:a' at 3 without its past"
+    assert [words in each for each in judge(story.records)] == ([] if right else [True])
+    story.records.watches.reverse()
+    assert [words in each for each in judge(story.records)] == ([] if right else [True])
+
+
+@pytest.mark.parametrize(
+    ("compaction", "words"),
+    [
+        (Compaction(3, 5.0, before=4, known=4, status="fail"), ""),
+        (Compaction(3, 5.0, before=4, known=2, status="ok"), ""),
+        (Compaction(3, 5.0, before=4, known=4, status="ok"), "was answered after 4 was compacted"),
+        (Compaction(3, 5.0, before=2, known=2, status="fail"), "clients asked for 2 at most"),
+    ],
+)
+def test_a_compaction_is_done_once(compaction: Compaction, words: str) -> None:
+    story = written()
+    story.records.compactions.append(compaction)
+    assert [words in each for each in judge(story.records)] == ([True] if words else [])
+
+
+def test_a_watch_that_says_it_has_shown_what_it_has_not_is_found() -> None:
+    story = written()
+    story.watches[1].progress += [Progress(4, shown=4), Progress(1, shown=3)]
+    assert judge(story.records) == []
+    story.watches[1].progress.append(Progress(4, shown=3))
+    assert "watch 1 said that it has shown everything up to 4" in story.found()
 
 
 # Writes -----------------------------------------------------------------------------------------
@@ -429,17 +549,25 @@ def test_an_answer_that_no_member_may_give_is_reported() -> None:
 # The run ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["writes", "reads", "leases", "locks", "watches", "resumed"])
+@pytest.mark.parametrize(
+    "what", ["writes", "reads", "leases", "locks", "watches", "resumed", "compactions", "past"]
+)
 def test_a_long_run_without_something_is_found(what: str) -> None:
     story = locked()
     story.put((A, b"1"))
     story.read(story.records.known, story.records.known)
     story.records.resumed, story.records.seconds = 1, LONG_S
+    story.records.compactions.append(Compaction(2, asked=9.0, before=0, known=0, status="ok"))
+    story.records.past.append(Past(1, known=2, asked=2, served=False))
+    story.watches[0].progress.append(Progress(1, shown=1))
+    story.watches[1].start, story.watches[1].cut, story.watches[1].began = 2, True, 9.0
     assert judge(story.records) == []
     empty = Records()
-    fields = {"locks": "holds"}
+    fields, names = {"locks": "holds"}, {"past": "compacted reads"}
     setattr(story.records, fields.get(what, what), getattr(empty, fields.get(what, what)))
-    assert f"etcd: no {what} in 30 s: expected at least one" in judge(story.records)
+    assert f"etcd: no {names.get(what, what)} in 30 s: expected at least one" in judge(
+        story.records
+    )
     story.records.seconds = LONG_S / 2
     assert not any("expected at least one" in each for each in judge(story.records))
 

@@ -11,11 +11,13 @@ import attrs
 import pytest
 import trio
 
+from quorate.etcd.access.logged_tokens import LoggedTokens
 from quorate.etcd.backend import joining
 from quorate.etcd.backend.keep_alives import KeepAlives
 from quorate.etcd.keyspace.compaction import Compaction
 from quorate.etcd.keyspace.keys import Keys
 from quorate.etcd.keyspace.leases import Leases
+from quorate.etcd.keyspace.tokens import Tokens
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.etcd.messages.together import replies_in_untrusted
 from quorate.etcd.state import leasing
@@ -267,25 +269,45 @@ def swap_the_replies_of_joined_puts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(joining, "replies_in_untrusted", replies_in)
 
 
+def give_tokens_for_one_member(patch: pytest.MonkeyPatch) -> None:
+    """Give a token that no other member learns of."""
+
+    async def put(_self: LoggedTokens, _token: rpc.Token) -> None:
+        await trio.lowlevel.checkpoint()
+
+    patch.setattr(LoggedTokens, "put", put)
+
+
+def forget_tokens_at_a_load(patch: pytest.MonkeyPatch) -> None:
+    """Begin without tokens after a start or a snapshot."""
+
+    def load(_self: Tokens) -> None:
+        pass
+
+    patch.setattr(Tokens, "load", load)
+
+
 ETCD_MUTANTS: Final = (
     EtcdMutant(end_leases_by_ones_own_clock, 5, ("Etcd.Model", "StateMachineSafety")),
     EtcdMutant(let_elections_eat_leases, 5, ("Etcd.Model", "Etcd.Watch")),
-    EtcdMutant(start_leases_anew, 20, ("Etcd.Model", "StateMachineSafety"), first=15),
+    EtcdMutant(start_leases_anew, 20, ("Etcd.Model", "StateMachineSafety"), first=2),
     EtcdMutant(forget_the_gaps_at_a_start, 10, ("Etcd.Model", "StateMachineSafety")),
-    EtcdMutant(end_leases_in_a_revision_for_each_key, 5, ("Etcd.Model",)),
+    EtcdMutant(end_leases_in_a_revision_for_each_key, 5, ("Etcd.Model", "Etcd.Watch"), first=2),
     EtcdMutant(renew_only_for_the_client, 10, ("Etcd.Lease",)),
     EtcdMutant(skip_a_revision_at_a_load, 5, ("Etcd.Read", "StateMachineSafety")),
     EtcdMutant(forget_the_keys_of_leases_at_a_load, 5, ("Etcd.Model", "Etcd.Read", "KeyError")),
     EtcdMutant(compare_after_the_writes, 3, ("Etcd.Model",)),
     EtcdMutant(compact_by_ones_own_clock, 5, ("StateMachineSafety",)),
     EtcdMutant(lose_a_revision_after_history, 5, ("Etcd.Watch",)),
-    EtcdMutant(show_history_twice, 5, ("Etcd.Watch",)),
-    EtcdMutant(leak_what_is_before_the_start, 5, ("Etcd.Watch",), first=2),
+    EtcdMutant(show_history_twice, 5, ("Etcd.Watch",), first=1),
+    EtcdMutant(leak_what_is_before_the_start, 5, ("Etcd.Watch",), first=4),
     EtcdMutant(tell_progress_of_watches_behind, 5, ("Etcd.Watch",)),
     EtcdMutant(go_on_after_a_snapshot, 20, ("Etcd.Watch",), first=16),
     EtcdMutant(split_a_revision, 5, ("Etcd.Watch",)),
     EtcdMutant(show_the_present_for_the_past, 5, ("Etcd.Watch",)),
     EtcdMutant(swap_the_replies_of_joined_puts, 3, ("Etcd.Put",)),
+    EtcdMutant(give_tokens_for_one_member, 3, ("Etcd.Token",)),
+    EtcdMutant(forget_tokens_at_a_load, 20, ("Etcd.Token",), first=2),
 )
 
 
