@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 
 from ...keyvalue.access.rules import READ, READ_WRITE, WRITE
-from ..codes import TOO_MANY_OPS, Code, EtcdError
+from ..codes import Code, EtcdError
 from ..messages import rpc_pb2 as rpc
-from ..messages.requests import MAX_DEPTH
+from ..messages.requests import Op
 from ..methods import BY_GRPC_PATH
+from ..state.checks import parse_untrusted
 from .rights import ADMIN, LeaseNeed, Need
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _ADMIN: Final = frozenset({
 })  # fmt: skip
 
 _AUTH: Final = "/etcdserverpb.Auth/"
+_TXN: Final = "/etcdserverpb.KV/Txn"
 
 
 def needs_untrusted(path: str, message: bytes | None) -> Sequence[Need | LeaseNeed]:
@@ -53,12 +55,15 @@ def needs_untrusted(path: str, message: bytes | None) -> Sequence[Need | LeaseNe
         message: the request, encoded; None if there is none yet.
 
     Raises:
-        EtcdError: it is malformed.
+        EtcdError: it is malformed, or a transaction of too many operations.
     """
     if path in _ADMIN or (path.startswith(_AUTH) and path not in FREE):
         return (ADMIN,)
     if message is None:
         return ()
+    if path == _TXN:
+        # Checked before it is gone through: it may have a million operations that are none.
+        return [*_of(parse_untrusted(Op.TXN, message))]
     method = BY_GRPC_PATH[path]
     try:
         request = method.request.FromString(message)
@@ -118,9 +123,7 @@ def _of_attaching(lease: int) -> Iterator[LeaseNeed]:
         yield LeaseNeed(lease, "set", WRITE)
 
 
-def _of_transaction(request: rpc.TxnRequest, depth: int = MAX_DEPTH) -> Iterator[Need | LeaseNeed]:
-    if not depth:
-        raise EtcdError(*TOO_MANY_OPS)
+def _of_transaction(request: rpc.TxnRequest) -> Iterator[Need | LeaseNeed]:
     for compare in request.compare:
         yield Need("get", READ, compare.key, compare.range_end)
     for each in (*request.success, *request.failure):
@@ -132,6 +135,6 @@ def _of_transaction(request: rpc.TxnRequest, depth: int = MAX_DEPTH) -> Iterator
             case "request_delete_range":
                 yield from _of(each.request_delete_range)
             case "request_txn":
-                yield from _of_transaction(each.request_txn, depth - 1)
+                yield from _of_transaction(each.request_txn)
             case _:
                 pass

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...metrics.exposition import CONTENT_TYPE
-from ..codes import NO_LEADER, EtcdError
+from ..codes import NO_LEADER, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op
+from ..services.alarms import alarms_of
+from ..services.version import CLUSTER_VERSION, VERSION
 from .answers import Answer, error_answer, text
 from .json_replies import to_json
 
@@ -17,11 +19,7 @@ if TYPE_CHECKING:
 
     from ..services.context import PortContext
 
-__all__ = ["PAGES", "VERSION"]
-
-VERSION: Final = "3.5.21"
-"""The version that clients are to take us for. Older than 3.5.13: Kubernetes' clients refuse us.
-Newer than 3.5: they expect methods that are not here, and errors of another form."""
+__all__ = ["PAGES"]
 
 _STATUS: Final = "/etcdserverpb.Maintenance/Status"
 _TEXT: Final = (("content-type", "text/plain; charset=utf-8"),)
@@ -32,11 +30,15 @@ if TYPE_CHECKING:
 
 async def _version(_context: PortContext, _query: Mapping[str, str], _token: str) -> Answer:
     # Patroni takes each part for a number.
-    versions = {"etcdserver": VERSION, "etcdcluster": "3.5.0"}
+    versions = {"etcdserver": VERSION, "etcdcluster": CLUSTER_VERSION}
     return Answer(200, to_json(versions), (("content-type", "application/json"),))
 
 
 async def _health(context: PortContext, query: Mapping[str, str], _token: str) -> Answer:
+    # `exclude` names one that a caller does not mind. `etcdctl` needs none of this: it asks itself.
+    for alarm in _alarms(context):
+        if alarm != query.get("exclude"):
+            return Answer(503, to_json({"health": "false", "reason": f"ALARM {alarm}"}), _TEXT)
     error = await _read(context, serializable=query.get("serializable") == "true")
     if error is None:
         return Answer(200, to_json({"health": "true", "reason": ""}), _TEXT)
@@ -46,25 +48,32 @@ async def _health(context: PortContext, query: Mapping[str, str], _token: str) -
 
 
 async def _livez(context: PortContext, query: Mapping[str, str], _token: str) -> Answer:
-    return await _probe(context, query, {"serializable_read": True})
+    checks = {"serializable_read": await _read(context, serializable=True)}
+    return _checked(query, checks)
 
 
 async def _readyz(context: PortContext, query: Mapping[str, str], _token: str) -> Answer:
-    return await _probe(context, query, {"serializable_read": True, "linearizable_read": False})
+    damaged = "CORRUPT" in _alarms(context)
+    checks = {
+        "data_corruption": EtcdError(Code.DATA_LOSS, "alarm CORRUPT") if damaged else None,
+        "serializable_read": await _read(context, serializable=True),
+        "linearizable_read": await _read(context, serializable=False),
+    }
+    return _checked(query, checks)
 
 
-async def _probe(
-    context: PortContext, query: Mapping[str, str], checks: Mapping[str, bool]
-) -> Answer:
-    lines: list[str] = []
-    failed = False
-    for name, serializable in checks.items():
-        error = await _read(context, serializable=serializable)
-        failed = failed or error is not None
-        lines.append(f"[+]{name} ok" if error is None else f"[-]{name} failed: {error.text}")
-    if failed:
+def _checked(query: Mapping[str, str], checks: Mapping[str, EtcdError | None]) -> Answer:
+    lines = [
+        f"[+]{name} ok" if error is None else f"[-]{name} failed: {error.text}"
+        for name, error in checks.items()
+    ]
+    if any(checks.values()):
         return text(503, "\n".join(lines))
     return text(200, "\n".join([*lines, "ok"] if "verbose" in query else ["ok"]))
+
+
+def _alarms(context: PortContext) -> list[str]:
+    return [rpc.AlarmType.Name(each.alarm) for each in alarms_of(context.backend)]
 
 
 async def _read(context: PortContext, *, serializable: bool) -> EtcdError | None:

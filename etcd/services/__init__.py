@@ -6,6 +6,7 @@
 - `wire.py`: the bytes of a connection
 - `table.py`: all methods by their path
 - `side_by_side.py`: functions that run side by side for one call
+- `alarms.py`: what is wrong with this member; `version.py`: which etcd we say we are
 - `orders.py`: what an operator asks of the leader
 - `locks/`: the services Lock and Election
 - the other files: one service of etcd each

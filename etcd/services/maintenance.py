@@ -12,7 +12,9 @@ import trio
 
 from ..codes import NO_LEADER, NOT_LEADER, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
+from .alarms import alarms_of
 from .orders import give_order, own_id_of
+from .version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from .call import Call, Outlet
 
 __all__ = [
-    "VERSION",
     "alarm",
     "defragment",
     "hash_all",
@@ -31,10 +32,6 @@ __all__ = [
     "snapshot",
     "status",
 ]
-
-VERSION: Final = "3.5.21"
-"""The version of etcd that we say we are. Programs take each part for a number, and kine wants
-3.5.13 at least; from 3.6 on, clients expect methods that are not here."""
 
 _BAD_TRANSFEREE: Final = (Code.FAILED_PRECONDITION, "etcdserver: bad leader transferee")
 _NO_ACTIVATE: Final = (
@@ -53,7 +50,7 @@ async def status(call: Call, _request: Message) -> bytes:
     backend, found = call.backend, call.backend.gateway.status()
     size = found.append_position - found.start_position
     leader = found.leader_id
-    errors = [f"memberID:{each.memberID} alarm:{_name(each)} " for each in _alarms(call)]
+    errors = [f"memberID:{each.memberID} alarm:{_name(each)} " for each in alarms_of(call.backend)]
     if leader is None or not backend.has_leader:
         errors.insert(0, NO_LEADER[1])
     reply = rpc.StatusResponse(
@@ -76,8 +73,8 @@ async def alarm(call: Call, request: Message) -> bytes:
     asked = cast("rpc.AlarmRequest", request)
     if asked.action == rpc.AlarmRequest.ACTIVATE:
         raise EtcdError(*_NO_ACTIVATE)
-    get = asked.action == rpc.AlarmRequest.GET
-    found = [each for each in _alarms(call) if asked.alarm in (rpc.NONE, each.alarm)] if get else []
+    alarms = alarms_of(call.backend) if asked.action == rpc.AlarmRequest.GET else ()
+    found = [each for each in alarms if asked.alarm in (rpc.NONE, each.alarm)]
     reply = rpc.AlarmResponse(alarms=found)
     return call.backend.header(call.backend.state.revision) + reply.SerializeToString()
 
@@ -123,13 +120,6 @@ async def move_leader(call: Call, request: Message) -> bytes:
         raise EtcdError(*_BAD_TRANSFEREE)
     await give_order(call, f"transfer {own_id}")
     return b""
-
-
-def _alarms(call: Call) -> list[rpc.AlarmMember]:
-    found = call.backend.gateway.status()
-    member = call.backend.member_id_of(found.member_id)
-    kinds = [*[rpc.NOSPACE] * found.disk_full, *[rpc.CORRUPT] * bool(found.damage)]
-    return [rpc.AlarmMember(memberID=member, alarm=kind) for kind in kinds]
 
 
 def _name(alarm_of_member: rpc.AlarmMember) -> str:

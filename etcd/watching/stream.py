@@ -65,6 +65,10 @@ FRAGMENT_BYTES: Final = 1536 * 1024
 PROGRESS_S: Final = 600.0
 """Seconds after which a watch that asked for it gets a sign of life, as in etcd."""
 
+_RESPONSE_BYTES: Final = 128
+"""What a response takes in the queue beside its bytes. Without it, a client that asks for progress
+and never reads could have a hundred thousand wait, of eleven bytes each."""
+
 _NO_ID: Final = -1  # of a watch that was not made, and of progress of a whole stream
 _WATCH_ID: Final = b"\x10"  # tags of a response's fields
 _FRAGMENT: Final = b"\x38\x01"
@@ -83,7 +87,7 @@ class WatchStream:
         header: encodes a header from a revision, see `Backend.header`.
 
     Attributes:
-        pending_bytes: of the responses that wait.
+        pending_bytes: that the responses take which wait.
     """
 
     def __init__(self, hub: WatchHub, header: Callable[[int], bytes]) -> None:
@@ -213,13 +217,13 @@ class WatchStream:
             elif not await self._filled.wait(self._progress_at):
                 self._send_progress()
         revision, body = self._pending.popleft()
-        self.pending_bytes -= len(body)
+        self.pending_bytes -= len(body) + _RESPONSE_BYTES
         self._drained.notify()
         return self._header(revision) + body
 
     def _push(self, revision: int, body: bytes) -> None:
         self._pending.append((revision, body))
-        self.pending_bytes += len(body)
+        self.pending_bytes += len(body) + _RESPONSE_BYTES
         self._filled.notify()
 
     def _push_events(self, watch: Watch, revision: int, events: list[bytes]) -> None:

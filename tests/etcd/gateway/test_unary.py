@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import h11
 import pytest
 import trio
@@ -84,8 +85,28 @@ async def test_without_a_leader_a_call_ends_after_two_seconds(autojump_clock: Cl
         ready = await gateway.connect().get("/readyz")
         assert ready.status == 503
         assert ready.body == (
-            b"[+]serializable_read ok\n[-]linearizable_read failed: etcdserver: no leader\n"
+            b"[+]data_corruption ok\n[+]serializable_read ok\n"
+            b"[-]linearizable_read failed: etcdserver: no leader\n"
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "alarm", "ready"),
+    [({"disk_full": True}, "NOSPACE", 200), ({"damage": "a segment"}, "CORRUPT", 503)],
+)
+async def test_a_member_with_an_alarm_is_not_healthy(
+    change: dict[str, Any], alarm: str, ready: int, autojump_clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    async with open_gateway() as gateway:
+        member = gateway.world.member
+        status = attrs.evolve(member.status(), **change)
+        monkeypatch.setattr(member, "status", lambda: status)
+        health = await gateway.connect().get("/health")
+        assert (health.status, health.json["reason"]) == (503, f"ALARM {alarm}")
+        assert (await gateway.connect().get(f"/health?exclude={alarm}")).status == 200
+        assert (await gateway.connect().get("/livez")).status == 200
+        assert (await gateway.connect().get("/readyz")).status == ready
 
 
 async def test_pages_are_asked_for_with_get(autojump_clock: Clock) -> None:

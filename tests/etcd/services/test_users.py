@@ -479,6 +479,13 @@ def test_a_transaction_names_a_bounded_number_of_leases() -> None:
     assert "too many operations" in text_of(lambda: world.users.check("anna", TXN, request))
 
 
+def test_a_transaction_of_too_many_operations_is_refused_before_its_rights_are_looked_up() -> None:
+    world = World.made(b"~a*", b"+@all")
+    foreign = rpc.RequestOp(request_range=rpc.RangeRequest(key=b"b"))
+    request = rpc.TxnRequest(success=[foreign] * 129).SerializeToString()
+    assert "too many operations" in text_of(lambda: world.users.check("anna", TXN, request))
+
+
 async def test_what_hangs_on_a_lease_is_not_decided_at_once(autojump_clock: MockClock) -> None:
     world = World.made(b"~a*", b"+@all")
     world.leased[1], world.leased[2] = [b"a1"], [b"b"]

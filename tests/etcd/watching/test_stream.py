@@ -236,6 +236,18 @@ async def test_a_slow_client_gets_everything_once_with_bounded_memory(world: Etc
 
 
 @in_world
+async def test_a_client_that_asks_for_progress_and_never_reads_waits(world: EtcdWorld) -> None:
+    with Watcher.opened(world) as watcher:
+        asked = 0
+        with trio.move_on_after(0):
+            while asked < 20_000:
+                await watcher.stream.room()
+                watcher.progress()
+                asked += 1
+        assert 1000 < asked < 10_000
+
+
+@in_world
 async def test_watches_that_are_behind_take_turns(world: EtcdWorld) -> None:
     for n in range(100):
         await world.put(b"k", b"%d " % n + b"x" * 20_000)
