@@ -105,14 +105,7 @@ def make_etcd_server(
         ConfigurationError: the protobuf library is not that of other members.
     """
     require_library()
-<<<<<<< HEAD
     backend = _backend(member, config, state)
-=======
-    # Lease ids must differ among members that start at one moment.
-    rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
-    most = config.limits.max_request_bytes
-    backend = Backend(member, state, rng, config.cluster, max_request_bytes=most)
->>>>>>> k-left
     users = ReplicatedUsers(
         access, partial(_leased_keys, backend), LoggedTokens(backend), protected=protected
     )
@@ -134,7 +127,6 @@ def make_etcd_server(
         audited=access.audit.refused,
     )
     member.etcd_status = partial(etcd_status, port, context)
-<<<<<<< HEAD
     url, name = _url_of(config), f"member-{config.member_id}"
     return EtcdServer(backend, port, name, url, own_families, context.durations)
 
@@ -144,10 +136,6 @@ def _backend(member: Member, config: NodeConfig, state: EtcdState) -> Backend:
     rng = Random(SystemRandom().getrandbits(64))  # noqa: S311 - ids, not secrets
     most = config.limits.max_request_bytes
     return Backend(member, state, rng, config.cluster, max_request_bytes=most)
-=======
-    url = _checked_url(config)
-    return EtcdServer(backend, port, f"member-{config.member_id}", url, own_families)
->>>>>>> k-left
 
 
 async def _leased_keys(backend: Backend, lease: int) -> tuple[int, Sequence[bytes]]:
@@ -157,13 +145,8 @@ async def _leased_keys(backend: Backend, lease: int) -> tuple[int, Sequence[byte
     return revision, rpc.LeaseTimeToLiveResponse.FromString(body).keys
 
 
-<<<<<<< HEAD
 def _url_of(config: NodeConfig) -> str:
     """Return where clients are sent; warn if that leads to their own machine."""
-=======
-def _checked_url(config: NodeConfig) -> str:
-    """Return where clients are sent; warn if that is their own machine."""
->>>>>>> k-left
     url = config.etcd.url(config.own.host)
     if _is_here(urlsplit(url).hostname) and not all(_is_here(each.host) for each in config.peers):
         words = (

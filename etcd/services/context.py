@@ -178,20 +178,17 @@ class PortContext:
         checked = 0
         if needs and user is not None:
             checked = await self.users.check_leases(user, needs)
-<<<<<<< HEAD
-        return self._call(user, principal, path, message, checked)
-
-    def _call(
-        self, user: str | None, principal: int, path: str, message: bytes | None, checked: int = 0
-    ) -> Call:
-        users = self.users
-        rules, peer = users.version, self.peer
         return Call(
-            self.backend, self.hub, user, principal, users, checked, rules, path, message, peer
-=======
-        return Call(
-            self.backend, self.hub, user, principal, self.users, checked, rules, path, message
->>>>>>> k-left
+            self.backend,
+            self.hub,
+            user,
+            principal,
+            self.users,
+            checked,
+            rules,
+            path,
+            message,
+            self.peer,
         )
 
     async def call_direct(self, op: Op, token: str, path: str, message: bytes) -> bytes:
