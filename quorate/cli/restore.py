@@ -81,11 +81,7 @@ async def restore(
     if (source / MANIFEST).is_file():
         _refuse_for_partitions(source, options, whole=at is None and key_file is None)
         return await _restore_partitions(source, options)
-    if etcd_port is not None and new_cluster is None:
-        raise UsageError(
-            f"--etcd-port: without --new-cluster, the table [etcd] is in {to / 'node.toml'}: leave "
-            "it out"
-        )
+    _refuse_for_member(options)
     with _opened(source, key_file, to) as place:
         return await _restore(place, point, options)
 
@@ -112,6 +108,15 @@ def _refuse_for_partitions(source: Path, options: _Options, *, whole: bool) -> N
         raise UsageError(
             f"--etcd-port: {source} is of a cluster with partitions: leave it out, and write a "
             "table [etcd] into each machine.toml"
+        )
+
+
+def _refuse_for_member(options: _Options) -> None:
+    """Refuse what only a new cluster gets."""
+    if options.etcd_port is not None and options.new_cluster is None:
+        raise UsageError(
+            "--etcd-port: without --new-cluster, the table [etcd] is in "
+            f"{options.to / 'node.toml'}: leave it out"
         )
 
 
