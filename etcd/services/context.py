@@ -156,8 +156,7 @@ class PortContext:
         user, principal = self.users.identify(token)
         if self.users.check(user, path, message):
             return None
-        users = self.users
-        return Call(self.backend, self.hub, user, principal, users, 0, users.version, path, message)
+        return self._call((user, principal), path, message, rules=self.users.version)
 
     async def admit_when_known(self, token: str, path: str, message: bytes | None) -> Call:
         """Return what a method gets; ask the leader if the user's rights hang on that.
@@ -178,17 +177,28 @@ class PortContext:
         checked = 0
         if needs and user is not None:
             checked = await self.users.check_leases(user, needs)
+        return self._call((user, principal), path, message, rules=rules, checked=checked)
+
+    def _call(
+        self,
+        user: tuple[str | None, int],
+        path: str,
+        message: bytes | None,
+        *,
+        rules: int,
+        checked: int = 0,
+    ) -> Call:
         return Call(
-            self.backend,
-            self.hub,
-            user,
-            principal,
-            self.users,
-            checked,
-            rules,
-            path,
-            message,
-            self.peer,
+            backend=self.backend,
+            hub=self.hub,
+            user=user[0],
+            principal=user[1],
+            users=self.users,
+            checked=checked,
+            rules=rules,
+            path=path,
+            message=message,
+            peer=self.peer,
         )
 
     async def call_direct(self, op: Op, token: str, path: str, message: bytes) -> bytes:
