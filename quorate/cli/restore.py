@@ -80,9 +80,7 @@ async def restore(
     whole = (source / MANIFEST).is_file()
     _check_etcd_port(options, source, whole=whole)
     if whole:
-        if at is not None or key_file is not None:
-            raise _decided_by_manifest(source)
-        return await _restore_partitions(source, options)
+        return await _restore_partitions(source, options, given=bool(at or key_file))
     point = parse_point(at)
     with _opened(source, key_file, to) as place:
         return await _restore(place, point, options)
@@ -97,13 +95,6 @@ class _Options:
     etcd_port: int | None
     as_json: bool
     archive: Path | None
-
-
-def _decided_by_manifest(source: Path) -> UsageError:
-    return UsageError(
-        f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
-        "up to where each is restored: leave them out"
-    )
 
 
 def _check_etcd_port(options: _Options, source: Path, *, whole: bool) -> None:
@@ -122,8 +113,13 @@ def _check_etcd_port(options: _Options, source: Path, *, whole: bool) -> None:
         )
 
 
-async def _restore_partitions(source: Path, options: _Options) -> int:
-    """Restore a cluster with partitions."""
+async def _restore_partitions(source: Path, options: _Options, *, given: bool) -> int:
+    """Restore a cluster with partitions; a point or a key must not be given."""
+    if given:
+        raise UsageError(
+            f"--at, --key-file: {source} is of a cluster with partitions, whose manifest says "
+            "up to where each is restored: leave them out"
+        )
     from .restore_partitions import restore_partitions  # noqa: PLC0415 - it imports much
 
     return await restore_partitions(
