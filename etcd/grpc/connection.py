@@ -243,6 +243,11 @@ class Connection:
             nearest = min((call.deadline for call in self._calls.values()), default=math.inf)
             self._alarm = trio.CancelScope(deadline=nearest)
 
+    def withdraw_requests(self) -> None:
+        """Withdraw the requests of all calls: nothing is done for them any more."""
+        for call in self._calls.values():
+            call.withdraw()
+
     def go_away(self) -> None:
         """End all calls, and say that the server stops."""
         for call in [*self._calls.values()]:

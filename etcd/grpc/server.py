@@ -45,13 +45,17 @@ async def serve(stream: trio.abc.Stream, context: PortContext) -> None:
             connection = Connection(context, nursery)
             nursery.start_soon(connection.expire_calls)
             nursery.start_soon(_send, wire, connection, nursery.cancel_scope)
-            with context.stopping.interrupts():
-                await _receive(wire, connection)
-            # The last bytes may be the reason why we do not go on.
-            with trio.move_on_after(_GOODBYE_S):
-                if context.stopping.begun:
-                    await connection.finish_unary_calls()
-                await connection.all_sent()
+            try:
+                with context.stopping.interrupts():
+                    await _receive(wire, connection)
+                # The last bytes may be the reason why we do not go on.
+                with trio.move_on_after(_GOODBYE_S):
+                    if context.stopping.begun:
+                        await connection.finish_unary_calls()
+                    await connection.all_sent()
+            finally:
+                # While the nursery is open: a call may ask for a task when its request is done.
+                connection.withdraw_requests()
             nursery.cancel_scope.cancel()
     finally:
         # In the middle of other bytes they would be nonsense.

@@ -116,6 +116,9 @@ class ServerCall:
         """End without a reply: nobody waits for one."""
         self.ended = True
 
+    def withdraw(self) -> None:
+        """Withdraw what the call has asked for, if anything; its callback is not called then."""
+
     def expire(self) -> None:
         """End, since the time of the call is over."""
         error = EtcdError(*_DEADLINE_EXCEEDED)

@@ -62,6 +62,10 @@ class UnaryCall(ServerCall):
     def cancel(self) -> None:
         """See `ServerCall`."""
         super().cancel()
+        self.withdraw()
+
+    def withdraw(self) -> None:
+        """See `ServerCall`."""
         if self._request is not None:
             self._request.cancel()
         if self._scope is not None:
@@ -107,7 +111,9 @@ class UnaryCall(ServerCall):
         self.connection.nursery.start_soon(self._run, self._scope, message)
 
     def _done_direct(self, message: bytes, result: bytes | EtcdError) -> None:
-        if isinstance(result, EtcdError) and result.code is Code.ABORTED:
+        anew = isinstance(result, EtcdError) and result.code is Code.ABORTED
+        # After the end there may be no room for tasks, and an exception would end the member.
+        if anew and not self.ended:
             # The users have changed before it was sent: a task begins anew.
             self._start(message)
         else:

@@ -336,6 +336,26 @@ async def test_a_port_that_stops_ends_streams_and_answers_what_it_was_asked(
         assert world.client.closed
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_requests_are_withdrawn_when_the_connection_ends(
+    autojump_clock: MockClock, *, stopped: bool
+) -> None:
+    async with GrpcWorld.opened() as world:
+        world.backend.reply = None
+        world.client.send(world.client.begin(PUT), b"m", end=True)
+        await world.client.turn()
+        (request,) = world.backend.requests
+        done = request.done
+        if stopped:
+            world.stop()
+        else:
+            await world.client.stream.aclose()
+        await trio.sleep(5)
+        assert request.cancelled
+        # The users have changed: nothing is begun anew, and the caller, who is the member, goes on.
+        done(EtcdError(*USERS_CHANGED))
+
+
 async def test_a_server_that_is_cancelled_ends_calls_and_says_so(
     autojump_clock: MockClock, echo: None
 ) -> None:
