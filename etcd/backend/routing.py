@@ -16,7 +16,7 @@ from ..state.checks import only_reads, only_serializable, parse_untrusted
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["Route", "Where", "route_untrusted"]
+__all__ = ["Route", "Where", "only_asks_untrusted", "route_untrusted"]
 
 _LEASE_ID_BITS: Final = 63  # positive in the signed number that an id is on the wire
 
@@ -70,6 +70,18 @@ def route_untrusted(op: Op, message: bytes, rng: Random) -> Route:
         case _:
             pass
     return Route(where, encode_request(op, message))
+
+
+def only_asks_untrusted(op: Op, message: bytes) -> bool:
+    """Say whether a message changes nothing.
+
+    Raises:
+        EtcdError: the message is bad, in etcd's words.
+    """
+    if op is not Op.TXN:
+        return not is_command(op)
+    parsed = parse_untrusted(op, message)
+    return isinstance(parsed, rpc.TxnRequest) and only_reads(parsed)
 
 
 def _of_transaction(txn: rpc.TxnRequest) -> Where:

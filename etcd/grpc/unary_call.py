@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ...node.requests.request import QUERY
+from ..backend.routing import only_asks_untrusted
 from ..codes import NO_REQUEST, TOO_MANY_REQUESTS, Code, EtcdError
 from ..services.table import DIRECT, UNARY
 from .framing import MessageReader, only_message_untrusted
@@ -117,23 +117,20 @@ class UnaryCall(ServerCall):
             # The users have changed before it was sent: a task begins anew.
             self._start(message)
         else:
-            self._done(result)
+            self._done(message, result)
 
-    def _done(self, result: bytes | EtcdError) -> None:
+    def _done(self, message: bytes, result: bytes | EtcdError) -> None:
         if isinstance(result, EtcdError):
             self.fail(result)
-        elif self._only_reads and self.connection.is_full(len(result)):
+        elif self.connection.is_full(len(result)) and self._only_reads(message):
             self.fail(EtcdError(*TOO_MANY_REQUESTS))
         else:
             self.reply_and_end(result)
 
-    @property
-    def _only_reads(self) -> bool:
-        """Whether the reply may be left out, since nothing was done. False if that is not known."""
-        if self._scope is not None:
-            return False
-        # What is answered while it is being submitted is read from this member's own state.
-        return self._request is None or self._request.kind is QUERY
+    def _only_reads(self, message: bytes) -> bool:
+        """Whether the reply may be left out, since nothing was done."""
+        op = DIRECT.get(self._method.path)
+        return op is not None and only_asks_untrusted(op, message)
 
     async def _run(self, scope: trio.CancelScope, message: bytes) -> None:
         with scope:
@@ -141,7 +138,7 @@ class UnaryCall(ServerCall):
                 result: bytes | EtcdError = await self._call(message)
             except EtcdError as error:
                 result = error
-            self._done(result)
+            self._done(message, result)
 
     async def _call(self, message: bytes) -> bytes:
         path = self._method.path

@@ -10,6 +10,7 @@ from h2.events import ConnectionTerminated, PingAckReceived
 from h2.settings import SettingCodes
 from trio.testing import MockClock
 
+from quorate.etcd.backend.caller import Caller
 from quorate.etcd.codes import USERS_CHANGED, Code, EtcdError
 from quorate.etcd.grpc import connection
 from quorate.etcd.messages import rpc_pb2 as rpc
@@ -21,7 +22,15 @@ from tests.support.grpc_world import GrpcWorld
 
 PUT = "/etcdserverpb.KV/Put"
 RANGE = "/etcdserverpb.KV/Range"
+TXN = "/etcdserverpb.KV/Txn"
 WATCH = "/etcdserverpb.Watch/Watch"
+
+READS = rpc.TxnRequest(
+    success=[rpc.RequestOp(request_range=rpc.RangeRequest(key=b"k"))]
+).SerializeToString()
+PUTS = rpc.TxnRequest(
+    success=[rpc.RequestOp(request_put=rpc.PutRequest(key=b"k"))]
+).SerializeToString()
 
 
 @pytest.fixture
@@ -241,6 +250,42 @@ async def test_replies_to_reads_that_the_client_does_not_take_are_left_out(
         await world.client.turn()
         # What was done must not look as if it were not.
         assert (first.status, put.status, len(put.messages[0])) == (0, 0, 200_000)
+
+
+@pytest.mark.parametrize(
+    ("path", "request_", "most"), [(RANGE, b"", 1), (TXN, READS, 1), (TXN, b"", 1), (TXN, PUTS, 4)]
+)
+async def test_replies_that_tasks_have_waited_for_are_left_out_as_well(
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    request_: bytes,
+    most: int,
+) -> None:
+    class Unknown(Everybody):
+        def knows(self, token: str) -> bool:
+            del token
+            return False
+
+    async def call(_op: Op, _message: bytes, *, caller: Caller) -> bytes:
+        del caller
+        await trio.lowlevel.checkpoint()
+        return bytes(200_000)
+
+    monkeypatch.setattr(connection, "_WAITING_BYTES", 250_000)
+    async with GrpcWorld.opened(Unknown()) as world:
+        monkeypatch.setattr(world.backend, "call", call)
+        world.client.credits = False
+        world.client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 400_000})
+        await world.client.flush()
+        asked = [world.client.begin(path) for _ in range(4)]
+        for stream_id in asked:
+            world.client.send(stream_id, request_, end=True)
+        await world.client.turn()
+        world.client.h2.increment_flow_control_window(1_000_000)
+        await world.client.turn()
+        answers = [world.client.answers[each] for each in asked]
+        assert [each.status for each in answers].count(0) == most
 
 
 async def test_what_comes_for_a_call_that_is_over_does_no_harm(autojump_clock: MockClock) -> None:
