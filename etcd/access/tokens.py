@@ -120,9 +120,10 @@ class Tokens:
         Raises:
             EtcdError: the token is unknown here or over, or its user is not let in by it any more.
         """
-        found = self._tokens.pop(token, None)
+        found = self._tokens.get(token)
         now = trio.current_time()
-        # One that is refused must not live longer by that: its user may be let in again later.
+        # One that is refused must not live longer by that: its user may be let in again later. It
+        # is kept, or the leader would be asked each time it is shown.
         if found is None or found.until <= now or not holds(found.name, found.proof):
             raise EtcdError(*INVALID_TOKEN)
         found.until = now + TOKEN_SECONDS
@@ -130,7 +131,7 @@ class Tokens:
             found.renew_at = now + _RENEWAL_SECONDS
             shared = rpc.Token(digest=_digest(token), name=found.name, proof=found.proof)
             self._shared.renew(shared)
-        self._tokens[token] = found
+        self._tokens[token] = self._tokens.pop(token)
         return found.name
 
     def _keep(self, token: str, name: bytes, proof: bytes, seconds: float) -> None:

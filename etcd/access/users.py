@@ -21,7 +21,7 @@ from ...keyvalue.access.logins import Pending
 from ...keyvalue.clients.penalties import network_of
 from ...log_events import log_event
 from ...transport.strangers import OnceLog
-from ..backend.backend import LEADER_WAIT_S
+from ..backend.caller import LEADER_WAIT_S, Rules
 from ..codes import (
     AUTH_FAILED,
     AUTH_NOT_ENABLED,
@@ -73,6 +73,7 @@ class ReplicatedUsers:
         self._access = access
         self._leased_keys = leased_keys
         self._tokens = Tokens(access.random_bytes, shared)
+        self._rules = Rules(self)
         self._rights: dict[bytes, Rights] = {}
         self._failures = OnceLog()
         self._revised = trio.Event()  # at the next change of users
@@ -105,8 +106,16 @@ class ReplicatedUsers:
 
     @property
     def version(self) -> int:
-        """The version of the users; 0 before the first change."""
-        return self._access.users.version
+        """The version of the users; 0 before the first change, and -1 while they are unknown."""
+        users = self._access.users
+        return users.version if users.known else -1
+
+    @property
+    def rules(self) -> Rules:
+        """The users as they are now; see `services.call.Users`."""
+        if self._rules.version != self.version:
+            self._rules = Rules(self)
+        return self._rules
 
     @property
     def names(self) -> list[str]:

@@ -15,7 +15,7 @@ from ...node.requests.task_calls import Calls
 from ..codes import TOO_LARGE, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op, decode_reply
-from .caller import ANYBODY, Caller
+from .caller import ANYBODY, LEADER_WAIT_S, Caller
 from .catching_up import CatchingUp
 from .contact import LeaderContact
 from .identity import Identity
@@ -38,15 +38,11 @@ if TYPE_CHECKING:
 
     Done: TypeAlias = Callable[[bytes | EtcdError], None]
 
-__all__ = ["LEADER_WAIT_S", "MAX_MESSAGE_BYTES", "Backend"]
+__all__ = ["MAX_MESSAGE_BYTES", "Backend"]
 
 MAX_MESSAGE_BYTES: Final = 1536 * 1024
 """A message that goes into the log, as etcd has it by default. If larger, one client holds up the
 others for longer; if smaller, requests fail that etcd takes."""
-
-LEADER_WAIT_S: Final = 2.0
-"""Seconds for which a request waits for a leader. If smaller, elections cause errors. If larger,
-clients such as Patroni give up first, and have no time left for another member."""
 
 
 class Backend:
@@ -81,9 +77,9 @@ class Backend:
         self.cluster_id = self._identity.cluster_id
         self.turn_end = TurnEnd()
         self._joining = Joining(gateway.submit_all, self.turn_end, max_request_bytes)
-        self._calls = Calls(self._submit)
-        self._joined_calls = Calls(self._join)
-        self._contact = LeaderContact(partial(self._calls.ask, CONFIRM, b"", 0))
+        self._calls = Calls(gateway.submit)
+        self._joined_calls = Calls(self._joining.add)
+        self._contact = LeaderContact(partial(self._calls.ask, CONFIRM, b"", 0, sign=ANYBODY.sign))
         self._catching_up = CatchingUp(state, self._contact)
         self.keep_alives = KeepAlives(self.ask)
         self._load = Load()
@@ -164,7 +160,7 @@ class Backend:
             kind, payload, done, self.header, self._load, catching_up=self._catching_up
         )
         caller.sign(request)
-        (self._join if _joins(route) else self._submit)(request)
+        (self._joining.add if _joins(route) else self.gateway.submit)(request)
         return request
 
     async def call(self, op: Op, message: bytes, *, caller: Caller = ANYBODY) -> bytes:
@@ -184,7 +180,9 @@ class Backend:
         """
         if self.is_long(op, message):
             request = rpc.RangeRequest.FromString(message)
-            return await read_in_pages(partial(self._ask_once, caller=caller), request)
+            # Each page may wait: there may be many, and all would be read again for the last one.
+            patient = caller._replace(deadline=0.0)
+            return await read_in_pages(partial(self._ask_once, caller=patient), request)
         return await self._ask_once(op, message, caller=caller)
 
     def is_long(self, op: Op, message: bytes) -> bool:
@@ -219,14 +217,6 @@ class Backend:
         if len(message) > MAX_MESSAGE_BYTES:
             raise EtcdError(*TOO_LARGE)
         return route_untrusted(op, message, self._rng)
-
-    def _submit(self, request: Request) -> None:
-        request.deadline = trio.current_time() + LEADER_WAIT_S
-        self.gateway.submit(request)
-
-    def _join(self, request: Request) -> None:
-        request.deadline = trio.current_time() + LEADER_WAIT_S
-        self._joining.add(request)
 
     def _read_here(self, route: Route) -> bytes:
         revision, body = decode_reply(self._stale(route.payload))

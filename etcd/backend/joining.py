@@ -127,7 +127,8 @@ class _Joined(Request):
         super().__init__(COMMAND, payload, ETCD, self._finish)
         self.principal, self.rules = requests[0].principal, requests[0].rules
         self.recheck = requests[0].recheck
-        self.deadline = requests[0].deadline
+        # One of them may have been begun anew, and has less time left.
+        self.deadline = min(each.deadline for each in requests)
         for each in requests:
             each.carrier = self
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ..backend.caller import LEADER_WAIT_S
 from ..codes import Code, EtcdError
 from ..services.table import DIRECT, UNARY
 from .answers import Answer, error_answer
@@ -55,6 +56,7 @@ async def _reply(
     data = message.SerializeToString()
     if len(data) > MESSAGE_BYTES:
         raise too_large(len(data))
+    deadline = trio.current_time() + LEADER_WAIT_S
     op = DIRECT.get(method.path)
     if op is not None:
         admitted = context.admit(token, method.path, data)
@@ -65,7 +67,7 @@ async def _reply(
                 # Aborted: the users have changed before it was sent, and it begins anew.
                 if error.code is not Code.ABORTED:
                     raise
-        direct = partial(context.call_direct, op, token, method.path, data)
+        direct = partial(context.call_direct, op, token, method.path, data, deadline)
         return await _while_connected(talk, direct)
     call = await context.admit_when_known(token, method.path, data)
     function = UNARY.get(method.path)

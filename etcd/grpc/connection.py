@@ -140,14 +140,14 @@ class Connection:
         self._check(head)
         return await self._context.admit_when_known(head.token, head.path, message)
 
-    async def call_direct(self, op: Op, head: CallHead, message: bytes) -> bytes:
+    async def call_direct(self, op: Op, head: CallHead, message: bytes, deadline: float) -> bytes:
         """Make a call of a method that is one request of the state machine; return the reply.
 
         Raises:
             EtcdError: see `admit`, or the reply is an error.
         """
         self._check(head)
-        return await self._context.call_direct(op, head.token, head.path, message)
+        return await self._context.call_direct(op, head.token, head.path, message, deadline)
 
     def is_full(self, size: int) -> bool:
         """Whether too much waits for the client to send a reply of so many bytes, too."""

@@ -43,7 +43,7 @@ class CallHost(Protocol):
         """Return what a method gets; ask the leader if the user's rights hang on that."""
         ...
 
-    async def call_direct(self, op: Op, head: CallHead, message: bytes) -> bytes:
+    async def call_direct(self, op: Op, head: CallHead, message: bytes, deadline: float) -> bytes:
         """Make a call of a method that is one request of the state machine."""
         ...
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ..backend.caller import LEADER_WAIT_S
 from ..backend.routing import only_asks_untrusted
 from ..codes import NO_REQUEST, TOO_MANY_REQUESTS, Code, EtcdError
 from ..services.table import DIRECT, UNARY
@@ -45,6 +46,7 @@ class UnaryCall(ServerCall):
         self._began = trio.current_time()
         self._reader: MessageReader | None = None  # of a message that comes in pieces
         self._request: Request | None = None
+        self._deadline = 0.0  # when a request fails unless it was sent, however often it is begun
         self._scope: trio.CancelScope | None = None
 
     def receive(self, data: bytes, size: int, *, ended: bool) -> None:
@@ -98,6 +100,7 @@ class UnaryCall(ServerCall):
     def _begin(self, message: bytes | None) -> None:
         if message is None:
             raise EtcdError(*NO_REQUEST)
+        self._deadline = trio.current_time() + LEADER_WAIT_S
         op = DIRECT.get(self._method.path)
         call = None if op is None else self.connection.admit(self._head, message)
         if op is not None and call is not None and not call.backend.is_long(op, message):
@@ -143,6 +146,6 @@ class UnaryCall(ServerCall):
     async def _call(self, message: bytes) -> bytes:
         path = self._method.path
         if (op := DIRECT.get(path)) is not None:
-            return await self.connection.call_direct(op, self._head, message)
+            return await self.connection.call_direct(op, self._head, message, self._deadline)
         call = await self.connection.admit_when_known(self._head, message)
         return await UNARY[path](call, decode_untrusted(self._method, message))

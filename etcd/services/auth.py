@@ -69,7 +69,8 @@ async def auth_status(call: Call, _request: Message) -> bytes:
     """Serve ``AuthStatus``."""
     await trio.lowlevel.checkpoint()
     users = _users(call)
-    reply = rpc.AuthStatusResponse(enabled=users.enabled, authRevision=users.version)
+    version = max(users.version, 0)  # they may just have become unknown
+    reply = rpc.AuthStatusResponse(enabled=users.enabled, authRevision=version)
     return _header(call) + reply.SerializeToString()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 import attrs
+import trio
 
-from ..backend.caller import Caller
+from ..backend.caller import LEADER_WAIT_S, Caller, in_time
 from ..codes import Code, EtcdError
 
 if TYPE_CHECKING:
@@ -16,11 +18,15 @@ if TYPE_CHECKING:
 
     from ..access.rights import LeaseNeed
     from ..backend.backend import Backend
+    from ..backend.caller import Rules
     from ..messages.requests import Op
     from ..watching.hub import WatchHub
 
-__all__ = ["ATTEMPTS", "Call", "Outlet", "StreamMethod", "UnaryMethod", "Users"]
+__all__ = ["REVISED", "Attempts", "Call", "Outlet", "StreamMethod", "UnaryMethod", "Users"]
 
+T = TypeVar("T")
+
+REVISED: Final = (Code.UNAVAILABLE, "etcdserver: the user was changed; call again")
 
 ATTEMPTS: Final = 5
 """How often a request is begun anew when users or keys change after it was allowed. If smaller, a
@@ -68,7 +74,15 @@ class Users(Protocol):
 
     @property
     def version(self) -> int:
-        """The version of the users; 0 before the first change, and while they are unknown."""
+        """The version of the users; 0 before the first change, and -1 while they are unknown."""
+        ...
+
+    @property
+    def rules(self) -> Rules | None:
+        """The users as they are now, by which a request is allowed; None if all always are.
+
+        They must be known.
+        """
         ...
 
     @property
@@ -154,7 +168,8 @@ class Call:
         users: judges callers.
         checked: revision at which the user might do this with all keys of the leases that the
             request names; 0 if its rights do not hang on these.
-        rules: version of the users by which the call was allowed.
+        rules: the users by which the call was allowed; None if all always are.
+        state: of the user as it was let in, see `Users.state_of`.
         path: of gRPC, which names the method.
         message: the request, encoded; None before the first one of a method that streams.
         peer: address and port of the client; empty if unknown.
@@ -166,7 +181,8 @@ class Call:
     principal: int = 0
     users: Users | None = None
     checked: int = 0
-    rules: int = 0
+    rules: Rules | None = None
+    state: object = None
     path: str = ""
     message: bytes | None = None
     peer: str = ""
@@ -174,31 +190,70 @@ class Call:
     @property
     def caller(self) -> Caller:
         """Who sends the requests of the call, which are sent only while the same users hold."""
-        return Caller(self.principal, self.rules, self.users)
+        return Caller(self.principal, self.rules)
 
     async def ask(self, op: Op, message: bytes) -> bytes:
         """Make a request that is a part of the call; return the reply with its header.
 
-        The call may have waited for long, so it is checked again that the user may make it.
-
         Raises:
             EtcdError: the reply is an error, or the user may not make the call any more.
         """
+        return await self.send(lambda caller: self.backend.call(op, message, caller=caller))
+
+    async def send(self, request: Callable[[Caller], Awaitable[T]]) -> T:
+        """Send a request that is a part of the call, and return its result.
+
+        The call may have waited for long, so it is checked again that the user may make it, and
+        that it is what it was when it was let in. So it is if the users change while it waits.
+
+        Args:
+            request: sends it for a caller.
+
+        Raises:
+            EtcdError: `request` has raised it, or the user may not make the call any more.
+        """
+        attempts = Attempts(trio.current_time() + LEADER_WAIT_S)
+        while True:
+            caller = await self._checked(attempts.deadline)
+            try:
+                return await request(caller)
+            except EtcdError as error:
+                attempts.go_on_after(error)
+
+    async def _checked(self, deadline: float) -> Caller:
         users = self.users
         if users is None:
-            return await self.backend.call(op, message, caller=self.caller)
-        left = ATTEMPTS
-        while True:
-            left -= 1
-            if not users.knows(""):
-                await users.learn("")
-            users.check(self.user, self.path, self.message)
-            caller = Caller(self.principal, users.version, users)
-            try:
-                return await self.backend.call(op, message, caller=caller)
-            except EtcdError as error:
-                if error.code is not Code.ABORTED or not left:
-                    raise
+            return self.caller._replace(deadline=deadline)
+        if not users.knows(""):
+            await in_time(deadline, partial(users.learn, ""))
+        users.check(self.user, self.path, self.message)
+        # It may have another password, and whoever waits here knows only the one before.
+        if users.state_of(self.user) != self.state:
+            raise EtcdError(*REVISED)
+        return Caller(self.principal, users.rules, deadline)
+
+
+@attrs.define
+class Attempts:
+    """Begins a request anew when the users or the keys that its rights hang on have changed.
+
+    Args:
+        deadline: nothing is begun after it (trio's clock); each attempt fails unless it was sent by
+            then.
+    """
+
+    deadline: float
+    _left: int = ATTEMPTS
+
+    def go_on_after(self, error: EtcdError) -> None:
+        """Return if the request shall be begun anew, since nothing was done; else raise the error.
+
+        Raises:
+            EtcdError: the given one.
+        """
+        self._left -= 1
+        if error.code is not Code.ABORTED or not self._left or trio.current_time() > self.deadline:
+            raise error
 
 
 # A request comes decoded, a reply goes encoded, since most replies never were objects. Both raise

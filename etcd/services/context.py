@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -10,10 +11,11 @@ import trio
 
 from ...metrics import Histogram
 from ..access.needs import FREE
+from ..backend.caller import LEADER_WAIT_S, in_time
 from ..codes import AUTH_NOT_ENABLED, Code, EtcdError
 from ..messages import rpc_pb2 as rpc
 from ..messages.requests import Op
-from .call import ATTEMPTS, Call, Users
+from .call import Attempts, Call, Users
 from .stopping import Stopping
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..access.rights import LeaseNeed
     from ..backend.backend import Backend
+    from ..backend.caller import Rules
     from ..methods import Method
     from ..watching.hub import WatchHub
 
@@ -46,6 +49,7 @@ class Everybody:
 
     enabled = False
     version = 0
+    rules = None
 
     @property
     def names(self) -> list[str]:
@@ -156,37 +160,42 @@ class PortContext:
         user, principal = self.users.identify(token)
         if self.users.check(user, path, message):
             return None
-        return self._call((user, principal), path, message, rules=self.users.version)
+        return self._call((user, principal), path, message, rules=self.users.rules)
 
-    async def admit_when_known(self, token: str, path: str, message: bytes | None) -> Call:
+    async def admit_when_known(
+        self, token: str, path: str, message: bytes | None, deadline: float = 0.0
+    ) -> Call:
         """Return what a method gets; ask the leader if the user's rights hang on that.
 
         Args:
             token: see `admit`.
             path: see `admit`.
             message: see `admit`.
+            deadline: when it fails unless that is known (trio's clock); 0 for `LEADER_WAIT_S` from
+                now.
 
         Raises:
             EtcdError: the caller may not call it, or there was no leader for too long.
         """
+        deadline = deadline or trio.current_time() + LEADER_WAIT_S
         token = _counted(token, path)
+        return await in_time(deadline, partial(self._admit_when_known, token, path, message))
+
+    async def _admit_when_known(self, token: str, path: str, message: bytes | None) -> Call:
         if not self.users.knows(token):
             await self.users.learn(token)
         user, principal = self.users.identify(token)
-        needs, rules = self.users.check(user, path, message), self.users.version
+        needs = self.users.check(user, path, message)
+        # Now: the users may change while the leader is asked.
+        rules, state = self.users.rules, self.users.state_of(user)
         checked = 0
         if needs and user is not None:
             checked = await self.users.check_leases(user, needs)
-        return self._call((user, principal), path, message, rules=rules, checked=checked)
+        call = self._call((user, principal), path, message, rules=rules)
+        return attrs.evolve(call, checked=checked, state=state)
 
     def _call(
-        self,
-        user: tuple[str | None, int],
-        path: str,
-        message: bytes | None,
-        *,
-        rules: int,
-        checked: int = 0,
+        self, user: tuple[str | None, int], path: str, message: bytes | None, *, rules: Rules | None
     ) -> Call:
         return Call(
             backend=self.backend,
@@ -194,14 +203,15 @@ class PortContext:
             user=user[0],
             principal=user[1],
             users=self.users,
-            checked=checked,
             rules=rules,
             path=path,
             message=message,
             peer=self.peer,
         )
 
-    async def call_direct(self, op: Op, token: str, path: str, message: bytes) -> bytes:
+    async def call_direct(
+        self, op: Op, token: str, path: str, message: bytes, deadline: float = 0.0
+    ) -> bytes:
         """Make a call of a method that is one request of the state machine; return the reply.
 
         A lease may get a key between the check of the user's rights and the request. So a request
@@ -213,23 +223,24 @@ class PortContext:
             token: see `admit`.
             path: see `admit`.
             message: see `admit`.
+            deadline: when it fails unless it was sent by then (trio's clock); 0 for `LEADER_WAIT_S`
+                from now.
 
         Raises:
             EtcdError: the reply is an error, or the caller may not call it.
         """
-        left = ATTEMPTS
+        attempts = Attempts(deadline or trio.current_time() + LEADER_WAIT_S)
         while True:
-            left -= 1
-            call = await self.admit_when_known(token, path, message)
+            call = await self.admit_when_known(token, path, message, attempts.deadline)
+            caller = call.caller._replace(deadline=attempts.deadline)
             sent, content = op, message
             if call.checked and op in _CHECKED:
                 sent, lease = _CHECKED[op], rpc.LeaseRevokeRequest.FromString(message).ID
                 content = rpc.KeyValue(lease=lease, mod_revision=call.checked).SerializeToString()
             try:
-                return await self.backend.call(sent, content, caller=call.caller)
+                return await self.backend.call(sent, content, caller=caller)
             except EtcdError as error:
-                if error.code is not Code.ABORTED or not left:
-                    raise
+                attempts.go_on_after(error)
 
 
 def _counted(token: str, path: str) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
-
-import trio
 
 from ...errors import RefusedError, RequestError
 from ...node.requests.request import CONTROL
 from ...node.requests.task_calls import Calls
-from ..backend.backend import LEADER_WAIT_S
 from ..backend.member_errors import error_of
 from ..codes import Code, EtcdError
 
 if TYPE_CHECKING:
-    from ...node.requests.request import Request
+    from ...node.requests.gateway import Gateway
+    from ..backend.caller import Caller
     from .call import Call
 
 __all__ = ["give_order", "own_id_of"]
@@ -26,13 +25,12 @@ async def give_order(call: Call, words: str) -> None:
     Raises:
         EtcdError: the leader refuses, in its words, or there is none.
     """
+    await call.send(partial(_order, call.backend.gateway, words))
 
-    def submit(request: Request) -> None:
-        request.deadline = trio.current_time() + LEADER_WAIT_S
-        call.backend.gateway.submit(request)
 
+async def _order(gateway: Gateway, words: str, caller: Caller) -> None:
     try:
-        await Calls(submit).ask(CONTROL, words.encode(), 0, sign=call.caller.sign)
+        await Calls(gateway.submit).ask(CONTROL, words.encode(), 0, sign=caller.sign)
     except RefusedError as error:
         raise EtcdError(Code.FAILED_PRECONDITION, f"etcdserver: {error}") from error
     except RequestError as error:

@@ -9,9 +9,10 @@ rare, and watches go on where they were.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ..codes import Code, EtcdError
+from ..codes import EtcdError
+from .call import REVISED
 from .side_by_side import until_first
 
 if TYPE_CHECKING:
@@ -23,22 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["until_revised"]
 
-_REVISED: Final = (Code.UNAVAILABLE, "etcdserver: the user was changed; call again")
-
 
 def until_revised(method: StreamMethod) -> StreamMethod:
     """Return a method that serves a stream as this one does, until its user is changed."""
 
     async def served(call: Call, requests: AsyncIterator[Message], outlet: Outlet) -> None:
-        users, user = call.users, call.user
+        users = call.users
         if users is None:
             await method(call, requests, outlet)
             return
-        state = users.state_of(user)  # now: the caller was let in just before
 
         async def end() -> None:
-            await users.wait_revised(user, state)
-            raise EtcdError(*_REVISED)
+            await users.wait_revised(call.user, call.state)
+            raise EtcdError(*REVISED)
 
         await until_first(partial(method, call, requests, outlet), end)
 

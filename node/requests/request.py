@@ -70,7 +70,8 @@ class Request:
             learns from `leave` that this one is cancelled.
         recheck: called once with this request in place of sending it, if it is not sent yet;
             returns what may be sent. Its sender sets it when the rules have changed by which it
-            was allowed, or to look at them itself.
+            was allowed, or to look at them itself. Then it sets it to itself again, many requests
+            may share it, and it is called once for all of them that wait in one place.
     """
 
     __slots__ = (
@@ -164,13 +165,18 @@ def still_allowed(requests: Iterable[Request]) -> Iterator[Request]:
     Each place where a request waits asks this before it sends it on. So the rules of its user may
     change in the meantime.
     """
+    passed = None
     for request in still_wanted(requests):
         # Rules change rarely, so the usual case must cost no more than this look.
-        if request.recheck is None:
+        recheck = request.recheck
+        if recheck is None or recheck is passed:
             yield request
         else:
-            recheck, request.recheck = request.recheck, None
-            yield from recheck(request)
+            request.recheck = None
+            allowed = recheck(request)
+            # One that stays looks at the rules alone, which do not change within this turn.
+            passed = recheck if request.recheck is recheck else None
+            yield from allowed
 
 
 def _nobody(_result: bytes | RequestError) -> None:

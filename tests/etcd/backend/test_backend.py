@@ -17,8 +17,8 @@ from quorate.errors import (
     UnknownOutcomeError,
 )
 from quorate.etcd.backend import submission
-from quorate.etcd.backend.backend import LEADER_WAIT_S, MAX_MESSAGE_BYTES
-from quorate.etcd.backend.caller import Caller
+from quorate.etcd.backend.backend import MAX_MESSAGE_BYTES
+from quorate.etcd.backend.caller import LEADER_WAIT_S, Caller
 from quorate.etcd.backend.identity import Identity
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc

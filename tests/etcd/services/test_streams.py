@@ -6,7 +6,7 @@ from typing import cast
 
 import trio
 
-from quorate.etcd.backend.backend import LEADER_WAIT_S
+from quorate.etcd.backend.caller import LEADER_WAIT_S
 from quorate.etcd.backend.contact import LOOK_S, LOST_S
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
