@@ -249,3 +249,17 @@ async def test_made_up_tokens_leave_room_for_the_requests_of_users(
             await one.learn("made up")
         world.member.release()
     await one.learn("made up")
+
+
+@in_world
+async def test_the_leader_is_not_asked_again_about_a_token_that_was_refused(
+    world: EtcdWorld,
+) -> None:
+    one, two = tokens_of(world.backend, 1), tokens_of(world.backend, 2)
+    token = await one.make(*ANNA)
+    for _ in range(3):
+        assert await shown(two, token, holds=False) is None
+    assert len(world.member.queries) == 1
+    # It lives no longer by that.
+    await trio.sleep(TOKEN_SECONDS)
+    assert not two.knows(token)

@@ -11,8 +11,10 @@ from google.protobuf.message import Message
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from quorate.etcd.access.users import ReplicatedUsers
+from quorate.etcd.backend.caller import LEADER_WAIT_S
 from quorate.etcd.codes import Code, EtcdError
 from quorate.etcd.messages import rpc_pb2 as rpc
+from quorate.etcd.messages.requests import Op
 from quorate.etcd.services.context import PortContext
 from quorate.etcd.services.locks.observing import observe
 from quorate.etcd.services.table import DIRECT, STREAMS, UNARY
@@ -22,6 +24,7 @@ from quorate.keyvalue.access.judges import ClientAuthoriser
 from quorate.keyvalue.access.users import Users
 from quorate.keyvalue.access.verifier import MAX_WAITING, Verifier
 from quorate.keyvalue.clients.port_access import PortAccess
+from quorate.node.requests.request import CONTROL, QUERY, Request, still_allowed
 from tests.support.etcd_world import EtcdWorld, in_world
 
 T = TypeVar("T")
@@ -34,6 +37,7 @@ WATCH = "/etcdserverpb.Watch/Watch"
 CAMPAIGN = "/v3electionpb.Election/Campaign"
 PROCLAIM = "/v3electionpb.Election/Proclaim"
 OBSERVE = "/v3electionpb.Election/Observe"
+REMOVE = "/etcdserverpb.Cluster/MemberRemove"
 LOCK = "/v3lockpb.Lock/Lock"
 REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
 TIME_TO_LIVE = "/etcdserverpb.Lease/LeaseTimeToLive"
@@ -661,6 +665,137 @@ async def test_a_lock_that_waits_is_not_taken_with_rights_that_have_ended(
         world.member.release()
     assert answers == ["etcdserver: permission denied"]
     assert not world.member.commands
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@in_world
+async def test_a_lock_that_waits_is_not_taken_for_one_whose_password_was_changed(
+    world: EtcdWorld, *, anew: bool
+) -> None:
+    made = World.made(b"~a*", b"+@all")
+    context = PortContext(world.backend, world.hub, made.users)
+    token = await made.users.authenticate("anna", "secret")
+    request = rpc.LockRequest(name=b"a")
+    call = await context.admit_when_known(token, LOCK, request.SerializeToString())
+    first = rpc.LockResponse.FromString(await UNARY[LOCK](call, request))
+    answers: list[bytes | str] = []
+
+    async def take() -> None:
+        answers.append(await answer_of(lambda: UNARY[LOCK](call, request)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take)
+        await wait_all_tasks_blocked()
+        if anew:
+            made.state.delete([b"anna"], 3)
+            made.state.set(b"anna", [b"on", b"~a*", b"+@all", hashed(b"other")], 4)
+        else:
+            made.state.set(b"anna", [b"resetpass", hashed(b"other")], 3)
+        await world.delete(first.key)
+    assert answers == ["etcdserver: the user was changed; call again"]
+
+
+@in_world
+async def test_an_order_that_waits_is_given_only_if_the_users_then_allow_it(
+    world: EtcdWorld,
+) -> None:
+    made = World.made(b"~*", b"+@all")
+    context = PortContext(world.backend, world.hub, made.users)
+    token = await made.users.authenticate("anna", "secret")
+    request = rpc.MemberRemoveRequest(ID=world.backend.member_id_of(2))
+    call = await context.admit_when_known(token, REMOVE, request.SerializeToString())
+    answers: list[bytes | str] = []
+
+    async def remove() -> None:
+        answers.append(await answer_of(lambda: UNARY[REMOVE](call, request)))
+
+    async with trio.open_nursery() as nursery:
+        world.member.parked = []
+        nursery.start_soon(remove)
+        await wait_all_tasks_blocked()
+        (order,) = parked_orders(world)
+        made.state.set(b"bert", [b"on"], 3)
+        assert not [*still_allowed([order])]
+        await wait_all_tasks_blocked()
+        again = parked_orders(world)[-1]
+        assert (again.payload, again.deadline) == (order.payload, order.deadline)
+        made.state.set(b"anna", [b"-@all"], 4)
+        assert not [*still_allowed([again])]
+    assert answers == ["etcdserver: permission denied"]
+
+
+def parked_orders(world: EtcdWorld) -> list[Request]:
+    return [each for each in world.member.parked or () if each.kind is CONTROL]
+
+
+@in_world
+async def test_a_request_that_is_begun_anew_has_no_more_time(world: EtcdWorld) -> None:
+    made = World.made(b"~a*", b"+@all")
+    context = PortContext(world.backend, world.hub, made.users)
+    token = await made.users.authenticate("anna", "secret")
+    request = rpc.RangeRequest(key=b"a").SerializeToString()
+    answers: list[bytes | str] = []
+    began = trio.current_time()
+
+    async def read() -> None:
+        answers.append(
+            await answer_of(lambda: context.call_direct(Op.RANGE, token, RANGE, request))
+        )
+
+    async with trio.open_nursery() as nursery:
+        world.member.parked = []
+        nursery.start_soon(read)
+        await trio.sleep(1.5)
+        first = parked_reads(world)[-1]
+        made.state.set(b"bert", [b"on"], 3)
+        assert not [*still_allowed([first])]
+        await wait_all_tasks_blocked()
+        second = parked_reads(world)[-1]
+        assert second is not first
+        assert first.deadline == second.deadline == began + LEADER_WAIT_S
+        # Nor is there more time to find out who the users are.
+        made.access.users.forget()
+        assert not [*still_allowed([second])]
+    assert answers == ["etcdserver: no leader"]
+    assert trio.current_time() == began + LEADER_WAIT_S
+
+
+def parked_reads(world: EtcdWorld) -> list[Request]:
+    return [each for each in world.member.parked or () if each.kind is QUERY]
+
+
+@in_world
+async def test_all_that_wait_are_checked_at_one_look_while_the_users_are_the_same(
+    world: EtcdWorld,
+) -> None:
+    made = World.made(b"~a*", b"+@all")
+    context = PortContext(world.backend, world.hub, made.users)
+    token = await made.users.authenticate("anna", "secret")
+    request = rpc.RangeRequest(key=b"a").SerializeToString()
+    world.member.parked = []
+    ended: list[bytes | EtcdError] = []
+    for _ in range(3):
+        call = context.admit(token, RANGE, request)
+        assert call is not None
+        world.backend.submit(Op.RANGE, request, ended.append, caller=call.caller)
+    waiting = parked_reads(world)
+    assert len({id(each.recheck) for each in waiting}) == 1
+    assert [*still_allowed(waiting)] == waiting
+    made.access.users.forget()
+    made.access.users.settle()
+    assert [*still_allowed(waiting)] == waiting
+    made.access.users.forget()
+    assert not [*still_allowed(waiting)]
+    assert len(ended) == 3
+
+
+def test_no_users_are_not_taken_for_unknown_ones() -> None:
+    made = World.made()
+    allowed = made.users.rules
+    request = Request(QUERY, b"", 0, [].append)
+    assert [*allowed(request)] == [request]
+    made.access.users.forget()
+    assert not allowed(request)
 
 
 def test_a_program_that_judges_is_asked_in_redis_words() -> None:
