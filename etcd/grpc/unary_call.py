@@ -10,10 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
+from google.protobuf.message import DecodeError
 
 from ...node.requests.request import QUERY
 from ..codes import NO_REQUEST, TOO_MANY_REQUESTS, Code, EtcdError
-from ..services.table import DIRECT, UNARY
+from ..messages import rpc_pb2 as rpc
+from ..messages.requests import Op, is_command
+from ..services.table import DIRECT, READS, UNARY
+from ..state.checks import only_reads
 from .framing import MessageReader, only_message_untrusted
 from .server_call import ServerCall, decode_untrusted
 
@@ -114,20 +118,23 @@ class UnaryCall(ServerCall):
             self._done(result)
 
     def _done(self, result: bytes | EtcdError) -> None:
+        # What is answered while it is being submitted is read from this member's own state.
+        reads = self._request is None or self._request.kind is QUERY
+        self._answer(result, reads=reads)
+
+    def _answer(self, result: bytes | EtcdError, *, reads: bool) -> None:
+        """End with a result.
+
+        Args:
+            result: of the call.
+            reads: the reply may be left out, since nothing was done.
+        """
         if isinstance(result, EtcdError):
             self.fail(result)
-        elif self._only_reads and self.connection.is_full(len(result)):
+        elif reads and self.connection.is_full(len(result)):
             self.fail(EtcdError(*TOO_MANY_REQUESTS))
         else:
             self.reply_and_end(result)
-
-    @property
-    def _only_reads(self) -> bool:
-        """Whether the reply may be left out, since nothing was done. False if that is not known."""
-        if self._scope is not None:
-            return False
-        # What is answered while it is being submitted is read from this member's own state.
-        return self._request is None or self._request.kind is QUERY
 
     async def _run(self, scope: trio.CancelScope, message: bytes) -> None:
         with scope:
@@ -135,7 +142,7 @@ class UnaryCall(ServerCall):
                 result: bytes | EtcdError = await self._call(message)
             except EtcdError as error:
                 result = error
-            self._done(result)
+            self._answer(result, reads=_only_reads(self._method.path, message))
 
     async def _call(self, message: bytes) -> bytes:
         path = self._method.path
@@ -143,3 +150,14 @@ class UnaryCall(ServerCall):
             return await self.connection.call_direct(op, self._head, message)
         call = await self.connection.admit_when_known(self._head, message)
         return await UNARY[path](call, decode_untrusted(self._method, message))
+
+
+def _only_reads(path: str, message: bytes) -> bool:
+    """Whether a call changes nothing. False for what is no request."""
+    op = DIRECT.get(path)
+    if op is not Op.TXN:
+        return path in READS if op is None else not is_command(op)
+    try:
+        return only_reads(rpc.TxnRequest.FromString(message))
+    except DecodeError:
+        return False

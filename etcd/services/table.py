@@ -16,7 +16,7 @@ from .watch import watch
 if TYPE_CHECKING:
     from .call import StreamMethod, UnaryMethod
 
-__all__ = ["DIRECT", "STREAMS", "UNARY"]
+__all__ = ["DIRECT", "READS", "STREAMS", "UNARY"]
 
 DIRECT: Final[dict[str, Op]] = {
     "/etcdserverpb.KV/Range": Op.RANGE,
@@ -59,6 +59,14 @@ UNARY: Final[dict[str, UnaryMethod]] = {
     "/v3lockpb.Lock/Unlock": unlock,
 }
 """Methods with one request and one reply."""
+
+READS: Final = frozenset({
+    "/etcdserverpb.Auth/AuthStatus", "/etcdserverpb.Auth/RoleList", "/etcdserverpb.Auth/UserList",
+    "/etcdserverpb.Cluster/MemberList", "/etcdserverpb.Maintenance/Hash",
+    "/etcdserverpb.Maintenance/HashKV", "/etcdserverpb.Maintenance/Status",
+    "/v3electionpb.Election/Leader",
+})  # fmt: skip
+"""Those of `UNARY` that change nothing, so that a reply may be left out."""
 
 STREAMS: Final[dict[str, StreamMethod]] = {
     "/etcdserverpb.Lease/LeaseKeepAlive": until_revised(keep_alive),

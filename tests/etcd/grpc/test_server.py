@@ -10,6 +10,7 @@ from h2.events import ConnectionTerminated, PingAckReceived
 from h2.settings import SettingCodes
 from trio.testing import MockClock
 
+from quorate.etcd.backend.caller import Caller
 from quorate.etcd.codes import USERS_CHANGED, Code, EtcdError
 from quorate.etcd.grpc import connection
 from quorate.etcd.messages import rpc_pb2 as rpc
@@ -241,6 +242,43 @@ async def test_replies_to_reads_that_the_client_does_not_take_are_left_out(
         await world.client.turn()
         # What was done must not look as if it were not.
         assert (first.status, put.status, len(put.messages[0])) == (0, 0, 200_000)
+
+
+async def test_replies_to_reads_of_tasks_are_left_out_too(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unknown(Everybody):
+        def knows(self, token: str) -> bool:
+            return not token.endswith("unknown")
+
+    async def call(op: Op, _message: bytes, *, caller: Caller) -> bytes:
+        del caller
+        await trio.sleep(int(op))
+        return bytes(200_000)
+
+    def read() -> rpc.RequestOp:
+        return rpc.RequestOp(request_range=rpc.RangeRequest(key=b"k"))
+
+    monkeypatch.setattr(connection, "_WAITING_BYTES", 250_000)
+    txn, reads = "/etcdserverpb.KV/Txn", rpc.TxnRequest(success=[read()]).SerializeToString()
+    put = rpc.RequestOp(request_put=rpc.PutRequest(key=b"k"))
+    writes = rpc.TxnRequest(success=[read()], failure=[put]).SerializeToString()
+    async with GrpcWorld.opened(Unknown()) as world:
+        monkeypatch.setattr(world.backend, "call", call)
+        world.client.credits = False
+        asked: list[int] = []
+        token = [("token", "unknown")]
+        for path, message in ((RANGE, b""), (RANGE, b""), (PUT, b""), (txn, reads), (txn, writes)):
+            asked.append(world.client.begin(path, token))
+            world.client.send(asked[-1], message, end=True)
+        await world.client.turn()
+        await trio.sleep(5)
+        world.client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 400_000})
+        world.client.h2.increment_flow_control_window(1_000_000)
+        await world.client.turn()
+        statuses = [world.client.answers[each].status for each in asked]
+        assert sorted(statuses[:2]) == [0, 8], "the order of tasks is not given"
+        assert statuses[2:] == [0, 8, 0]
 
 
 async def test_what_comes_for_a_call_that_is_over_does_no_harm(autojump_clock: MockClock) -> None:
