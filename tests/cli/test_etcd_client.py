@@ -60,7 +60,7 @@ async def test_a_renewal_is_one_reply_of_a_stream(autojump_clock: MockClock) -> 
 
 def test_options_that_do_nothing_are_refused() -> None:
     file = Path("one.pem")
-    with pytest.raises(UsageError, match="--key-file one.pem: expected --cert-file, too"):
+    with pytest.raises(UsageError, match=r"--key-file one\.pem: expected --cert-file, too"):
         GatewayClient("https://here:1", TlsFiles(key_file=file))
     for option, files in {
         "--ca-file": TlsFiles(ca_file=file),
