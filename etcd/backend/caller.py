@@ -4,6 +4,14 @@ A request may wait, for a leader mostly, and the users may change in that time. 
 request as it applies it; if the users have changed since it was allowed, it begins again. Here a
 request is sent only while the users are those by which it was allowed; the leader compares their
 version, too. If they have changed, nothing was done, and the port begins again.
+
+Two things are not so:
+
+- Before the very first change of users there is no version to compare: a member that lags serves
+  everybody until it has applied that change, see "When a change takes effect" in docs/users.md.
+- Renewals of leases and of tokens have no caller. Those of one moment share an entry, whoever asks.
+  So one that waits for a leader is made although its user is gone since: once, and after 2 s at
+  most. It shows nothing, and keeps a lease or a token for its time to live and no longer.
 """
 
 from __future__ import annotations
