@@ -30,8 +30,8 @@ _KEPT_SECONDS: Final = LIFE_MS / 1000
 _RENEWAL_SECONDS: Final = _KEPT_SECONDS - TOKEN_SECONDS
 """Between two renewals in the log. If it were larger, a token that one member was shown could end
 early for the others. If it were smaller, renewals would take more of the log: each member writes
-one of about 110 bytes in this time for each token that it is shown. With 10,000 tokens at one member
-each, that is 170 a second; if all are shown to three members each, 500."""
+one of about 110 bytes in this time for each token that it is shown. With 10,000 tokens, each shown
+to one member, that is 170 a second; if each is shown to three, 500."""
 
 _MOST: Final = 65_536
 """Tokens of a member; beyond that the one is forgotten that was shown least recently. Fewer, and
