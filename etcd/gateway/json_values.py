@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import string
 from typing import Final, Never
 
@@ -20,6 +21,7 @@ _ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "+/")
 _GROUP: Final = 4
 _LITERALS: Final = ("true", "false", "null")
 _SPACE: Final = " \t\r\n"
+_BLANK: Final = re.compile(f"[{_SPACE}]*")
 _ESCAPES: Final = {
     **{chr(code): f"\\x{code:02x}" for code in (*range(0x20), 0x7F)},
     **{chr(code): "\\" + letter for code, letter in enumerate("abtnvfr", start=7)},
@@ -65,8 +67,9 @@ def next_value_untrusted(text: str, at: int = 0) -> tuple[object, int] | None:
     Raises:
         EtcdError: it is no value, or not a whole one.
     """
-    while at < len(text) and text[at] in _SPACE:
-        at += 1
+    blank = _BLANK.match(text, at)
+    assert blank is not None, "it matches nothing, too"
+    at = blank.end()
     if at == len(text):
         return None
     try:
