@@ -792,7 +792,7 @@ async def test_all_that_wait_are_checked_at_one_look_while_the_users_are_the_sam
 def test_no_users_are_not_taken_for_unknown_ones() -> None:
     made = World.made()
     allowed = made.users.rules
-    request = Request(QUERY, b"", 0, [].append)
+    request = Request(QUERY, b"", 0, lambda _result: None)
     assert [*allowed(request)] == [request]
     made.access.users.forget()
     assert not allowed(request)
