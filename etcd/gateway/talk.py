@@ -64,10 +64,12 @@ class Talk:
             h11.RemoteProtocolError: it is none, or is too long.
         """
         self._head_only = False  # what was asked before it: this may be no request
-        if self._http.trailing_data[0]:
+        event: object = self._http.next_event()
+        if event is h11.NEED_DATA:
+            event = await self._next()
+        else:
             # A client that sends many requests at once must not keep others from their turn.
             await trio.lowlevel.checkpoint()
-        event = await self._next()
         if not isinstance(event, h11.Request):
             return None
         self._head_only = event.method == b"HEAD"
@@ -114,6 +116,10 @@ class Talk:
 
     async def until_gone(self) -> None:
         """Return once the client has closed or is lost; its whole request was read before."""
+        if self._http.trailing_data[0]:
+            # Each of its requests that waits would take more into memory. The copy that h11 makes
+            # here is short for that reason.
+            await trio.sleep_forever()
         try:
             data = await self._wire.receive()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -143,6 +149,8 @@ class Talk:
             trio.BrokenResourceError: the client is gone.
         """
         await self._write([h11.Data(data=data)])
+        # A socket may take thousands of pieces at once, which must not keep others from their turn.
+        await trio.lowlevel.checkpoint()
 
     async def end(self) -> None:
         """End an answer that `begin` began."""

@@ -60,7 +60,7 @@ async def _reply(
     op = DIRECT.get(method.path)
     if op is not None:
         admitted = context.admit(token, method.path, data)
-        if admitted is not None:
+        if admitted is not None and not admitted.backend.is_long(op, data):
             try:
                 return await _submitted(talk, admitted, op, data)
             except EtcdError as error:

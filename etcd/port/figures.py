@@ -53,7 +53,7 @@ def etcd_families(port: EtcdPort, context: PortContext) -> list[Family]:
         ),
         counter(
             "quorate_etcd_refused_total",
-            "Connections to the etcd port that were refused, by reason.",
+            "Connections to the etcd port that were refused: too_many, tls or no_users.",
             tuple(
                 Sample(port.refusals.counts[kind], (("reason", kind),))
                 for kind in (TOO_MANY, TLS, NO_USERS)

@@ -37,7 +37,13 @@ class PortAudit:
     audit: Audit = attrs.field(factory=NoAudit)
 
     def refused(self, address: tuple[str, int], reason: str) -> None:
-        """A TLS connection was refused before it was a client."""
+        """A connection was refused before it was a client.
+
+        Args:
+            address: of the other end.
+            reason: in words. At any port with TLS a handshake has failed. At the port for clients
+                of etcd there may be too many connections, or no users yet.
+        """
         host, port = address[:2]
         where = f"{host}:{port}"
         self.audit.note("client_refused", of=host, address=where, reason=reason[:_MAX_TEXT])

@@ -394,7 +394,7 @@ class NodeConfig:
     security: Security = attrs.field(factory=Security, validator=_is_settings)
     log: LogLines = attrs.field(factory=LogLines, validator=_is_settings)
     web: Web = attrs.field(factory=Web, validator=_is_settings)
-    etcd: Etcd = attrs.field(factory=Etcd, validator=_is_settings)
+    etcd: Etcd = attrs.field(default=Etcd(0), validator=_is_settings)
     partition: PartitionSettings = attrs.field(factory=PartitionSettings, validator=_is_settings)
 
     def __attrs_post_init__(self) -> None:
@@ -512,7 +512,7 @@ class NodeConfig:
         lines += changes("security", self.security, Security())
         lines += changes("log", self.log, LogLines())
         lines += changes("web", self.web, Web())
-        lines += changes("etcd", self.etcd, Etcd())
+        lines += changes("etcd", self.etcd, Etcd(0))
         lines += changes("partition", self.partition, PartitionSettings())
         return "\n".join(lines) + "\n"
 
@@ -524,8 +524,9 @@ def _lines(table: dict[str, object] | dict[str, str | int]) -> list[str]:
 def changes(name: str, data: attrs.AttrsInstance, default: attrs.AttrsInstance) -> list[str]:
     """Return the lines of a table with the values that are no defaults; none if all are."""
     usual = dict(items(default))
-    changed = {key: value for key, value in items(data) if value != usual[key]}
-    return ["", f"[{name}]", *_lines(changed)] if changed else []
+    needed = {field.name for field in attrs.fields(type(data)) if field.default is attrs.NOTHING}
+    shown = {key: value for key, value in items(data) if value != usual[key] or key in needed}
+    return ["", f"[{name}]", *_lines(shown)] if data != default else []
 
 
 def load_config(path: Path | str) -> NodeConfig:

@@ -8,7 +8,7 @@
     advertise = "https://db1.example:2379"    # what clients are told; made of host and port
     tls = true                                # by the member's certificate, see [security]
 
-Without the table there is no such port.
+Without the table there is no such port. A table without `port` would serve nothing, and is refused.
 """
 
 import re
@@ -38,8 +38,8 @@ class Etcd:
     """Where a member serves clients of etcd, such as etcdctl and Patroni.
 
     Args:
-        port: TCP port; 0 (the default) for none. A witness has none, since it has no tables. With
-            partitions, the members of partition 0 have it.
+        port: TCP port; 0 for none, as without the table. A witness has none, since it has no
+            tables. With partitions, the members of partition 0 have it.
         host: where it listens; `client_listen_host` unless given. At an address that other machines
             reach, it needs what the port of other clients needs there.
         advertise: the URL that other members' clients are sent to, if they ask for the members. If
@@ -50,7 +50,7 @@ class Etcd:
         ConfigurationError: a value is out of range.
     """
 
-    port: int = attrs.field(default=0, validator=_PORT)
+    port: int = attrs.field(validator=_PORT)
     host: str = attrs.field(default="", validator=_HOST)
     advertise: str = attrs.field(default="", validator=_ADVERTISE)
     tls: bool = attrs.field(default=False, validator=_FLAG)

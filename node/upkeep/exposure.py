@@ -12,6 +12,7 @@ to that: until there are users, it serves clients of this machine alone
 A web port changes nothing, but shows much. So it has a token, and TLS so that the token stays one.
 """
 
+import errno
 from ipaddress import ip_address
 
 import trio
@@ -84,10 +85,15 @@ async def check_etcd_exposure(config: NodeConfig) -> bool:
 
     Raises:
         ConfigurationError: it would be open to more than this machine; with the lines to add.
+        OSError: its host has no address; the error names the key.
     """
     security, etcd, host = config.security, config.etcd, config.etcd_host
-    if not etcd.port or await is_loopback(host):
-        return False
+    try:
+        if not etcd.port or await is_loopback(host):
+            return False
+    except OSError as error:
+        error.filename = f"{'[etcd] host' if etcd.host else 'client_listen_host'} = {host!r}"
+        raise
     certified = security.client_certificates == "required" and etcd.tls
     if not (security.require_users or certified or security.insecure_network):
         raise ConfigurationError(
@@ -178,4 +184,6 @@ async def is_loopback(host: str) -> bool:
     except OSError as error:
         error.filename = host
         raise
+    except ValueError as error:  # a name that can't be written in DNS
+        raise OSError(errno.EINVAL, str(error), host) from None
     return all(ip_address(str(where[4][0]).partition("%")[0]).is_loopback for where in found)

@@ -183,7 +183,7 @@ def _etcds(members: int, wanted: int | None, *, tls: bool) -> list[Etcd]:
     first = wanted or 0
     if not 0 <= first <= _LAST_PORT + 1 - members:
         raise UsageError(f"--etcd-port {first}: expected 0 to {_LAST_PORT + 1 - members}")
-    return [Etcd(first + i, tls=tls) if first else Etcd() for i in range(members)]
+    return [Etcd(first + i, tls=tls) if first else Etcd(0) for i in range(members)]
 
 
 def _security_of(member: int, given: Security | Callable[[int], Security] | None) -> Security:

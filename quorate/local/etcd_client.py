@@ -93,6 +93,26 @@ class TlsFiles:
     cert_file: Path | None = None
     key_file: Path | None = None
 
+    def check(self, endpoint: str) -> None:
+        """Refuse files that would not be used: whoever names them believes that they are.
+
+        Args:
+            endpoint: URL of the server.
+
+        Raises:
+            UsageError: the endpoint has no TLS, or a key has no certificate.
+        """
+        tls, _, _ = basic_url(endpoint)
+        for option, file in (
+            ("--ca-file", self.ca_file),
+            ("--cert-file", self.cert_file),
+            ("--key-file", self.key_file),
+        ):
+            if file is not None and not tls:
+                raise UsageError(f'{option} {file}: expected https in --endpoint, not "{endpoint}"')
+        if self.key_file is not None and self.cert_file is None:
+            raise UsageError(f"--key-file {self.key_file}: expected --cert-file, too")
+
     def context(self) -> ssl.SSLContext:
         """Read the files.
 
@@ -122,12 +142,16 @@ class GatewayClient:
     Args:
         endpoint: a URL; see `basic_url`.
         files: for https.
+
+    Raises:
+        UsageError: the endpoint is no URL, or files would not be used.
     """
 
     def __init__(self, endpoint: str, files: TlsFiles | None = None) -> None:
         self._tls, self._host, self._port = basic_url(endpoint)
         self._where = endpoint
         self._files = files or TlsFiles()
+        self._files.check(endpoint)
         self._http = h11.Connection(h11.CLIENT)
         # With TLS 1.3 a server refuses the other end only after the handshake.
         wanted = self._tls and self._files.cert_file is None

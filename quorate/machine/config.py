@@ -186,7 +186,7 @@ class MachineConfig:
     security: Security = attrs.field(factory=Security)
     log: LogLines = attrs.field(factory=LogLines)
     web: Web = attrs.field(factory=Web)
-    etcd: Etcd = attrs.field(factory=Etcd)
+    etcd: Etcd = attrs.field(default=Etcd(0))
 
     def __attrs_post_init__(self) -> None:
         ids = [each.machine_id for each in self.machines]
@@ -244,7 +244,7 @@ class MachineConfig:
     def etcd_of(self, partition: int) -> Etcd:
         """Return the table [etcd] of its member of a partition, or of the metadata group."""
         # The keys of etcd's clients are not spread: one partition has them all.
-        return self.etcd if partition == 0 else Etcd()
+        return self.etcd if partition == 0 else Etcd(0)
 
     def to_toml(self) -> str:
         """Return the text of a file that :func:`load_machine` reads as this configuration.
@@ -269,7 +269,7 @@ class MachineConfig:
             ]
         if self.web.port:
             lines += ["", "[web]", f"port = {self.web.port}"]
-        lines += changes("etcd", self.etcd, Etcd())
+        lines += changes("etcd", self.etcd, Etcd(0))
         lines += changes("security", self.security, Security())
         return "\n".join(lines) + "\n"
 

@@ -202,7 +202,7 @@ class Machines:
             redirect_port=place.redirect_port,
         )
         members = tuple(own if each is config.own else each for each in config.members)
-        etcd = Etcd() if own.witness else Etcd(place.etcd_port)
+        etcd = Etcd(0 if own.witness else place.etcd_port)
         moved = attrs.evolve(config, directory=Path(), members=members, etcd=etcd)
         file.write_text(moved.to_toml(), encoding="utf-8")
         process.config = load_config(file)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from quorate.errors import TransportError
+from quorate.errors import TransportError, UsageError
 from quorate.etcd.messages import rpc_pb2 as rpc
-from quorate.local.etcd_client import EtcdRefusedError, GatewayClient
+from quorate.local.etcd_client import EtcdRefusedError, GatewayClient, TlsFiles
 from tests.support.etcd_http import Gateway, open_gateway
 
 if TYPE_CHECKING:
@@ -55,6 +56,19 @@ async def test_a_renewal_is_one_reply_of_a_stream(autojump_clock: MockClock) -> 
             request = rpc.LeaseKeepAliveRequest(ID=asked)
             reply = await client("/v3/lease/keepalive", request, rpc.LeaseKeepAliveResponse)
             assert (asked, ttl) == (reply.ID, reply.TTL)
+
+
+def test_options_that_do_nothing_are_refused() -> None:
+    file = Path("one.pem")
+    with pytest.raises(UsageError, match=r"--key-file one\.pem: expected --cert-file, too"):
+        GatewayClient("https://here:1", TlsFiles(key_file=file))
+    for option, files in {
+        "--ca-file": TlsFiles(ca_file=file),
+        "--cert-file": TlsFiles(cert_file=file),
+        "--key-file": TlsFiles(key_file=file),
+    }.items():
+        with pytest.raises(UsageError, match=f"{option} one.pem: expected https in --endpoint"):
+            GatewayClient("http://here:1", files)
 
 
 class Answering:

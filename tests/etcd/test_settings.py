@@ -1,10 +1,12 @@
 """The table [etcd], and the ports for clients of etcd of a local cluster."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+import trio
 
 from quorate.errors import ConfigurationError, UsageError
 from quorate.local.cluster import lay_out
@@ -31,6 +33,37 @@ def test_the_table_is_written_and_read(tmp_path: Path) -> None:
     assert "etcd" not in GOOD.to_toml()
 
 
+def test_a_table_without_port_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(GOOD.to_toml() + '[etcd]\nhost = "10.0.0.1"\n')
+    with pytest.raises(ConfigurationError, match=r"etcd\.port: missing: expected a port number"):
+        load_config(file)
+    closed = attrs.evolve(GOOD, etcd=Etcd(0, "10.0.0.1"))
+    file.write_text(closed.to_toml())
+    assert load_config(file).etcd == closed.etcd
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+        UnicodeError("label too long"),
+    ],
+)
+async def test_a_host_that_is_none_is_named(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def getaddrinfo(*_args: object) -> list[Any]:
+        await trio.lowlevel.checkpoint()
+        raise failure
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", getaddrinfo)
+    for etcd, name in ((Etcd(2379, "db"), r"\[etcd\] host"), (Etcd(2379), "client_listen_host")):
+        config = attrs.evolve(GOOD, etcd=etcd, client_listen_host="db")
+        with pytest.raises(OSError, match=f"{failure.args[-1]}: .{name} = 'db'"):
+            await check_etcd_exposure(config)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -43,7 +76,7 @@ def test_the_table_is_written_and_read(tmp_path: Path) -> None:
 )
 def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Etcd(**values)
+        Etcd(**{"port": 2379, **values})
 
 
 def test_the_port_is_one_of_its_own_with_a_certificate_and_tables() -> None:

@@ -13,7 +13,7 @@ from .connecting import Client
 from .records import END, PREFIX, Compaction, Past, Read
 from .watching import begin, follow
 
-__all__ = ["compact"]
+__all__ = ["compact", "compact_to"]
 
 KEPT: Final = 50
 """Most revisions that stay. If smaller, all watches that break are cut, and few go on; if larger,
@@ -35,7 +35,7 @@ async def compact(calls: Calls, rng: random.Random) -> None:
     async with calls.connection(rng) as client:
         # What no watch has shown stays, or it could be shown by none.
         revision = max(calls.records.shown - rng.randrange(KEPT), 1)
-        await _compact(calls, client, revision)
+        await compact_to(calls, client, revision)
         for _ in range(READS):
             await _read(calls, client, revision + rng.randint(-NEAR, NEAR))
         start = max(revision + rng.randint(-1, 1), 2)
@@ -45,9 +45,14 @@ async def compact(calls: Calls, rng: random.Random) -> None:
                 begin(watched.name, cut, calls.records, cut=True)
 
 
-async def _compact(calls: Calls, client: Client, revision: int) -> None:
+async def compact_to(calls: Calls, client: Client, revision: int) -> None:
+    """Compact everything before a revision.
+
+    Raises:
+        TransportError, trio.TooSlowError: there is no answer, or a refusal.
+    """
     records = calls.records
-    compaction = Compaction(revision, trio.current_time(), records.asked(), records.compacted)
+    compaction = Compaction(revision, trio.current_time(), known=records.compacted)
     records.compactions.append(compaction)
     request = rpc.CompactionRequest(revision=revision)
     try:
@@ -56,6 +61,8 @@ async def _compact(calls: Calls, client: Client, revision: int) -> None:
         if error.code != Code.OUT_OF_RANGE:
             raise
         compaction.status = "fail"
+        others = (each.revision for each in records.compactions if each is not compaction)
+        compaction.before = max(others, default=0)
     else:
         compaction.status = "ok"
         calls.note(reply.header.revision)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from urllib.parse import unquote
 
 import trio
+from google.protobuf.message import DecodeError
 from hpack import Decoder, HPACKError
 
 from ...errors import TransportError
@@ -139,7 +140,7 @@ class GrpcClient:
             yield
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
             raise TransportError(f"{self._where}: no answer to {path}: {error}") from error
-        except (Http2Error, HPACKError, EtcdError, ValueError) as error:
+        except (Http2Error, HPACKError, EtcdError, DecodeError, ValueError) as error:
             raise TransportError(f"{self._where}: expected gRPC: {error}") from error
 
     # --- sending

@@ -26,7 +26,7 @@ import attrs
 
 from ...etcd.keyspace.leases import GRACE_MS
 from ...etcd.messages import rpc_pb2 as rpc
-from .judging_past import judge_past, judge_watch
+from .judging_past import Asked, judge_past, judge_watch
 from .records import LOCK, Hold, Lease, Read, Records, Watched, Write
 
 __all__ = ["ELECTION_S", "LATE_S", "LONG_S", "SLACK_S", "judge"]
@@ -78,8 +78,9 @@ def judge(records: Records) -> list[str]:
         found += _merge(watched, history)
     found += _gaps(records, history)
     found += judge_past(records)
+    asked = Asked(records.compactions)
     for watched in records.watches:
-        found += _bare(watched, history, records)
+        found += _bare(watched, history, asked)
         found += judge_watch(watched, records, history.seen.get(watched.start - 1))
     found += _Replay(records, history).run()
     found += _answered(records, history)
@@ -134,12 +135,12 @@ def _joined(some: Sequence[rpc.Event], others: Sequence[rpc.Event]) -> list[rpc.
     return both
 
 
-def _bare(watched: Watched, history: _History, records: Records) -> Iterator[str]:
+def _bare(watched: Watched, history: _History, asked: Asked) -> Iterator[str]:
     """Yield which events of a watch lack what was before, and were not compacted."""
     for delivery in watched.deliveries:
         for event in delivery.events:
             revision = event.kv.mod_revision
-            if event.HasField("prev_kv") or revision <= records.asked(delivery.at):
+            if event.HasField("prev_kv") or revision <= asked.until(delivery.at):
                 continue
             others = [each for each in history.events[revision] if each.kv == event.kv]
             if any(each.HasField("prev_kv") for each in others):

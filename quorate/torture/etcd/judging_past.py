@@ -4,17 +4,32 @@ A compaction without an answer may be done at any time, or never; so what is bet
 that was answered and the highest one that was asked for may be served, or not.
 """
 
-from collections.abc import Iterator
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from .records import Compaction, Records, Watched
 
-__all__ = ["KEPT_S", "judge_past", "judge_watch"]
+__all__ = ["KEPT_S", "Asked", "judge_past", "judge_watch"]
 
 KEPT_S: Final = 3500.0
 """Without a client's compaction, members keep their history for an hour, unless it is larger than
 all that these clients write. They count from when they apply, so a watch may see it some time
 later."""
+
+
+class Asked:
+    """What clients had asked to compact by any moment; a long run has thousands of compactions."""
+
+    def __init__(self, compactions: Sequence[Compaction]) -> None:
+        in_order = sorted(compactions, key=lambda each: each.asked)
+        self._moments = [each.asked for each in in_order]
+        self._highest = [0, *accumulate((each.revision for each in in_order), max)]
+
+    def until(self, at: float) -> int:
+        """Return the highest revision that clients had asked to compact."""
+        return self._highest[bisect(self._moments, at)]
 
 
 def judge_past(records: Records) -> Iterator[str]:

@@ -119,16 +119,17 @@ class Compaction:
     Args:
         revision: up to which.
         asked: when.
-        before: the highest revision for which others had asked by then.
         known: the highest revision of those that were answered by then.
         status: "fail" if the answer says that this was done before.
+        before: the highest revision for which others had asked when that came; any of them may
+            have been done before this one.
     """
 
     revision: int
     asked: float
-    before: int
     known: int
     status: Literal["ok", "fail", "unknown"] = "unknown"
+    before: int = 0
 
 
 @attrs.frozen
@@ -224,10 +225,9 @@ class Records:
         """The highest revision that a watch has shown."""
         return max((each.next - 1 for each in self.watches), default=1)
 
-    def asked(self, at: float = math.inf) -> int:
-        """Return the highest revision that clients asked to compact until some moment."""
-        asked = (each.revision for each in self.compactions if each.asked <= at)
-        return max(asked, default=0)
+    def asked(self) -> int:
+        """Return the highest revision that clients asked to compact."""
+        return max((each.revision for each in self.compactions), default=0)
 
     @property
     def compacted(self) -> int:

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from quorate.etcd.backend import pages
 from quorate.etcd.backend.caller import LEADER_WAIT_S, UsersChangedError
 from quorate.etcd.codes import AUTH_FAILED, INVALID_TOKEN, USER_EMPTY, EtcdError
 from quorate.etcd.gateway import server, talk, unary
@@ -40,6 +41,18 @@ async def test_a_put_and_a_range_on_one_connection(autojump_clock: Clock) -> Non
         ]
         assert found.json["count"] == "1"
         assert set(found.json["header"]) == {"cluster_id", "member_id", "revision", "raft_term"}
+
+
+async def test_a_range_of_many_keys_is_read_in_pages(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "PAGE_KEYS", 2)
+    async with open_gateway() as gateway:
+        for number in range(5):
+            await gateway.world.put(b"%d" % number)
+        found = await gateway.post("/v3/kv/range", {"key": "AA==", "range_end": "AA=="})
+        assert (found.json["count"], len(found.json["kvs"])) == ("5", 5)
+        assert len(gateway.world.member.queries) == 3
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,17 @@ def tokens_of(backend: Backend, seed: int) -> Tokens:
     return Tokens(Random(seed).randbytes, LoggedTokens(backend))
 
 
+class CountingTokens(LoggedTokens):
+    """Counts the questions to the leader."""
+
+    questions = 0
+
+    async def find(self, digest: bytes) -> rpc.TokenFound:
+        """Ask for a token."""
+        self.questions += 1
+        return await super().find(digest)
+
+
 async def shown(tokens: Tokens, token: str, *, holds: bool = True) -> tuple[bytes, bytes] | None:
     """Show a token to a member, as a call does; None if it is refused.
 
@@ -179,6 +190,17 @@ async def test_a_token_that_is_refused_does_not_live_longer(world: EtcdWorld) ->
     assert await shown(one, token) is None
     assert await shown(two, token) is None
     assert len(world.member.commands) == commands
+
+
+@in_world
+async def test_the_leader_is_asked_once_for_a_token_that_is_refused(world: EtcdWorld) -> None:
+    token = await tokens_of(world.backend, 1).make(*ANNA)
+    others = CountingTokens(world.backend)
+    two = Tokens(Random(2).randbytes, others)
+    for _ in range(3):
+        assert await shown(two, token, holds=False) is None
+    assert await shown(two, token) == ANNA
+    assert others.questions == 1
 
 
 @pytest.mark.parametrize("path", sorted(FREE))

@@ -10,6 +10,7 @@ import trio
 from google.protobuf.message import Message
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from quorate.errors import RequestError
 from quorate.etcd.access.users import ReplicatedUsers
 from quorate.etcd.backend.caller import LEADER_WAIT_S
 from quorate.etcd.codes import Code, EtcdError
@@ -792,10 +793,12 @@ async def test_all_that_wait_are_checked_at_one_look_while_the_users_are_the_sam
 def test_no_users_are_not_taken_for_unknown_ones() -> None:
     made = World.made()
     allowed = made.users.rules
-    request = Request(QUERY, b"", 0, lambda _result: None)
+    ended: list[bytes | RequestError] = []
+    request = Request(QUERY, b"", 0, ended.append)
     assert [*allowed(request)] == [request]
     made.access.users.forget()
     assert not allowed(request)
+    assert len(ended) == 1
 
 
 def test_a_program_that_judges_is_asked_in_redis_words() -> None:

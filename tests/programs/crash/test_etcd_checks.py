@@ -11,8 +11,9 @@ from quorate.etcd.codes import Code
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.local.etcd_client import EtcdRefusedError, GatewayClient
 from quorate.torture.etcd.calls import Calls
+from quorate.torture.etcd.compacting import compact_to
 from quorate.torture.etcd.judging import ELECTION_S, LONG_S, SLACK_S, judge
-from quorate.torture.etcd.judging_past import KEPT_S
+from quorate.torture.etcd.judging_past import KEPT_S, judge_past
 from quorate.torture.etcd.keys import User
 from quorate.torture.etcd.records import (
     END,
@@ -31,7 +32,7 @@ from quorate.torture.etcd.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from google.protobuf.message import Message
 
@@ -236,7 +237,7 @@ def cut(story: Story) -> Watched:
 def compacted() -> Story:
     """1 to 4, of which 4 was compacted, and a watch that was told so."""
     story = written()
-    story.records.compactions.append(Compaction(4, asked=4.5, before=0, known=0, status="ok"))
+    story.records.compactions.append(Compaction(4, asked=4.5, known=0, status="ok"))
     cut(story)
     return story
 
@@ -251,7 +252,7 @@ def test_a_watch_may_be_told_what_clients_have_asked_to_compact() -> None:
 @pytest.mark.parametrize(("revision", "asked"), [(3, 4.5), (5, 4.5), (4, 5.5)])
 def test_a_watch_that_is_told_another_compaction_is_found(revision: int, asked: float) -> None:
     story = compacted()
-    story.records.compactions[0] = Compaction(revision, asked, before=0, known=0, status="ok")
+    story.records.compactions[0] = Compaction(revision, asked, known=0, status="ok")
     assert "3 was 2.0 s old, and nobody asked to compact it" in story.found()
 
 
@@ -308,20 +309,40 @@ def test_an_event_of_a_compacted_revision_need_not_show_what_was_before(
     bare.CopyFrom(two.events[0])
     bare.ClearField("prev_kv")
     doctored(story, [one, Delivery(6.0, [bare, two.events[1]]), three])
-    story.records.compactions.append(Compaction(3, asked, before=0, known=0))
+    story.records.compactions.append(Compaction(3, asked, known=0))
     words = "watch 1 showed b'torture:a' at 3 without its past"
     assert [words in each for each in judge(story.records)] == ([] if right else [True])
     story.records.watches.reverse()
     assert [words in each for each in judge(story.records)] == ([] if right else [True])
 
 
+class CountingList(list[Compaction]):
+    """Counts how often all of it is read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[Compaction]:
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_compactions_are_not_searched_for_each_event() -> None:
+    """An hour has a hundred thousand events that show nothing before, and 1,800 compactions."""
+    story = Story()
+    for number in range(20):
+        story.put((A + b"%d" % number, b"1"))
+    story.records.compactions = found = CountingList()
+    assert judge(story.records) == []
+    assert found.reads < 10
+
+
 @pytest.mark.parametrize(
     ("compaction", "words"),
     [
-        (Compaction(3, 5.0, before=4, known=4, status="fail"), ""),
-        (Compaction(3, 5.0, before=4, known=2, status="ok"), ""),
-        (Compaction(3, 5.0, before=4, known=4, status="ok"), "was answered after 4 was compacted"),
-        (Compaction(3, 5.0, before=2, known=2, status="fail"), "clients asked for 2 at most"),
+        (Compaction(3, 5.0, known=4, status="fail", before=4), ""),
+        (Compaction(3, 5.0, known=2, status="ok"), ""),
+        (Compaction(3, 5.0, known=4, status="ok"), "was answered after 4 was compacted"),
+        (Compaction(3, 5.0, known=2, status="fail", before=2), "clients asked for 2 at most"),
     ],
 )
 def test_a_compaction_is_done_once(compaction: Compaction, words: str) -> None:
@@ -572,7 +593,7 @@ def test_a_long_run_without_something_is_found(what: str) -> None:
     story.put((A, b"1"))
     story.read(story.records.known, story.records.known)
     story.records.resumed, story.records.seconds = 1, LONG_S
-    story.records.compactions.append(Compaction(2, asked=9.0, before=0, known=0, status="ok"))
+    story.records.compactions.append(Compaction(2, asked=9.0, known=0, status="ok"))
     story.records.past.append(Past(1, known=2, asked=2, served=False))
     story.watches[0].progress.append(Progress(1, shown=1))
     story.watches[1].start, story.watches[1].cut, story.watches[1].began = 2, True, 9.0
@@ -618,6 +639,19 @@ async def test_a_read_that_misses_an_own_write_is_found_unless_its_member_had_lo
     await user.read_here(A)
     words = "was read as of 10 when 11 was known"
     assert any(words in each for each in judge(calls.records)) == (pause == 0.5)
+
+
+async def test_a_compaction_may_be_refused_if_one_that_was_asked_later_came_first(
+    autojump_clock: object,
+) -> None:
+    calls, slow, quick = Calls(dict, Records()), Member(), Member()
+    slow.code = Code.OUT_OF_RANGE
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(compact_to, calls, cast("GatewayClient", slow), 3)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(compact_to, calls, cast("GatewayClient", quick), 4)
+    assert [each.status for each in calls.records.compactions] == ["fail", "ok"]
+    assert list(judge_past(calls.records)) == []
 
 
 async def test_only_calls_of_locks_may_be_refused_without_a_code(

@@ -10,6 +10,8 @@ import trio
 
 from quorate.errors import TransportError
 from quorate.etcd.codes import Code
+from quorate.etcd.grpc.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame
+from quorate.etcd.grpc.framing import framed
 from quorate.etcd.grpc.server import serve
 from quorate.etcd.messages import rpc_pb2 as rpc
 from quorate.local.etcd_client import EtcdRefusedError
@@ -100,7 +102,12 @@ async def test_a_watch_of_what_is_compacted_returns_from_where_it_can_go_on(
 
 
 @pytest.mark.parametrize(
-    "answer", [b"HTTP/1.1 200 OK\r\n\r\n", b"\0\0\4\1\4\0\0\0\1\xff\xff\xff\xff"]
+    "answer",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n", id="HTTP 1"),
+        pytest.param(frame(HEADERS, END_HEADERS, 1, b"\xff" * 4), id="malformed headers"),
+        pytest.param(frame(DATA, END_STREAM, 1, framed(b"\xff")), id="malformed message"),
+    ],
 )
 async def test_what_is_no_grpc_is_an_error(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = trio.testing.memory_stream_pair()
