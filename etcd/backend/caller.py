@@ -2,9 +2,10 @@
 
 A request may wait, for a leader mostly, and the users may change in that time. etcd checks a
 request as it applies it; if the users have changed since it was allowed, it begins again. Here a
-client's request is sent only while the users are those by which it was allowed; a leader that has
-users compares their version with its own, too. If they have changed, nothing was done, and the port
-begins again, within the time that the request had at first.
+client's request is sent only while the users are those by which it was allowed, as this member
+knows them. A leader compares their version with its own, too, unless the users were never changed
+as far as the member knew. If they have changed, nothing was done, and the port begins again, within
+the time that the request had at first.
 
 What a member sends for several clients, or for none, has no caller: renewals of leases and of
 tokens, which change nothing that a client reads.

@@ -73,6 +73,18 @@ async def test_puts_of_a_turn_are_one_entry_with_a_reply_for_each(world: EtcdWor
 
 
 @in_world
+async def test_an_entry_fails_when_the_first_of_its_puts_would(world: EtcdWorld) -> None:
+    world.member.parked = []
+    now = trio.current_time()
+    for left_s in (2.0, 0.5):
+        caller = Caller(1, deadline=now + left_s)
+        world.backend.submit(Op.PUT, A.SerializeToString(), lambda _reply: None, caller=caller)
+    await wait_all_tasks_blocked()
+    parked = [each for each in world.member.parked if each.kind is COMMAND]
+    assert [each.deadline for each in parked] == [now + 0.5]
+
+
+@in_world
 async def test_an_entry_has_puts_of_one_user(world: EtcdWorld) -> None:
     clients = Clients(world)
     for each, user in ((A, 1), (B, 2), (C, 1)):

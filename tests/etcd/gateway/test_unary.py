@@ -9,12 +9,13 @@ import trio
 import trio.testing
 
 from quorate.etcd.backend import pages
+from quorate.etcd.backend.caller import LEADER_WAIT_S, UsersChangedError
 from quorate.etcd.codes import AUTH_FAILED, INVALID_TOKEN, USER_EMPTY, EtcdError
 from quorate.etcd.gateway import server, talk, unary
 from quorate.etcd.services import table
 from quorate.etcd.services.call import Call
 from quorate.etcd.services.context import Everybody
-from quorate.node.requests.request import COMMAND
+from quorate.node.requests.request import COMMAND, Request
 from tests.support.etcd_http import Gateway, open_gateway
 
 Clock = trio.testing.MockClock
@@ -359,6 +360,20 @@ async def test_the_token_is_the_whole_authorization_header(autojump_clock: Clock
         assert good.status == 200
         assert gateway.world.member.principals == [7]
         assert (await gateway.connect().get("/metrics")).status == 400
+
+
+async def test_a_call_that_is_begun_anew_has_no_more_time(autojump_clock: Clock) -> None:
+    async with open_gateway() as gateway, trio.open_nursery() as nursery:
+        parked = gateway.world.member.parked = list[Request]()
+        began = trio.current_time()
+        nursery.start_soon(gateway.post, "/v3/kv/range", FOO)
+        await trio.sleep(1)
+        first = parked[-1]
+        first.done(UsersChangedError("they have changed"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert parked[-1] is not first
+        assert parked[-1].deadline - began == pytest.approx(LEADER_WAIT_S, abs=0.1)
+        gateway.world.member.release()
 
 
 async def test_a_stream_is_refused_in_chunks(autojump_clock: Clock) -> None:

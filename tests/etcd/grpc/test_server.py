@@ -10,7 +10,7 @@ from h2.events import ConnectionTerminated, PingAckReceived
 from h2.settings import SettingCodes
 from trio.testing import MockClock
 
-from quorate.etcd.backend.caller import Caller
+from quorate.etcd.backend.caller import LEADER_WAIT_S, Caller
 from quorate.etcd.codes import USERS_CHANGED, Code, EtcdError
 from quorate.etcd.grpc import connection
 from quorate.etcd.messages import rpc_pb2 as rpc
@@ -286,6 +286,31 @@ async def test_replies_that_tasks_have_waited_for_are_left_out_as_well(
         await world.client.turn()
         answers = [world.client.answers[each] for each in asked]
         assert [each.status for each in answers].count(0) == most
+
+
+async def test_a_call_that_is_begun_anew_has_no_more_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines: list[float] = []
+
+    async def call(_op: Op, _message: bytes, *, caller: Caller) -> bytes:
+        await trio.lowlevel.checkpoint()
+        deadlines.append(caller.deadline)
+        return b""
+
+    async with GrpcWorld.opened() as world:
+        monkeypatch.setattr(world.backend, "call", call)
+        world.backend.reply = None
+        stream_id = world.client.begin(PUT)
+        await world.client.flush()
+        await trio.sleep(3)  # its time begins when it is whole
+        began = trio.current_time()
+        world.client.send(stream_id, b"m", end=True)
+        await world.client.turn()
+        await trio.sleep(1)
+        world.backend.requests[0].done(EtcdError(*USERS_CHANGED))
+        await world.client.turn()
+        assert deadlines == [began + LEADER_WAIT_S]
 
 
 async def test_what_comes_for_a_call_that_is_over_does_no_harm(autojump_clock: MockClock) -> None:
