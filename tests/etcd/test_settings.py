@@ -75,8 +75,9 @@ async def test_a_host_that_is_none_is_named(
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"port": 2379, **values}
     with pytest.raises(ConfigurationError, match=message):
-        Etcd(**{"port": 2379, **values})
+        Etcd(**given)
 
 
 def test_the_port_is_one_of_its_own_with_a_certificate_and_tables() -> None:
