@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..protocol.membership import Membership
     from ..protocol.role import Role
     from ..state import MemberState
-    from .follower_progress import Followers
+    from .follower_progress import Follower, Followers
     from .lease import Lease
     from .replication import Replication
 
@@ -128,6 +128,8 @@ class Handover:
             raise RefusedError(f"member {target} is not admitted yet: its store is new")
         # A member that does not follow us would stand with an old log, lose, and cost a pause of
         # writes.
+        if not even_if_behind:
+            await self._until_follows(follower)
         follows = follower.may_take_over or even_if_behind
         if not self._links.connected(target) or not follows:
             raise RefusedError(
@@ -137,6 +139,12 @@ class Handover:
         await self._hand_over(
             target, drain=True, even_if_behind=even_if_behind, by_operator=by_operator
         )
+
+    async def _until_follows(self, follower: Follower) -> None:
+        """Wait for a member that is about to follow, as the last leader is after a transfer."""
+        with trio.move_on_after(self._state.timeouts.leader_heartbeat_timeout):
+            while self._links.connected(follower.member_id) and not follower.may_take_over:
+                await self._role.changed.wait()
 
     async def to_best(self, *, drain: bool) -> Never:
         """Hand over to the best successor; wait until the end of the leadership cancels the caller.

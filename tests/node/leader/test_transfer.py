@@ -153,6 +153,25 @@ async def test_the_target_first_gets_all_of_the_log_and_if_it_stays_silent_nothi
 
 
 @scripted()
+async def test_a_member_that_is_about_to_follow_is_waited_for(s: Script) -> None:
+    """As the last leader is after a transfer, when an operator gives it the leadership back."""
+    term = await s.lead()
+    answers: list[object] = []
+    follower = s.member.state.role.followers[1]  # type: ignore[attr-defined]
+    follower.live = follower.ready = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, "transfer 1", answers)
+        await trio.sleep(TIMEOUTS.leader_heartbeat_timeout / 4)
+        assert answers == []
+        follower.live = True
+        await s.until(lambda: s.store.append_position > 0)
+        for peer in s.peers.values():
+            peer.append_position(term, s.store.append_position, AppendFlags.READY)
+        assert await s.peers[1].hears(TimeoutNow) == TimeoutNow(term, ME, 1, by_operator=True)
+        nursery.cancel_scope.cancel()
+
+
+@scripted()
 async def test_who_hands_over_at_once_tells_no_more_of_its_term(s: Script) -> None:
     """The target would follow again, and the writes would wait in vain."""
     term = await s.lead()
