@@ -231,7 +231,7 @@ RECIPE_MUTANTS: Final = (
     RecipeMutant(take_what_is_taken, 3, ("Untouched",)),
     RecipeMutant(renew_what_is_anothers, 10, ("Untouched", "Inside", "Fence")),
     RecipeMutant(release_what_is_anothers, 5, ("Inside",)),
-    RecipeMutant(stay_inside, 14, ("Inside",), first=13),
+    RecipeMutant(stay_inside, 20, ("Inside",), first=19),
     RecipeMutant(count_from_the_reply, 10, ("Inside",), first=2),
     RecipeMutant(go_on_behind_the_end, 5, ("Whole",), first=2),
     RecipeMutant(write_without_a_fence, 5, ("Fence",)),
